@@ -1,7 +1,7 @@
-"""Components that have an input for each shard: a list of artifacts can only be passed out of a ParallelFor, whose
-tasks Kubeflow does not retry.
+"""Components with one input per shard. A list of artifacts can only come from a ParallelFor, whose tasks Kubeflow does
+not retry.
 
-In: a function whose first parameter is the sequence of these inputs. Out: the same with a parameter for each of them.
+In: a function whose first parameter is the sequence of these inputs. Out: the same with one parameter per input.
 """
 
 import inspect
@@ -10,7 +10,7 @@ from functools import wraps
 from typing import Any
 
 DEFAULT_SHARDS = 4
-"""Shards of the locked layout, which the steps expect where they are given no other number."""
+"""Shards of the locked layout, the default of the steps."""
 
 
 def each(name: str, shards: int) -> list[str]:

@@ -1,6 +1,6 @@
-"""Parameters of a run, as typed on a command line.
+"""Parameters of a run from the command line.
 
-In: `NAME=VALUE` words and a compiled pipeline. Out: the values in the types that the pipeline declares.
+In: `NAME=VALUE` words and a compiled pipeline. Out: the values, in the types that the pipeline declares.
 """
 
 import json
@@ -10,10 +10,10 @@ from kfp.dsl import base_component
 
 
 def run_arguments(pipeline: base_component.BaseComponent, words: Sequence[str]) -> dict[str, object]:
-    """Values by name. A text stays a text: `max_rows=1000` is "1000" where the pipeline declares a string.
+    """Values by name. A text stays a text: `max_rows=1000` is "1000" if the pipeline declares a string.
 
     Raises ValueError for a word without `=`, a name that the pipeline does not have, a value of another type, and a
-    parameter without a default that is not given.
+    parameter without a default and without a value.
     """
     declared = pipeline.component_spec.inputs
     values: dict[str, object] = {}

@@ -1,7 +1,7 @@
-"""Pipelines as YAML: `make compile`.
+"""Compiles pipelines to YAML: `make compile`.
 
-In: the pipelines, where they are to run, and the images' digests where they are to be pinned. Out: one YAML a pipeline.
-Without options it writes what is committed; CI compiles again and compares.
+In: the pipelines, their placement, and optionally the images' digests to pin. Out: one YAML file per pipeline.
+Without options it writes the committed files; CI compiles again and compares.
 """
 
 import argparse
@@ -27,17 +27,17 @@ PIPELINES = {
 """Pipeline → its task list in src/spanloom/families/."""
 
 MOST_BYTES = 600_000
-"""Of a compiled pipeline as kfp writes it: Kubernetes bounds an object at 1.5 MiB, and Kubeflow adds to it."""
+"""Limit of a compiled pipeline as kfp writes it: Kubernetes limits an object to 1.5 MiB, and Kubeflow adds to it."""
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 REFERENCE = re.compile(r"(?P<variable>[A-Za-z_][A-Za-z0-9_]*)=(?P<object>[a-z0-9][a-z0-9.-]*):(?P<key>[A-Za-z0-9._-]+)")
 
 
 def compile_pipelines(out: Path, placement: Placement, images: dict[str, str], shards: int | None = None) -> list[Path]:
-    """Writes each pipeline under `out`, its images replaced by those of `images`. Returns the files.
+    """Writes each pipeline under `out`, with its images replaced by those of `images`. Returns the files.
 
-    `shards`: of the pipelines that have a task for each shard; None is their own number.
-    Raises KeyError when `images` is not empty and lacks an image: half a pinned pipeline is no pinned pipeline.
+    `shards`: for the pipelines that have a task per shard; None uses their own number.
+    Raises KeyError if `images` is not empty and lacks an image: a pipeline is pinned completely or not at all.
     """
     out.mkdir(parents=True, exist_ok=True)
     files = []
@@ -68,7 +68,7 @@ def _label(text: str) -> tuple[str, str]:
 
 def _shards(text: str) -> int:
     if not (text.isdecimal() and 1 <= int(text) <= MOST_SHARDS):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of shards from 1 to {MOST_SHARDS}")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of shards from 1 to {MOST_SHARDS}")
     return int(text)
 
 

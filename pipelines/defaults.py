@@ -1,7 +1,7 @@
-"""The defaults of a family's options, as the parameters of a pipeline have them.
+"""The defaults of a family's options, as parameters of a pipeline.
 
 In: the name of a family. Out: the constants of `src/spanloom/families/NAME/defaults.py`, which the commands and the
-library read too. The file is run by its path: pipelines are compiled where kfp is installed and Spanloom is not.
+library also use. The file is run by its path: pipelines are compiled in environments with kfp but without Spanloom.
 """
 
 import runpy
@@ -18,7 +18,7 @@ def defaults_of(family: str) -> SimpleNamespace:
 
 
 def as_text(value: object) -> str:
-    """A default as a text parameter. None is empty, which leaves the option out; a switch is "1" or "0"."""
+    """A default as a text parameter. None becomes "", which leaves the option out; a switch becomes "1" or "0"."""
     if value is None:
         return ""
     return str(int(value)) if isinstance(value, bool) else str(value)

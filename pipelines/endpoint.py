@@ -1,7 +1,7 @@
-"""Whether Kubeflow Pipelines answers at an address, before anything is sent there; the login from files.
+"""Checks that Kubeflow Pipelines answers at an address, before anything is sent there; reads the login from files.
 
-In: an address, headers, a CA file; files with a token or a cookie. Out: what the API says of its health, or a
-SubmitError with the cause and the remedy. One request, which is not tried again.
+In: an address, headers, a CA file; files with a token or a cookie. Out: the API's answer about its health, or a
+SubmitError with the cause and the remedy. One request, without retries.
 """
 
 import json
@@ -23,16 +23,16 @@ LOGIN = (
 
 
 class SubmitError(Exception):
-    """A run that cannot be created: the cause, and what to do."""
+    """The error if a run cannot be created. Its message has the cause and the remedy."""
 
     def __init__(self, cause: str, remedy: str) -> None:
         super().__init__(f"{cause}\n  remedy: {remedy}")
 
 
 def file_value(path: Path | None, option: str) -> str | None:
-    """The one line of text in a file, such as a token; None without a file.
+    """The line of text in a file, such as a token; None without a file.
 
-    Raises SubmitError when the file cannot be read, is empty, or has more than one line or control characters.
+    Raises SubmitError if the file cannot be read, is empty, or has more than one line or control characters.
     """
     if path is None:
         return None
@@ -51,10 +51,10 @@ def file_value(path: Path | None, option: str) -> str | None:
 
 
 def probe(endpoint: str, headers: dict[str, str], ca_file: Path | None) -> dict[str, Any]:
-    """Asks the API for its health and returns the JSON object of the answer.
+    """Requests the API's health and returns the JSON object of the answer.
 
     Raises SubmitError for an address without http:// or https://, a CA file that cannot be read, a certificate of an
-    unknown CA, no answer, a redirect or page of a login, any status but 200, and an answer that is not JSON.
+    unknown CA, no answer, a redirect to a login, a login page, any status but 200, and an answer that is not JSON.
     """
     if not re.match(r"https?://[^/]", endpoint):
         raise SubmitError(
@@ -106,7 +106,7 @@ def answer_without_login(endpoint: str, status: int | None, body: str) -> Submit
 
 def _tls(ca_file: Path | None) -> ssl.SSLContext:
     try:
-        return ssl.create_default_context(cafile=str(ca_file or certifi.where()))  # those that kfp's client takes
+        return ssl.create_default_context(cafile=str(ca_file or certifi.where()))  # the same CAs as kfp's client
     except ssl.SSLError as fault:
         raise SubmitError(f"--ca-file {ca_file}: not a PEM file with certificates", "name the CA's PEM file") from fault
     except OSError as fault:

@@ -1,11 +1,10 @@
 """A family's task list → a Kubeflow pipeline.
 
-In: `src/spanloom/families/NAME/task_list.py` (`spanloom/tasks/listed.py` says how it is written) and the components of
-its steps. Out: the pipeline. The list is read by its path: pipelines are compiled where kfp is installed and Spanloom
-is not.
+In: `src/spanloom/families/NAME/task_list.py` (format: `spanloom/tasks/listed.py`) and the components of its steps. Out:
+the pipeline. The list is read by its path: pipelines are compiled in environments with kfp but without Spanloom.
 
-Tasks of a stage are named tasks and no ParallelFor, inside which Kubeflow ignores retries. No artifact is a folder:
-what is large passes through URIs, moved by the steps.
+Tasks of a stage are named tasks, not a ParallelFor, in which Kubeflow ignores retries. No artifact is a folder: the
+steps themselves move large data through URIs.
 """
 
 import sys
@@ -26,7 +25,7 @@ from pipelines.placement import Placement
 
 COMPONENTS = Path(__file__).parents[1] / "components"
 MOST_SHARDS = 64
-"""Named tasks of a stage: each takes some 7 KB of the compiled pipeline, which Kubernetes bounds."""
+"""Maximum of named tasks of a stage: each takes some 7 KB of the compiled pipeline, whose size Kubernetes limits."""
 
 Task = Mapping[str, Any]
 
@@ -34,7 +33,7 @@ Task = Mapping[str, Any]
 def task_list_of(name: str) -> ModuleType:
     """A list by its name, such as `harmony.task_list`.
 
-    The family's folder is loaded under another name, so that nothing else of Spanloom is imported.
+    The family's folder is loaded as another package, so that no other module of Spanloom is imported.
     """
     family, _, module = name.partition(".")
     package = f"task_lists.{family}"
@@ -46,15 +45,15 @@ def task_list_of(name: str) -> ModuleType:
 
 
 def pipeline_of(name: str, placement: Placement, shards: int | None = None) -> dsl.graph_component.GraphComponent:
-    """The pipeline of a list. `shards`: tasks of each stage that has one for each shard; None is the list's own number.
+    """The pipeline of a list. `shards`: tasks of each stage that has one per shard; None uses the list's own number.
 
-    Raises ValueError for a number of shards from which no pipeline is compiled.
+    Raises ValueError for a number of shards outside 1 to MOST_SHARDS.
     """
     listed = task_list_of(name)
     number: int = getattr(listed, "SHARDS", 1) if shards is None else shards
     if not 1 <= number <= MOST_SHARDS:
         raise ValueError(f"a pipeline has 1 to {MOST_SHARDS} shards, not {number}")
-    # Those without a default first, as Python and kfp want it.
+    # Parameters without a default first, as Python and kfp require.
     declared = sorted(listed.PARAMETERS.items(), key=lambda item: item[1] is not None)
 
     def graph(*given: Any) -> None:
@@ -76,7 +75,7 @@ def pipeline_of(name: str, placement: Placement, shards: int | None = None) -> d
 
 
 class _Graph:
-    """The tasks of one pipeline as they are added."""
+    """Adds the tasks of one pipeline."""
 
     def __init__(self, values: dict[str, Any], shards: int, placement: Placement) -> None:
         self._values, self._shards, self._placement = values, shards, placement
@@ -108,9 +107,9 @@ class _Graph:
             self._made[name].append(made)
 
     def _arguments(self, component: Any, task: Task, index: int) -> dict[str, Any]:
-        """The inputs of a component: by each option the list has a value, and the component the name of the input.
+        """The inputs of a component: for each option the list has the value, and the component the name of the input.
 
-        Raises ValueError when the list and the component have not the same options.
+        Raises ValueError if the list and the component have different options.
         """
         arguments = {name: self._outputs(task, source, index)[0] for name, source in task.get("inputs", {}).items()}
         declared = options_of(component)
@@ -134,16 +133,16 @@ class _Graph:
         ]
 
     def _value(self, text: str, index: int) -> Any:
-        """A text filled in. A parameter alone stays a parameter, with its type."""
+        """Fills in a text. A text that is only a parameter stays that parameter, with its type."""
         if text[1:-1] in self._values and text == f"{{{text[1:-1]}}}":
             return self._values[text[1:-1]]
         return text.format(**{"index": index, "shards": self._shards, **self._values})
 
 
 def component_of(step: str, shards: int) -> Any:
-    """The component of a step, wherever it is below components/.
+    """The component of a step, from any folder of components/.
 
-    One that reads an output of each shard is made for their number.
+    A component that reads an output of each shard is made for the number of shards.
     """
     name = step.replace("-", "_")
     (file,) = COMPONENTS.glob(f"*/{name}/component.py")
@@ -152,7 +151,7 @@ def component_of(step: str, shards: int) -> Any:
 
 
 def options_of(component: Any) -> dict[str, list[str]]:
-    """Option → names of the inputs or outputs behind it, in the order of the command."""
+    """Option → names of the inputs or outputs of the option, in the order of the command."""
     args = component.component_spec.implementation.container.args
     options: dict[str, list[str]] = {}
     for option, value in zip(args[::2], args[1::2], strict=True):

@@ -1,7 +1,7 @@
 """Where the tasks of a pipeline run: machine sizes, retries, deadlines, volumes, node pools, variables.
 
-In: a task. Out: the same task, with what Kubernetes and Kubeflow need to know. `Placement` is what is fixed when a
-pipeline is compiled; sizes are parameters of the run.
+In: a task. Out: the same task with its settings for Kubernetes and Kubeflow. `Placement` has the settings that are
+fixed when a pipeline is compiled; sizes are parameters of the run.
 """
 
 from dataclasses import dataclass
@@ -16,15 +16,15 @@ CA_MOUNT = "/etc/spanloom-ca"
 
 @dataclass(frozen=True, kw_only=True)
 class Placement:
-    """`pvc` is mounted at `mount` in the steps that touch the dataset root; each of them may then be a local path.
+    """`pvc` is mounted at `mount` in every step, so that the dataset root may be a local path.
 
     `node_selector` holds labels, `tolerations` taints (`key=value:effect`) of the nodes that tasks may run on, such as
-    those of a spot pool. `scratch` bounds the volume that inputs are staged in: an emptyDir, or with `scratch_class` a
-    volume of that storage class which lives as long as the pod.
+    those of a spot pool. `scratch` limits the volume for staged inputs: an emptyDir, or with `scratch_class` a volume
+    of that storage class with the lifetime of the pod.
 
-    `env` are plain variables. `secret_env` and `config_map_env` are those of a Secret or ConfigMap of the namespace:
-    (its name, the key in it, the variable). `ca_bundle` is (ConfigMap, key) of a PEM file, mounted in each pod; it is
-    named in AWS_CA_BUNDLE. `pull_secrets` are for the registry. `kueue_queue` and `kueue_priority` are labels of pods.
+    `env` are plain variables. `secret_env` and `config_map_env` come from a Secret or ConfigMap of the namespace: (its
+    name, the key in it, the variable). `ca_bundle` is (ConfigMap, key) of a PEM file, mounted in each pod and named in
+    AWS_CA_BUNDLE. `pull_secrets` are for the registry. `kueue_queue` and `kueue_priority` are labels of pods.
     """
 
     pvc: str | None = None
@@ -50,10 +50,10 @@ class Placement:
         hours: int,
         cache: bool,
     ) -> dsl.PipelineTask:
-        """Every step is idempotent, so each asks for retries. Which failures are retried, the cluster decides."""
+        """Sets sizes, retries and volumes. Steps are idempotent; the cluster decides which failures it retries."""
         task.set_cpu_request(cpu).set_cpu_limit(cpu)
         task.set_memory_request(memory).set_memory_limit(memory)
-        # kfp forgets the parameters of sizes where a task is in a condition; the graph in it would lack them.
+        # kfp drops parameters of sizes for a task in a condition, and the condition's graph would lack them.
         task.register_pipeline_channels([size for size in (cpu, memory) if not isinstance(size, str)])
         task.set_retry(num_retries=3, backoff_duration="60s", backoff_factor=2, backoff_max_duration="900s")
         task.set_caching_options(cache)

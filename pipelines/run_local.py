@@ -1,9 +1,9 @@
-"""The compiled pipeline on this machine, each task in its own image: `make pipeline-local`.
+"""Runs the compiled pipeline on this machine, each task in its own image: `make pipeline-local`.
 
-In: a `synth_harmony_v1` folder, a folder to work in. Out: the dataset under WORK/dataset, or an error with the failing
-step's own message above it. Or, as on a cluster, both in an object store: then `source_uri` and `dataset_root` are
-parameters, and the Docker network of the store is named. Containers run as the caller, since they write into the
-caller's folder, and otherwise as narrowly as on a cluster: read-only root, no capabilities, no network but the store's.
+In: a `synth_harmony_v1` folder, a working folder. Out: the dataset under WORK/dataset, or an error, after the failing
+step's own message. Or, as on a cluster, both in an object store: then `source_uri` and `dataset_root` are parameters,
+and the Docker network of the store is named. Containers run as the caller, since they write into the caller's folder,
+and are otherwise as restricted as on a cluster: read-only root, no capabilities, only the store's network.
 """
 
 import argparse
@@ -30,10 +30,10 @@ def run(
 ) -> str:
     """Runs `pipeline` with the parameters `words` (`NAME=VALUE`) and returns the root of its dataset.
 
-    Without a folder `source`, `words` say source and dataset root. `network`, `environment`: of each container.
+    Without a folder `source`, `words` name source and dataset root. `network`, `environment`: of each container.
 
-    Raises RuntimeError when a task failed, and when files are missing: `kfp.local` takes a container for a success when
-    it is gone before anybody asked.
+    Raises RuntimeError if a task failed, and if files are missing: `kfp.local` reports success for a container that is
+    gone before it was polled.
     """
     work.mkdir(parents=True, exist_ok=True)
     staged, root, workspace = work / "source", work / "dataset", work / "workspace"
@@ -55,7 +55,7 @@ def run(
         tmpfs={"/tmp": "mode=1777", "/scratch": "mode=1777"},
     )
     warnings.filterwarnings("ignore", message=".* have no effect in the current local runner")
-    # The runner mounts one folder, the pipeline root, into every container: all paths lie in it.
+    # The runner mounts one folder, the pipeline root, into every container: all paths are in it.
     local.init(runner=runner, pipeline_root=str(work), workspace_root=str(workspace))
     task(**arguments)
     said = sorted(work.glob(f"{task.name}-*/*/executor_output.json"))
@@ -67,8 +67,8 @@ def run(
 
 
 def _without_retries(text: str) -> tuple[str, int]:
-    """The pipeline, failing at the first failure (no node goes away here, and backing off would take minutes), and the
-    number of its tasks."""
+    """The pipeline without retries (no node fails here, and backoff would take minutes), and the number of its
+    tasks."""
     documents = list(yaml.safe_load_all(text))
     tasks = documents[0]["root"]["dag"]["tasks"]
     for task in tasks.values():

@@ -1,8 +1,8 @@
-"""A compiled pipeline with each component once: kfp writes one for each task, also where all but the name is the same.
+"""Merges equal components of a compiled pipeline: kfp writes one per task, even if only the name differs.
 
 In: the YAML that kfp compiles. Out: the same tasks with the same commands, sizes and volumes, in YAML of half the size.
-Kubernetes bounds the size of an object, so pipelines of many shards need it. kfp's local runner does not bear it: it
-names the folder of a task by its component.
+Kubernetes limits the size of an object, so pipelines of many shards need this. kfp's local runner does not support it:
+it names the folder of a task by its component.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ Spec = dict[str, Any]
 
 
 def share_components(text: str) -> str:
-    """The YAML with equal components, executors and their settings on Kubernetes merged, each under its first name."""
+    """The YAML with equal components, executors and their Kubernetes settings merged, each under its first name."""
     comments = [line for line in text.splitlines(keepends=True) if line.startswith("#")]
     spec, *platform = yaml.load_all(text, yaml.CSafeLoader)
     executors: Spec = spec["deploymentSpec"]["executors"]

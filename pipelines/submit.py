@@ -1,7 +1,7 @@
-"""A run of a compiled pipeline on a cluster: `make submit`.
+"""Submits a run of a compiled pipeline to a cluster: `make submit`.
 
-In: the API address of Kubeflow Pipelines, a compiled pipeline, parameters as `NAME=VALUE`, and where a login is
-needed a token or a cookie in a file. Out: a run; its id and address are printed. Without a run id the exit code is 1.
+In: the API address of Kubeflow Pipelines, a compiled pipeline, parameters as `NAME=VALUE`, and for a login a token or a
+cookie in a file. Out: a run; its id and address are printed. Without a run id the exit code is 1.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from pipelines.arguments import run_arguments
 from pipelines.endpoint import SubmitError, answer_without_login, file_value, probe
 
 NAMESPACE_FILE = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
-"""In a pod: its own namespace, which kfp's client takes where no namespace is given."""
+"""In a pod: its own namespace, which kfp's client uses if no namespace is given."""
 
 CLIENT_SETTINGS = Path("~/.config/kfp/context.json").expanduser()
 
@@ -44,8 +44,8 @@ class Target:
 
 
 def client_has_login(target: Target) -> bool:
-    """Whether kfp's client finds a login by itself, which a request of ours would lack: Google's proxy or IAP, or a
-    cookie or header in the client's own settings."""
+    """Whether kfp's client has a login of its own, which our request would lack: Google's proxy or IAP, or a cookie or
+    header in the client's own settings."""
     if target.token or target.cookie:
         return False
     try:
@@ -70,8 +70,8 @@ def submit(
 ) -> str:
     """Creates the run and returns its id.
 
-    Raises SubmitError when the API cannot be reached, asks for a login, refuses, or answers without a run id.
-    Nothing is tried again.
+    Raises SubmitError if the API cannot be reached, requires a login, refuses, or answers without a run id. Nothing is
+    retried.
     """
     if not client_has_login(target):
         health = probe(target.endpoint, target.headers, target.ca_file)
@@ -79,7 +79,7 @@ def submit(
             raise SubmitError("this Kubeflow has several users, and no namespace was given", "add --namespace NAME")
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # of the client: that it needs an API of version 2
+            warnings.simplefilter("ignore", FutureWarning)  # the client needs an API of version 2
             client = kfp.Client(
                 host=target.endpoint,
                 namespace=target.namespace,
@@ -98,7 +98,7 @@ def submit(
     except kfp_server_api.ApiException as refusal:
         raise answer_without_login(target.endpoint, refusal.status, str(refusal.body or refusal.reason)) from refusal
     except (urllib3.exceptions.HTTPError, ValueError, AttributeError) as fault:
-        # kfp's client meets an answer in another form than its own with errors of Python.
+        # On answers in an unknown form, kfp's client raises Python errors.
         raise SubmitError(
             f"the API did not answer as Kubeflow Pipelines does: {fault}", "look at --endpoint"
         ) from fault

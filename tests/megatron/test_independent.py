@@ -65,7 +65,7 @@ def prefix(tmp_path: Path) -> Path:
         (lambda data: data[:9] + b"\2" + data[10:], "not an index of version 1"),
         (lambda data: data[:17] + b"\x09" + data[18:], "not an index of version 1"),
         (lambda data: data[:20], "no whole header"),
-        (lambda data: data[:-1], "its header asks for 102"),
+        (lambda data: data[:-1], "its header requires 102"),
     ],
 )
 def test_a_damaged_index_is_refused(prefix: Path, change, message: str) -> None:  # type: ignore[no-untyped-def]

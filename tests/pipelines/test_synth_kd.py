@@ -114,7 +114,7 @@ def test_a_number_of_shards_that_there_cannot_be_is_wrong_usage(
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2
-    assert "no number of shards from 1 to 64" in capsys.readouterr().err
+    assert "not a number of shards from 1 to 64" in capsys.readouterr().err
 
 
 def test_shards_are_wired_in_order(committed: dict[str, Any]) -> None:

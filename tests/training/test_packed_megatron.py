@@ -152,7 +152,7 @@ def test_what_cannot_be_trained_on_is_refused(root: Path, plan: Plan, tmp_path: 
         with pytest.raises(DatasetError, match=match):
             packed_datasets(folder, options, [None] * 3)
 
-    refused(r"the plan is of samples of 16, the config's sequence_length is 32", sequence_length=32)
+    refused(r"the plan has samples of 16 tokens, the config's sequence_length is 32", sequence_length=32)
     other = DatasetTokenizer(name="test", sha256="cd" * 32, vocab_size=VOCAB_SIZE, eod=3)
     refused("this tokenizer has", tokenizer=other)
     eod = DatasetTokenizer(name="test", sha256=TOKENIZER_SHA256, vocab_size=VOCAB_SIZE, eod=3)

@@ -1,7 +1,7 @@
-"""Packed chat, step 1: conversations → transcripts that fit, and a report of what does not.
+"""Packed chat, step 1: conversations → transcripts that fit the context, and a report of the others.
 
 In: the URI of a file or of a folder of conversations. Out: one file of transcripts at `transcripts_uri`, published by
-the step itself, and the report. A tokenizer that is an empty string is the asset that the image carries.
+the step itself, and the report. If the tokenizer is an empty string, the asset in the image is used.
 """
 
 from kfp import dsl
@@ -21,7 +21,7 @@ def generate_chat(
     report: dsl.Output[dsl.Artifact],
     metrics: dsl.Output[dsl.Metrics],
 ) -> dsl.ContainerSpec:
-    """Generates transcripts; what does not fit is counted, what a transcript has no place for is refused or dropped."""
+    """Generates transcripts; what does not fit is counted, what a transcript cannot hold is refused or dropped."""
     return dsl.ContainerSpec(
         image=IMAGE,
         command=["spanloom", "step", "generate-chat"],

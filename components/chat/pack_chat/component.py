@@ -2,7 +2,7 @@
 
 In: the URI of a file or of a folder of transcripts. Out: the dataset's files and manifest.pending.json, published
 create-only at `dataset_root` by the step itself; a small artifact that points there; and a copy of the tokenizer, with
-which validation packs again. A tokenizer that is an empty string is the asset that the image carries.
+which validation packs again. If the tokenizer is an empty string, the asset in the image is used.
 """
 
 from kfp import dsl
@@ -27,7 +27,7 @@ def pack_chat(
     tokenizer: dsl.Output[dsl.Artifact],
     metrics: dsl.Output[dsl.Metrics],
 ) -> dsl.ContainerSpec:
-    """Packs transcripts. It is no dataset before validate-alignment has passed."""
+    """Packs transcripts. The result is not a dataset until validate-alignment has passed."""
     return dsl.ContainerSpec(
         image=IMAGE,
         command=["spanloom", "step", "pack-chat"],

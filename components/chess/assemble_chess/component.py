@@ -1,6 +1,6 @@
-"""Chess, step 2: one pending manifest out of the inventories of all shards.
+"""Chess, step 2: one pending manifest from the inventories of all shards.
 
-In: the inventories, an input each. Out: manifest.pending.json at `dataset_root`, and a small artifact that points
+In: the inventories, one input each. Out: manifest.pending.json at `dataset_root`, and a small artifact that points
 there.
 """
 
@@ -15,7 +15,7 @@ IMAGE = "ghcr.io/spanloom/spanloom-assemble-chess:0.1.0"
 
 
 def assemble_chess_of(shards: int) -> Any:
-    """The component for so many shards."""
+    """The component for this number of shards."""
 
     @dsl.container_component
     @with_inputs(each("inventory", shards), dsl.Input[dsl.Artifact])

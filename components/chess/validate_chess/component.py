@@ -1,7 +1,7 @@
-"""Chess, step 3: are the prepared games what they must be? Only then does manifest.json appear.
+"""Chess, step 3: validates the prepared games. Only then is manifest.json written.
 
-In: what is at `dataset_root`, and the folders it was made from, of which some games are made again and compared.
-Out: the validation report as JSON and HTML. Findings fail the run. The image carries no python-chess (GPL-3.0): legal
+In: the files at `dataset_root`, and their source folders, of which some games are prepared again and compared.
+Out: the validation report as JSON and HTML. Findings fail the run. The image has no python-chess (GPL-3.0): legal
 moves are checked by `spanloom chess validate --legal` on a machine that has `spanloom[chess]`.
 """
 

@@ -1,7 +1,7 @@
-"""Step 7: the reports of all shards joined, and what is global. Only then does manifest.json appear.
+"""Step 7: joins the reports of all shards and does the global checks. Only then is manifest.json written.
 
-In: the reports and digests of validate-shard, an input each; the dataset at `dataset_root`, of which the row tables and
-the listing are read; the manifest of the source. Out: the validation report as JSON and HTML. Findings fail the run.
+In: the reports and digests of validate-shard, one input each; the dataset at `dataset_root`, of which the row tables
+and the listing are read; the manifest of the source. Out: the report as JSON and HTML. Findings fail the run.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ IMAGE = "ghcr.io/spanloom/spanloom-assemble-validation:0.1.0"
 
 
 def assemble_validation_of(shards: int) -> Any:
-    """The component for so many shards."""
+    """The component for this number of shards."""
 
     @dsl.container_component
     @with_inputs([*each("report", shards), *each("digests", shards)], dsl.Input[dsl.Artifact])

@@ -1,4 +1,4 @@
-"""Step 6: is what was published what it must be? Only then does manifest.json appear.
+"""Step 6: validates the published dataset. Only then is manifest.json written.
 
 In: the dataset at `dataset_root`, the source for the rows that are rendered again. Out: the validation
 report as JSON and HTML. Findings fail the run.

@@ -1,8 +1,8 @@
-"""Step 5: one pending manifest out of the inventories of all shards.
+"""Step 5: one pending manifest from the inventories of all shards.
 
-In: the inventories, an input each, and the split. Out: manifest.pending.json at `dataset_root`, and a small artifact
-that points there: the launcher refuses an artifact whose URI lies outside the pipeline root's bucket, and would
-download a whole dataset into each step that takes it.
+In: the inventories, one input each, and the split. Out: manifest.pending.json at `dataset_root`, and a small artifact
+that points there. The dataset itself is not an artifact: the launcher refuses an artifact whose URI is outside the
+pipeline root's bucket, and would download a whole dataset into each step that takes it.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ IMAGE = "ghcr.io/spanloom/spanloom-assemble-manifest:0.1.0"
 
 
 def assemble_manifest_of(shards: int) -> Any:
-    """The component for so many shards."""
+    """The component for this number of shards."""
 
     @dsl.container_component
     @with_inputs(each("inventory", shards), dsl.Input[dsl.Artifact])

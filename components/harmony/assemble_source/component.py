@@ -1,6 +1,6 @@
-"""Before the pipeline: the shards that convert-shard made become a source.
+"""Before the pipeline: makes a source of the shards that convert-shard wrote.
 
-In: their inventories, an input each. Out: manifest.json beside the shards at `source_uri`.
+In: their inventories, one input each. Out: manifest.json beside the shards at `source_uri`.
 """
 
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ IMAGE = "ghcr.io/spanloom/spanloom-assemble-source:0.1.0"
 
 
 def assemble_source_of(shards: int) -> Any:
-    """The component for so many shards."""
+    """The component for this number of shards."""
 
     @dsl.container_component
     @with_inputs(each("inventory", shards), dsl.Input[dsl.Artifact])

@@ -1,7 +1,7 @@
-"""Step 3: what is global about the split. Does any id stand twice, and how many documents are valid?
+"""Step 3: global checks of the split: finds repeated ids, and counts the documents of valid.
 
-In: the manifests of all rendered shards, an input each. Out: the split, a small file without which there is no
-manifest.
+In: the manifests of all rendered shards, one input each. Out: the split, a small file that the manifest
+requires.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ IMAGE = "ghcr.io/spanloom/spanloom-assemble-split:0.1.0"
 
 
 def assemble_split_of(shards: int) -> Any:
-    """The component for so many shards."""
+    """The component for this number of shards."""
 
     @dsl.container_component
     @with_inputs(each("rendered", shards), dsl.Input[dsl.Artifact])

@@ -1,8 +1,8 @@
-"""Step 2, once a shard: conversations → tokens with spans.
+"""Step 2, once per shard: conversations → tokens with spans.
 
 In: one Parquet shard of the source (a URI, staged by the step itself), the tokenizer. Out: the rendered shard and its
 ids, published at the work place by the step itself, and their manifest.
-An option that is an empty string is left out, so the step's own default holds.
+An option that is an empty string is left out, so the step's own default applies.
 """
 
 from kfp import dsl

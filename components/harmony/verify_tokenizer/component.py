@@ -1,6 +1,6 @@
-"""Step 1: is the tokenizer asset the pinned file?
+"""Step 1: checks that the tokenizer asset is the pinned file.
 
-In: a URI, or nothing for the asset that the image carries. Out: the verified asset, and what was verified.
+In: a URI, or nothing for the asset in the image. Out: the verified asset, and a report of the checks.
 """
 
 from kfp import dsl

@@ -1,6 +1,6 @@
-"""Step 4, once a shard: tokens, loss mask and span → Megatron IndexedDatasets under the dataset root.
+"""Step 4, once per shard: tokens, loss mask and span → Megatron IndexedDatasets under the dataset root.
 
-In: the manifest of one rendered shard. Whether a document is valid, its id decides. Out: the shard's files, published
+In: the manifest of one rendered shard. A document's id decides its split. Out: the shard's files, published
 create-only at `dataset_root` by the step itself (they are too large for an artifact), and their inventory.
 """
 
@@ -17,7 +17,7 @@ def write_indexed(
     inventory: dsl.Output[dsl.Artifact],
     metrics: dsl.Output[dsl.Metrics],
 ) -> dsl.ContainerSpec:
-    """Writes one shard's share of the dataset."""
+    """Writes one shard of the dataset."""
     return dsl.ContainerSpec(
         image=IMAGE,
         command=["spanloom", "step", "write-indexed"],

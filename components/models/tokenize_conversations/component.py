@@ -1,8 +1,8 @@
 """Any model, the step before validation: conversations → tokens, loss mask and spans under the root.
 
 In: the URIs of a source folder and of a model's folder. Out: the dataset's files and manifest.pending.json, published
-create-only at `dataset_root` by the step itself; a small artifact that points there; the model's tokenizer.json. An
-empty parameter is the step's default.
+create-only at `dataset_root` by the step itself; a small artifact that points there; the model's tokenizer.json. For an
+empty parameter the step's default applies.
 """
 
 from kfp import dsl
@@ -33,7 +33,7 @@ def tokenize_conversations(
     tokenizer: dsl.Output[dsl.Artifact],
     metrics: dsl.Output[dsl.Metrics],
 ) -> dsl.ContainerSpec:
-    """Proves conversations for a model; validate-alignment makes a dataset of what is written."""
+    """Proves conversations for a model; validate-alignment promotes the manifest of the result."""
     return dsl.ContainerSpec(
         image=IMAGE,
         command=["spanloom", "step", "tokenize-conversations"],

@@ -1,4 +1,4 @@
-"""Tool calls, step 4: samples rendered with the chat template that their tokens will be made with.
+"""Tool calls, step 4: renders samples with the chat template that will be used for tokenization.
 
 In: the merged file, the template. Out: the audit. Errors fail the run: a mask would be missing or wrong.
 """

@@ -1,7 +1,7 @@
-"""Tool calls, step 1, once a source: its files → samples under `samples_uri`.
+"""Tool calls, step 1, once per source: its files → samples under `samples_uri`.
 
-In: the URI of a file or folder of the source, which may be empty: then the task makes nothing. Out: files of samples,
-published create-only by the step itself, and the numbers of what was written and left out.
+In: the URI of a file or folder of the source; if it is empty, the task does nothing. Out: files of samples, published
+create-only by the step itself, and counts of written and rejected records.
 """
 
 from kfp import dsl
@@ -20,7 +20,7 @@ def convert_toolcalls(
     report: dsl.Output[dsl.Artifact],
     metrics: dsl.Output[dsl.Metrics],
 ) -> dsl.ContainerSpec:
-    """Converts one source; what cannot be a sample is set aside under rejects/ and counted."""
+    """Converts one source; invalid records are set aside under rejects/ and counted."""
     return dsl.ContainerSpec(
         image=IMAGE,
         command=["spanloom", "step", "convert-toolcalls"],

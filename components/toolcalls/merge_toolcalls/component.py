@@ -1,7 +1,7 @@
 """Tool calls, step 3: both splits → one file without duplicates, in a seeded order.
 
 In: the folder that the converters published into. Out: the merged file, published create-only by the step itself, and
-the numbers. Gates on the ratio and on adversarial-safe samples stop it before anything is written.
+its statistics. Gates on the ratio and on adversarial-safe samples stop it before anything is written.
 """
 
 from kfp import dsl

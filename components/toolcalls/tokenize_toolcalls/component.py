@@ -1,4 +1,4 @@
-"""Tool calls, step 5, once a split: its samples → tokens and loss mask at a dataset root of their own.
+"""Tool calls, step 5, once per split: its samples → tokens and loss mask at their own dataset root.
 
 In: the merged file, the template, the tokenizer. Out: the files, published create-only at `dataset_root` by the step
 itself, with `manifest.pending.json`; the tokenizer, for validate-alignment. Harmful samples never share a root.

@@ -1,4 +1,4 @@
-"""Tool calls, step 2: all samples held against all rules, and against each other.
+"""Tool calls, step 2: checks all samples against all rules, and against each other.
 
 In: the folder that the converters published into. Out: the report as JSON and HTML. Errors fail the run.
 """

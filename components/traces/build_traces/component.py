@@ -1,6 +1,6 @@
 """Traces, step 2: a selection of the store → the manifest of a dataset.
 
-In: the store; filter, strategy, limit. Out: the manifest, which names the traces in their order.
+In: the store; filter, strategy, limit. Out: the manifest, which lists the traces in order.
 """
 
 from kfp import dsl
@@ -21,7 +21,7 @@ def build_traces(
     manifest: dsl.Output[dsl.Artifact],
     metrics: dsl.Output[dsl.Metrics],
 ) -> dsl.ContainerSpec:
-    """Chooses traces and freezes the choice."""
+    """Selects traces and freezes the selection."""
     return dsl.ContainerSpec(
         image=IMAGE,
         command=["spanloom", "step", "build-traces"],

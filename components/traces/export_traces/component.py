@@ -1,4 +1,4 @@
-"""Traces, step 3, once a format: a dataset → one export for trainers.
+"""Traces, step 3, once per format: a dataset → one export for trainers.
 
 In: the store, the manifest, a format. Out: JSON Lines.
 """

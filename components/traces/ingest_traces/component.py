@@ -1,7 +1,7 @@
 """Traces, step 1: records in a bucket → a store in one file.
 
 In: the URI of a file or of a folder of files, in any form that `spanloom traces ingest` reads. Out: the store (SQLite);
-which lines were no traces, by number.
+the numbers of lines that are not traces.
 """
 
 from kfp import dsl
@@ -21,7 +21,7 @@ def ingest_traces(
     store: dsl.Output[dsl.Artifact],
     metrics: dsl.Output[dsl.Metrics],
 ) -> dsl.ContainerSpec:
-    """Makes the store; lines that are no traces are counted, or stop it with `strict`."""
+    """Makes the store; lines that are not traces are counted, or with `strict` stop the task."""
     return dsl.ContainerSpec(
         image=IMAGE,
         command=["spanloom", "step", "ingest-traces"],

@@ -23,7 +23,7 @@ def tokenize_traces(
     dataset: dsl.Output[dsl.Dataset],
     metrics: dsl.Output[dsl.Metrics],
 ) -> dsl.ContainerSpec:
-    """Tokenises a dataset of traces; validate-alignment makes a dataset of it."""
+    """Tokenises a dataset of traces; validate-alignment promotes its manifest."""
     return dsl.ContainerSpec(
         image=IMAGE,
         command=["spanloom", "step", "tokenize-traces"],

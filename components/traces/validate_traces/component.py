@@ -1,4 +1,4 @@
-"""Traces, step 4: are the exports what they must be?
+"""Traces, step 4: validates the exports.
 
 In: the three exports, the manifest. Out: the report as JSON. Errors fail the run.
 """
@@ -17,7 +17,7 @@ def validate_traces(
     report: dsl.Output[dsl.Artifact],
     metrics: dsl.Output[dsl.Metrics],
 ) -> dsl.ContainerSpec:
-    """Holds each export against its rules and against the manifest."""
+    """Checks each export against its rules and the manifest."""
     return dsl.ContainerSpec(
         image=IMAGE,
         command=["spanloom", "step", "validate-traces"],

@@ -1,7 +1,7 @@
-"""What `import spanloom` offers, and what the commands of the same names call.
+"""The functions of `import spanloom`, which the commands of the same names call.
 
 building    `build`: a source → a validated dataset
 converting  `convert`: chat data → a source
-validating  `validate`: what is wrong with a dataset
+validating  `validate`: checks a dataset
 documents   `open_dataset`: the documents of a dataset, without Megatron and torch
 """

@@ -1,7 +1,7 @@
 """A source → a validated dataset, for gpt-oss or for any Hugging Face model: `spanloom.build` and `spanloom build`.
 
-In: the options of the command, as keywords. Out: a `BuildResult`. Imports next to nothing at the top, so that the
-process which validates can load its reader meanwhile.
+In: the options of the command, as keywords. Out: a `BuildResult`. Imports almost nothing at the top, so that the
+validating process can load its reader at the same time.
 """
 
 import os
@@ -35,10 +35,10 @@ OF_HARMONY = {
     "audit_fraction": defaults.AUDIT_FRACTION,
     "tokenizer": None,
 }
-"""Options of a build that are not for a model, and their values where they are not given."""
+"""Options that only builds for gpt-oss have, and their default values."""
 
 _CALLED = {"variables": "set", "disk_check": "no_disk_check"}
-"""Options that the command calls otherwise."""
+"""Options with another name in the command."""
 
 
 def build(
@@ -80,19 +80,19 @@ def build(
 ) -> "BuildResult":
     """Builds a dataset of the folder `source`, and validates it. Prints nothing.
 
-    source          what `spanloom.convert` wrote, or `spanloom convert-synth`: a folder or a URI
-    out             root of the dataset; None: below data/megatron, as `spanloom build --help` says
+    source          output of `spanloom.convert` or of `spanloom convert-synth`: a folder or a URI
+    out             root of the dataset; None: below data/megatron, see `spanloom build --help`
     model           a Hugging Face model's folder, or its URI; None: documents for gpt-oss
     valid_fraction  share of conversations in the split valid, chosen by a hash of their ids
-    train           spans that are trained, with commas: "final" leaves the reasoning untrained
-    reader          what validation reads through: Megatron's own reader where it is installed, else the independent one
+    train           trained spans, separated by commas: "final" leaves the reasoning untrained
+    reader          the reader of validation; auto: Megatron's own if it is installed, otherwise the independent one
 
     The other keywords are the options of `spanloom build`, with its defaults; `spanloom build --help` documents each.
-    The same source, options and code give the same files, however many `workers` there are. A build that was
-    interrupted resumes, and a finished one is only validated again.
+    The same source, options and code give the same files for any number of `workers`. An interrupted build resumes,
+    and a finished one is only validated again.
 
-    Returns a `BuildResult`: `root`, `manifest`, `report`. Raises FindingsError where validation found something, and
-    other SpanloomErrors for what stops the build: what was wrong, where, and what to do.
+    Returns a `BuildResult`: `root`, `manifest`, `report`. Raises FindingsError if validation found something, and
+    other SpanloomErrors for what stops the build; they name the fault, the place and a remedy.
     """
     arguments = {
         name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in locals().items()
@@ -112,19 +112,19 @@ def _path(place: str | None) -> Path | None:
 
 
 def built(arguments: Mapping[str, Any], progress: "Progress") -> "BuildResult":
-    """The build that keywords of `build` ask for. Findings do not raise: they are in the report."""
+    """Runs the build of these keywords of `build`. Findings do not raise: they are in the report."""
     check_options(arguments)
     return (_built_for_harmony if arguments["model"] is None else _built_for_model)(arguments, progress)
 
 
 def check_options(arguments: Mapping[str, Any]) -> None:
-    """Raises SpanloomError for options of a model without one, and for options of Harmony with one."""
+    """Raises SpanloomError for model options without a model, and for Harmony options with a model."""
     if arguments["model"] is None:
         wrong = [name for name in OF_MODELS if arguments[name]]
-        remedy = "give --model DIR, or leave them away"
+        remedy = "give --model DIR, or leave them out"
     else:
         wrong = [name for name, absent in OF_HARMONY.items() if arguments[name] != absent]
-        remedy = "leave them away: they are for gpt-oss, without --model"
+        remedy = "leave them out: they are for gpt-oss, without --model"
     if wrong:
         wrong_options = ", ".join(f"--{_CALLED.get(name, name).replace('_', '-')}" for name in wrong)
         raise SpanloomError(f"{wrong_options} cannot be combined with what is built", remedy=remedy)
@@ -133,7 +133,7 @@ def check_options(arguments: Mapping[str, Any]) -> None:
 def _built_for_harmony(arguments: Mapping[str, Any], progress: "Progress") -> "BuildResult":
     from spanloom.megatron.validator import validating_process
 
-    with validating_process(arguments["reader"]) as validator:  # before this process imports what it needs itself
+    with validating_process(arguments["reader"]) as validator:  # starts before the imports of this process
         from spanloom.families.harmony.build import build as run
         from spanloom.families.harmony.contract.caps import Caps
         from spanloom.families.harmony.contract.source import local_source
@@ -170,7 +170,7 @@ _OF_BOTH = (
 def cut_rules(
     history: str | None, train: str | None, turns: str | None, call_format: str | None, mask_generation_prompt: bool
 ) -> "CutRules | None":
-    """How conversations are cut; None where no option says so. Raises SpanloomError for an invalid value."""
+    """The rules for cutting conversations; None if no option sets one. Raises SpanloomError for an invalid value."""
     from spanloom.families.harmony.contract.history import CutRules, parsed_train
 
     if history is None and train is None and turns is None and call_format is None and not mask_generation_prompt:
@@ -207,14 +207,14 @@ def _built_for_model(arguments: Mapping[str, Any], progress: "Progress") -> "Bui
 
 
 def model_rules(arguments: Mapping[str, Any]) -> "ModelRules":
-    """The rules of options by name; `variables` are values, `stop` texts or ids.
+    """The rules from options by name; `variables` are values, `stop` are texts or ids.
 
     Raises OptionError or ModelError for an invalid value.
     """
     from spanloom.families.models.documents.rules import ModelRules, parsed_train
 
     emission = arguments["emission"]
-    day_of(arguments["date"])  # raises for a text that is no day
+    day_of(arguments["date"])  # raises for an invalid day
     return ModelRules(
         thinking=arguments["thinking"] or model_defaults.THINKING[0],
         inline_think=arguments["inline_think"],
@@ -223,14 +223,14 @@ def model_rules(arguments: Mapping[str, Any]) -> "ModelRules":
         date=arguments["date"],
         variables=dict(arguments["variables"] or {}),
         train=model_defaults.SPAN_NAMES[1:] if arguments["train"] is None else parsed_train(arguments["train"]),
-        # A shell hands a line feed on as two characters.
+        # A shell passes a line feed as the two characters \n.
         emission=None if emission is None else emission.replace("\\n", "\n"),
         valid_fraction=arguments["valid_fraction"],
     )
 
 
 def day_of(text: str | None) -> datetime | None:
-    """A day, such as 2025-01-31. Raises OptionError for any other text."""
+    """Parses a day, such as 2025-01-31. Raises OptionError for any other text."""
     if text is None:
         return None
     try:

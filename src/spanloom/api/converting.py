@@ -1,4 +1,4 @@
-"""Chat data of any form → a source that `build` takes: `spanloom.convert` and `spanloom convert`.
+"""Chat data in any known form → a source for `build`: `spanloom.convert` and `spanloom convert`.
 
 In: the options of the command, as keywords. Out: the manifest of the source.
 """
@@ -43,19 +43,19 @@ def convert(
     license: str | None = None,
     scratch: Place | None = None,
 ) -> dict[str, Any]:
-    """Converts chat data into the folder `out`, for `spanloom.build`. Prints and asks nothing.
+    """Converts chat data into the folder `out`, for `spanloom.build`. Prints nothing and does not ask.
 
     inputs   files (.jsonl, .json, .csv, .parquet, .arrow, also .gz or .zst), folders, patterns or URIs: one or several
-    out      a folder or a URI, new, or what an interrupted run has begun
-    map      which key of your records means what: {"query": "question", "answer": "response"}
-    role     roles of your messages: {"visitor": "user"}
-    drop     what is left out and counted: ["refusal", "role:moderator"]
+    out      a folder or a URI: new, or from an interrupted run
+    map      the meaning of keys of your records: {"query": "question", "answer": "response"}
+    role     the meaning of roles of your messages: {"visitor": "user"}
+    drop     records or messages to leave out and count: ["refusal", "role:moderator"]
 
     The other keywords are the options of `spanloom convert`, with its defaults; `spanloom convert --help` documents
     each. The same input and options give the same files; an interrupted run resumes.
 
-    Returns the source's manifest: `conversion` has the counts. Raises SpanloomError for a form that is not known, and
-    for a record that is refused beyond `max_rejects`: file, line, what to do.
+    Returns the source's manifest: `conversion` has the counts. Raises SpanloomError for an unknown form, and for a
+    rejected record beyond `max_rejects`; it names the file, the line and a remedy.
     """
     from spanloom.families.harmony.convert import chat as convert_chat
     from spanloom.families.harmony.convert.conversion import ChatConversion
@@ -93,7 +93,7 @@ def _pairs(values: Mapping[str, str] | None) -> tuple[str, ...]:
 def system_fields(
     *, identity: str | None, effort: str | None, date: str | None, cutoff: str | None, developer: str | None
 ) -> "SystemFields":
-    """What is put around every conversation; an empty text is none. Raises SpanloomError for an unknown effort."""
+    """The fields added to every conversation; empty text means None. Raises SpanloomError for an unknown effort."""
     from spanloom.families.harmony.contract.messages import SystemFields, effort_of
 
     return SystemFields(

@@ -1,7 +1,7 @@
-"""The documents of a finished dataset of any family of tokens, read with numpy: `spanloom.open_dataset`.
+"""The documents of a finished dataset of any token family, read with numpy: `spanloom.open_dataset`.
 
-In: the root of a dataset. Out: `Dataset`, by index, by id or one after the other; each `Document` has its tokens, loss
-mask, spans and text. Neither Megatron nor torch is imported.
+In: the root of a dataset. Out: `Dataset`, read by index, by id or in order; each `Document` has its tokens, loss
+mask, spans and text. Imports neither Megatron nor torch.
 """
 
 import os
@@ -43,7 +43,7 @@ class Span:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Document:
-    """One document: a conversation, a run of one, a trace, a sample, or a packed block, with the tokens T it has.
+    """One document: a conversation, a part of one, a trace, a sample or a packed block, of T tokens.
 
     split       "train" or "valid"
     shard       number of the shard
@@ -51,7 +51,7 @@ class Document:
     tokens      int32 [T]
     loss_mask   bool [T]: whether the token is trained. Token-aligned: loss_mask[t] is about tokens[t]
     span_ids    uint8 [T]: index into `span_names` of the span that the token belongs to; 0 is context
-    span_names  what each id means
+    span_names  the name of each id
     """
 
     split: str
@@ -69,18 +69,18 @@ class Document:
 
     @property
     def id(self) -> str | None:
-        """Its id in the source; None in packed chat, whose blocks have none."""
+        """The document's id in the source; None in packed chat, whose blocks have no ids."""
         column = self._dataset.family.ID_COLUMN
         return None if column is None else self._row().get(column)
 
     @property
     def metadata(self) -> dict[str, Any]:
-        """What the dataset's row table says of it beside counts of tokens, such as `row` and `language`."""
+        """The document's row in the row table, such as `row` and `language`, without counts of tokens."""
         return {name: value for name, value in self._row().items() if name not in self._dataset.counts}
 
     @property
     def spans(self) -> list[Span]:
-        """The runs of tokens of one trained span, in order; context is between them."""
+        """The runs of tokens of one trained span, in order, without context."""
         edges = np.flatnonzero(np.diff(self.span_ids, prepend=0, append=0)).tolist()
         ids = self.span_ids.tolist()
         return [
@@ -91,7 +91,7 @@ class Document:
 
     @property
     def labels(self) -> npt.NDArray[np.int64]:
-        """int64 [T]: each trained token, -100 elsewhere, as `transformers` takes labels: not shifted."""
+        """int64 [T]: each trained token, otherwise -100. Not shifted, as `transformers` expects labels."""
         return np.where(self.loss_mask, self.tokens, IGNORED).astype(np.int64)
 
     @property
@@ -102,7 +102,7 @@ class Document:
     def decode(self, start: int = 0, stop: int | None = None) -> str:
         """Tokens `start` up to, not including, `stop` as text. Bytes that are not UTF-8 become U+FFFD.
 
-        Raises SpanloomError where the tokenizer of the dataset is not found.
+        Raises SpanloomError if the tokenizer of the dataset is not found.
         """
         vocabulary = self._dataset.vocabulary
         return b"".join(
@@ -125,8 +125,8 @@ class _Part:
 class Dataset:
     """A finished dataset: `len`, documents by index, `for document in dataset`, `by_id`.
 
-    `root`: its folder; `content`: what its manifest says; `splits`: those that were opened. Memory does not follow the
-    size of the dataset, but for 16 bytes a document once `by_id` was called.
+    `root`: its folder; `content`: that of its manifest; `splits`: the opened splits. Memory does not grow with the
+    dataset, except for 16 bytes per document after the first `by_id`.
     """
 
     def __init__(
@@ -161,10 +161,9 @@ class Dataset:
     def __getitem__(self, index: slice) -> list[Document]: ...
 
     def __getitem__(self, index: int | slice) -> Document | list[Document]:
-        """Document `index`, of all splits that were opened, from 0 on; negative ones count from the end. A slice gives
-        a list.
+        """Document `index` of all opened splits, from 0; negative indices count from the end. A slice returns a list.
 
-        Raises IndexError where there is no such document.
+        Raises IndexError if there is no such document.
         """
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(self._length))]
@@ -189,7 +188,7 @@ class Dataset:
                 rows = rows[lengths.size :]
 
     def by_id(self, id: str) -> Document:
-        """The first document with this id. Raises KeyError; DatasetError where documents have no ids.
+        """The first document with this id. Raises KeyError if there is none, DatasetError if documents have no ids.
 
         The first call reads the ids of all documents.
         """
@@ -207,12 +206,12 @@ class Dataset:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """Token → bytes, or the name of a special token. Raises SpanloomError where the tokenizer is not found."""
+        """Token → bytes, or the name of a special token. Raises SpanloomError if the tokenizer is not found."""
         return self.family.load_vocabulary(self.content, tokenizer_at(self.root, self._tokenizer))
 
     @cached_property
     def counts(self) -> frozenset[str]:
-        """Columns of the row table that only count."""
+        """Columns of the row table that hold only counts."""
         return frozenset({"sequence", "tokens", *(f"{name}_tokens" for name in self.span_names)})
 
     @cached_property
@@ -221,7 +220,7 @@ class Dataset:
 
     @cached_property
     def _ids(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Hashes of all ids, sorted, and the documents that have them; of equal ones the first document first."""
+        """Sorted hashes of all ids, and the document of each; equal hashes are in the order of the documents."""
         column = self.family.ID_COLUMN
         wanted = self._schema.empty_table().select([column]).schema
         hashes = np.fromiter(
@@ -262,7 +261,7 @@ class Dataset:
             )
 
     def _row(self, part: _Part, sequence: int) -> Row:
-        """One row of the row table. The row group that it is in is kept, since the next may be beside it."""
+        """One row of the row table. Its row group is cached, since the next row is often in the same group."""
         with pq.ParquetFile(part.rows, pre_buffer=False) as file:
             first = 0
             for group in range(file.num_row_groups):
@@ -283,14 +282,14 @@ def open_dataset(
     tokenizer: str | os.PathLike[str] | None = None,
     allow_harmful: bool = False,
 ) -> Dataset:
-    """Opens the finished dataset at the folder `root`: of any family but chess, which has arrays and no documents.
+    """Opens the finished dataset at the folder `root`. All families but chess, which has arrays and no documents.
 
-    split          "train" or "valid"; None: all of them, one after the other
-    tokenizer      for `text`, where the dataset does not carry its tokenizer: the asset of gpt-oss is looked for in
-                   the usual places, packed chat needs the file that it was packed with
-    allow_harmful  open it although its documents are what a model must not learn
+    split          "train" or "valid"; None: all splits, one after the other
+    tokenizer      for `text`, if the dataset does not contain its tokenizer: the asset of gpt-oss is searched in the
+                   usual places, packed chat needs the file that it was packed with
+    allow_harmful  also opens a dataset whose documents a model must not learn
 
-    Files are not checked here: `spanloom.validate` does that. Raises DatasetError or ManifestError.
+    Files are not checked here; use `spanloom.validate`. Raises DatasetError or ManifestError.
     """
     place = os.fspath(root)
     if is_uri(place):

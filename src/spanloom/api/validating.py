@@ -1,4 +1,4 @@
-"""What is wrong with a dataset: `spanloom.validate` and `spanloom validate`.
+"""Checks a dataset: `spanloom.validate` and `spanloom validate`.
 
 In: the root of a dataset, or of prepared games of chess. Out: a `Report`. Writes nothing to the dataset.
 """
@@ -32,14 +32,14 @@ def validate(
 ) -> "Report":
     """Checks every file, token and label of the dataset at `root`, a folder or a URI. Prints nothing.
 
-    source        what it was built from: samples of it are built again and compared token by token
-    deep          how many rows of the source are; None: 64 where there is a source
-    tokenizer     the tokenizer of the dataset, where it does not carry its own
-    reader        megatron: Megatron's own reader; independent: one in numpy; auto: Megatron's where it is installed
+    source        the source of the dataset: samples of it are built again and compared token by token
+    deep          number of source rows to build again; None: 64 if there is a source
+    tokenizer     the tokenizer of the dataset, if the dataset does not contain it
+    reader        megatron: Megatron's own reader; independent: one in numpy; auto: Megatron's if it is installed
     report, html  files to write the report to, as JSON and as a page
 
-    Returns a `Report`: `clean`, `findings`, what was `checked`, and the `reader`. Raises SpanloomError where there is
-    no manifest to hold the files against.
+    Returns a `Report`: `clean`, `findings`, the counts `checked`, and the `reader`. Raises SpanloomError if there is
+    no manifest to check the files against.
     """
     from spanloom.report.progress import Mode, Progress
 
@@ -72,7 +72,7 @@ def validated(
     scratch: Path | None,
     progress: "Progress",
 ) -> "tuple[Report, dict[str, Any]]":
-    """The report, and the same as JSON: of a token dataset with `manifest`, None where it is not finished."""
+    """The report, and its JSON. For a token dataset that has `manifest`, which is None if it is not finished."""
     from spanloom.dataset import manifest
     from spanloom.dataset.facts import dataset_facts
     from spanloom.dataset.root.places import local_root, staged_root

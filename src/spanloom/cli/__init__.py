@@ -1,8 +1,8 @@
-"""The `spanloom` command: one function call a subcommand, and the one place where errors become exit codes.
+"""The `spanloom` command: one function call per subcommand, and the one place where errors become exit codes.
 
     dataset/        any dataset: validate, inspect, stats, manifest, export, plan, fetch, blend
     harmony         SYNTH KD and conversations: sample, convert-synth, build, fetch-tokenizer, and its steps
-    convert         chat data of any form → a source of Harmony conversations
+    convert         chat data in any known form → a source of conversations
     chat            packed chat: chat sample, generate, pack, and its steps
     chess           chess: chess sample, convert, prepare, validate, inspect, report, train, and its steps
     models/         any Hugging Face model: model probe, model sample, audit, and the step of its pipeline
@@ -10,16 +10,16 @@
     traces/         reasoning traces, and their steps
     toolcalls/      tool calls, and their steps
 
-    options         options that several of them share
-    outputs         where they may write
+    options         options shared by several commands
+    outputs         checks of output paths
     streams         stdout and stderr, guarded
-    steps           how a step gets its options
-    app             the frame of all commands
-    lazy            a command's file is imported when the command is run
-    help            what --help shows
+    steps           passes options to the steps of pipelines
+    app             the typer apps, and what all commands share
+    lazy            imports a command's file when the command runs
+    help            the text of --help
 
-Exit codes: 0 fine · 1 stopped with an error · 2 wrong usage · 4 validation found something · 5 done, but the result
-could not be written to stdout · 130 interrupted · 141 the reader of `inspect` left, as `head` does.
+Exit codes: 0 success · 1 stopped with an error · 2 wrong usage · 4 validation found something · 5 done, but the result
+could not be written to stdout · 130 interrupted · 141 the reader of `inspect` closed the pipe, as `head` does.
 stdout carries results (a table, or JSON with `--json`), stderr everything else.
 """
 
@@ -62,14 +62,14 @@ _REMEDIES = {
 
 
 _UsageError: Any = typer.BadParameter.__base__
-"""click's, which typer carries within itself and does not export."""
+"""click's UsageError, which typer vendors and does not export."""
 
 _KEEP_PARTS = (("build",), ("convert",), ("fetch",), ("chess", "prepare"), ("step", "render-shard"))
-"""Commands that, when they end early, keep what is finished; all others start over."""
+"""Commands that keep their finished parts when they end early; all others start over."""
 
 
 _SHOW_ONLY = (("inspect",), ("chess", "inspect"))
-"""Commands that make nothing but what they show."""
+"""Commands whose only result is what they print."""
 
 _EXTRAS = {
     "megatron": ("torch", "megatron"),
@@ -84,7 +84,7 @@ _EXTRAS = {
     "croissant": ("mlcroissant",),
     "report": ("matplotlib",),
 }
-"""Extra of ours → the packages that it brings. `tokenizers` comes with several."""
+"""Extra of Spanloom → the packages that it installs. `tokenizers` is in several extras."""
 
 
 def main() -> None:
@@ -128,13 +128,13 @@ def _run(words: list[str]) -> int:
         message = error.strerror or str(error)
         path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else _unnamed(words)
         return _fail(SpanloomError(message, where=path, remedy=_REMEDIES.get(error.errno or 0, "check the path")))
-    except Exception:  # a fault of this program, whatever its type: its traceback is shown without passwords and keys
+    except Exception:  # a fault of this program: its traceback is shown without passwords and keys
         print(visible(presentable(traceback.format_exc())), end="", file=sys.stderr)
         return EXIT_FAILURE
 
 
 def _unnamed(words: Sequence[str]) -> str:
-    """Where a fault may be that names no file: a write to an open file on a full disk does not."""
+    """The place of a fault that names no file, such as a write to an open file on a full disk."""
     import tempfile
 
     output = next((after for word, after in pairwise(words) if word == "--out"), "not given")
@@ -142,14 +142,14 @@ def _unnamed(words: Sequence[str]) -> str:
 
 
 def _unwritten(error: OutputError, words: Sequence[str]) -> int:
-    """The exit code where stdout did not take all. A reader that left a command which only shows has what it wanted."""
+    """The exit code if stdout could not be written. For a command that only shows, a reader that left is no failure."""
     if isinstance(error, ReaderGoneError) and any(words[: len(command)] == [*command] for command in _SHOW_ONLY):
         return EXIT_READER_GONE
     return _fail(error)
 
 
 def _extra_of(missing: ModuleNotFoundError, words: Sequence[str]) -> str | None:
-    """The extra that brings a package which is missing; None where none does."""
+    """The extra that installs a missing package; None if there is none."""
     package = (missing.name or "").partition(".")[0]
     if package == "tokenizers":
         return next((word for word in words[:1] if word in ("chat", "traces", "toolcalls")), "data")
@@ -157,14 +157,14 @@ def _extra_of(missing: ModuleNotFoundError, words: Sequence[str]) -> str | None:
 
 
 def _check_text(arguments: Sequence[str]) -> None:
-    """Raises SpanloomError for an argument that is not UTF-8: Parquet's reader and manifests take no such name."""
+    """Raises SpanloomError for an argument that is not UTF-8: Parquet's reader and manifests require UTF-8 names."""
     for argument in arguments:
         if not is_utf8(argument):
             raise SpanloomError("this argument is not UTF-8", where=argument, remedy="rename the file or folder")
 
 
 def _interrupted(words: list[str]) -> str:
-    """The message of a command that Ctrl-C ended."""
+    """The message of a command that was ended by Ctrl-C."""
     keeps = any(words[: len(command)] == list(command) for command in _KEEP_PARTS)
     return "interrupted" + (": the same command resumes from what it had finished" if keeps else "")
 

@@ -1,6 +1,6 @@
-"""The command's frame: the typer apps that commands join, and what all commands do alike.
+"""The frame of the command: the typer apps that commands join, and code that all commands share.
 
-In: results. Out: JSON on stdout, progress on stderr, an exit code, and what Kubeflow gets.
+In: results. Out: JSON on stdout, progress on stderr, an exit code, Kubeflow's output files.
 """
 
 import json
@@ -19,7 +19,7 @@ from spanloom.errors import OutputError
 from spanloom.kubeflow import Executor
 from spanloom.text import visible, visible_json
 
-if TYPE_CHECKING:  # imported where they are used: `--help` should not wait for pyarrow and openai-harmony
+if TYPE_CHECKING:  # imported on use: `--help` should not wait for pyarrow and openai-harmony
     from spanloom.dataset.family import DatasetFamily
     from spanloom.dataset.manifest import Manifest
     from spanloom.findings import Report
@@ -116,7 +116,7 @@ def _version(
 
 
 executor_here: ContextVar[Executor | None] = ContextVar("executor_here", default=None)
-"""Kubeflow's input of the task that this process is; None outside a pipeline."""
+"""Kubeflow's executor input if this process is a task of a pipeline, otherwise None."""
 
 
 def print_json(value: Any) -> None:
@@ -124,7 +124,7 @@ def print_json(value: Any) -> None:
 
 
 def say(text: str, *, end: str = "\n", file: TextIO | None = None) -> None:
-    """Prints text of any origin: it never steers the terminal."""
+    """Prints text of any origin, without control sequences for the terminal."""
     print(visible(text), end=end, file=file)
 
 
@@ -143,7 +143,7 @@ def make_progress(quiet: bool, verbose: bool) -> "Progress":
 
 @contextmanager
 def exit_by(report: "Report") -> Iterator[None]:
-    """Exits by what validation found when the block has printed it, or could not: findings count for more."""
+    """Exits with the code of the findings after the block has printed them. Findings outrank a failure to print."""
     try:
         yield
     except OutputError:
@@ -154,19 +154,19 @@ def exit_by(report: "Report") -> Iterator[None]:
 
 
 def is_step(context: typer.Context) -> bool:
-    """Whether a command that is a step too was called as `spanloom step …`."""
+    """Whether a command that is also a step was called as `spanloom step …`."""
     return context.parent is not None and context.parent.command.name == step_app.info.name
 
 
 def finish_step(result: dict[str, Any], metadata: Callable[[dict[str, Any]], dict[str, dict[str, Any]]]) -> None:
-    """Prints what a step made, and tells Kubeflow where it runs there. `metadata`: the step's `artifact_metadata`."""
+    """Prints the result of a step; in a pipeline writes it for Kubeflow. `metadata`: the step's `artifact_metadata`."""
     if executor := executor_here.get():
-        executor.write(metadata(result))  # first: stdout may be full, and the pipeline must know all the same
+        executor.write(metadata(result))  # first: the pipeline needs it even if stdout cannot be written
     print_json(result)
 
 
 def finish_build(family: "DatasetFamily", root: Path, written: "Manifest", report: "Report", *, as_json: bool) -> None:
-    """Says what a build made, and exits by what validation found."""
+    """Prints the result of a build, and exits with the code of its findings."""
     from rich.console import Console
 
     from spanloom.report.summary import result_json, show_result

@@ -173,7 +173,7 @@ def validate(
     scratch: options.Scratch = None,
     as_json: options.Json = False,
 ) -> None:
-    """Look for what is wrong with prepared games, or with Parquet files before they are prepared.
+    """Check prepared games, or Parquet files before they are prepared.
 
     Exit code 4 means that something was found; each finding names file, game and ply. A folder's Parquet files may be
     of games, or of thinking rows.
@@ -289,7 +289,7 @@ def step_assemble_chess(
     allow_unknown_sha: options.AllowUnknownSha = False,
     scratch: options.Scratch = None,
 ) -> None:
-    """Chess, step 2: write manifest.pending.json. These are no prepared games before validate-chess has passed."""
+    """Chess, step 2: write manifest.pending.json. The games are not ready before validate-chess has passed."""
 
 
 @step("validate-chess", "chess.steps.validate_chess")
@@ -306,7 +306,7 @@ def step_validate_chess(
     html: options.HtmlPlace = None,
     scratch: options.Scratch = None,
 ) -> None:
-    """Chess, step 3: validate, and turn the pending manifest into the manifest when nothing was found.
+    """Chess, step 3: validate, and promote the pending manifest to the manifest if it is clean.
 
     Exits with 4 on any finding.
     """

@@ -1,4 +1,4 @@
-"""`spanloom convert`: chat data of any form → a source that `spanloom build` takes."""
+"""`spanloom convert`: chat data in any known form → a source for `spanloom build`."""
 
 import shlex
 import sys
@@ -242,7 +242,7 @@ QUESTIONS = {
 
 
 def _answered_settings(settings: dict[str, str | None]) -> dict[str, str | None]:
-    """What options say around the conversations, the rest asked for; an empty answer leaves it out."""
+    """The settings from options; the user is prompted for the others, and an empty answer leaves a setting out."""
     answers = dict(settings)
     for name, question in QUESTIONS.items():
         if answers[name] is None:
@@ -256,7 +256,7 @@ def _answered_settings(settings: dict[str, str | None]) -> dict[str, str | None]
 
 
 def _with_beside(chat: "ChatInput", conversion: "ChatConversion") -> "tuple[ChatInput, ChatConversion]":
-    """Asks whether a text beside the question belongs to it, where no option says so."""
+    """Asks whether a text next to the question belongs to it, unless an option decides."""
     from spanloom.families.harmony.convert.chat import reopened, text_beside
 
     while (asked := text_beside(chat)) is not None:
@@ -276,14 +276,14 @@ def _with_beside(chat: "ChatInput", conversion: "ChatConversion") -> "tuple[Chat
 
 
 PREVIEWED = 3
-"""Documents of the first conversation with all their text; the last ones of a long one show what the middle ones do."""
+"""Documents of the first conversation shown in full; the later ones of a long conversation show nothing new."""
 
 
 def _show_first(
     chat: "ChatInput", conversion: "ChatConversion", console: Console, *, whole: bool, counting: bool = False
 ) -> bool:
-    """The first conversation as it will be trained; whether there was one. Raises the error of one before it, unless
-    some may be refused or all are only counted."""
+    """Shows the first conversation as it will be trained. Returns whether there was one. Raises the error of a record
+    before it, unless some records may be refused or all are only counted."""
     from spanloom.conversations.outcomes import Rejected
     from spanloom.families.harmony.convert.chat import LOOKED_AT, conversations
     from spanloom.families.harmony.convert.conversion import REMEDIES, Converted
@@ -317,7 +317,7 @@ def _show_first(
 
 
 def _unheld(reason: str, detail: str, remedies: Mapping[Any, str]) -> str:
-    """Why a build of a Harmony dataset would refuse a conversation, and the option that helps."""
+    """The reason for which a build of a Harmony dataset would refuse a conversation, and the option that helps."""
     remedy = f" ({remedies[reason]})" if reason in remedies else ""
     return f"Harmony cannot hold this conversation, a build would refuse it: {reason}: {detail}{remedy}"
 
@@ -375,7 +375,7 @@ def _tell_messages(counts: Mapping[str, int]) -> None:
 
 
 def _tell_harmony(refused: Mapping[str, int], not_rendered: Mapping[str, int]) -> None:
-    """What a Harmony dataset would not have of the conversations."""
+    """Prints what a Harmony dataset would lose of the conversations."""
     from spanloom.families.harmony.convert.chat import counts_text
     from spanloom.families.harmony.convert.conversion import REMEDIES
 
@@ -391,7 +391,7 @@ def _tell_harmony(refused: Mapping[str, int], not_rendered: Mapping[str, int]) -
 
 
 def _tell_keys(metadata: Mapping[str, int], refused: Mapping[str, int]) -> None:
-    """Keys of all records, also those that only the last one has."""
+    """Prints the keys of all records, including keys that only the last record has."""
     for title, keys in (("metadata, not trained on", metadata), ("keys that refused a record", refused)):
         if keys:
             say(f"{title}: " + ", ".join(f"{name} ({count:,})" for name, count in sorted(keys.items())))

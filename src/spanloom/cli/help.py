@@ -1,7 +1,7 @@
-"""What `--help` shows: plain text, parameters under headings, no option name cut at any width.
+"""The text of `--help`: plain text, parameters under headings, no option name cut at any width.
 
-In: a command with its parameters. Out: its help, as wide as the terminal, at most 80 columns. Lines are wrapped at
-spaces alone, so that every option and every command can be copied.
+In: a command with its parameters. Out: its help, as wide as the terminal, at most 80 columns. Lines are wrapped only at
+spaces, so that every option and every command can be copied.
 """
 
 import re
@@ -16,14 +16,14 @@ from typer.core import TyperCommand, TyperGroup
 from spanloom.errors import SpanloomError
 
 _NAMES = 26
-"""Columns for names and values. The text of a longer one begins on the next line."""
+"""Columns for names and values. After a longer name the text begins on the next line."""
 _COMMAND = re.compile(r"`(spanloom [^`]+)`")
 _URI = re.compile(r"[A-Za-z][A-Za-z0-9]+:/")
-"""How a URI begins as a path, in which two slashes are one."""
+"""The start of a URI that became a path, in which two slashes are one."""
 
 
 class HelpCommand(TyperCommand):
-    """A command: its text, its examples one a line, arguments, then options by their heading (`rich_help_panel`)."""
+    """A command: its text, its examples one per line, arguments, then options by heading (`rich_help_panel`)."""
 
     def format_help_text(self, _: Any, formatter: Any) -> None:
         _write_text(self.help or "", formatter)
@@ -32,7 +32,7 @@ class HelpCommand(TyperCommand):
         _write_parameters(self, ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
-        """Refuses a URI where a path is meant: it would be a folder named `s3:`."""
+        """Refuses a URI for an option that takes a path: it would become a folder named `s3:`."""
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name)
             if isinstance(value, Path) and _URI.match(str(value)):
@@ -46,7 +46,7 @@ class HelpCommand(TyperCommand):
 
 
 class HelpGroup(TyperGroup):
-    """A group: its text, its options, then its commands by their heading."""
+    """A group: its text, its options, then its commands by heading."""
 
     def format_help_text(self, _: Any, formatter: Any) -> None:
         _write_text(self.help or "", formatter)
@@ -86,7 +86,7 @@ def _write_sections(sections: dict[str, list[tuple[str, str]]], formatter: Any) 
 
 
 def _write_text(text: str, formatter: Any) -> None:
-    """Paragraphs; one that begins with `Example` as commands that can be pasted, with a backslash where they wrap."""
+    """Writes paragraphs. One that begins with `Example` becomes commands to paste, with a backslash at line breaks."""
     for paragraph in text.split("\n\n"):
         formatter.write("\n")
         if not paragraph.startswith("Example"):

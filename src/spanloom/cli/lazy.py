@@ -1,8 +1,8 @@
-"""Commands that load when they run: `spanloom build` imports the file of `build` and no other command's.
+"""Commands that load when they run: `spanloom build` imports the file of `build` and no other file.
 
-In: a typer app, and for each file the commands that it defines. Out: the app makes a group that imports the
-file and builds the command when it is run or listed. typer by itself builds all commands of all apps before it runs
-one, which takes longer than its own import.
+In: a typer app, and for each file the commands that it defines. Out: the app creates a group that imports a file and
+builds a command when the command is run or listed. typer itself builds all commands of all apps before it runs one,
+which takes longer than its own import.
 """
 
 from collections import UserDict
@@ -17,10 +17,10 @@ from spanloom.cli.help import HelpCommand, HelpGroup
 
 
 def load_lazily(app: typer.Typer, files: Mapping[str, Sequence[str]], *, options_in: str | None = None) -> None:
-    """Lets `app` import and build its commands when they run.
+    """Makes `app` import and build its commands when they run.
 
     files: module below `spanloom.cli` → the commands that it registers with `app`, in the order of `--help`.
-    options_in: the module that registers the callback of `app`, where it has options of its own.
+    options_in: the module that registers the callback of `app`, if `app` has its own options.
     """
     file_of = {name: file for file, names in files.items() for name in names}
 
@@ -31,7 +31,7 @@ def load_lazily(app: typer.Typer, files: Mapping[str, Sequence[str]], *, options
             def load(name: str) -> Any:
                 return _load(app, file_of[name], name)
 
-            # `commands` also has those whose file is imported already, as typer builds them: without their help.
+            # `commands` also has commands whose file is imported already, as typer builds them: without help classes.
             groups = {name: group for name, group in commands.items() if name not in file_of}
             self.commands = _Commands({**dict.fromkeys(file_of), **groups}, load)
 
@@ -46,7 +46,7 @@ def load_lazily(app: typer.Typer, files: Mapping[str, Sequence[str]], *, options
 
 
 class _Commands(UserDict[str, Any]):
-    """Name → command; None until it is first asked for."""
+    """Name → command; None before its first use."""
 
     def __init__(self, commands: Mapping[str, Any], load: Callable[[str], Any]) -> None:
         super().__init__(commands)

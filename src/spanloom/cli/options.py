@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, each with the help that it shows everywhere."""
+"""Options and arguments that several commands share, with their help texts."""
 
 from collections.abc import Callable, Mapping
 from inspect import signature
@@ -9,11 +9,11 @@ import typer
 
 Made = TypeVar("Made")
 Switch = Literal["0", "1"]
-"""A switch as the parameters of a pipeline have it."""
+"""A switch as a pipeline parameter."""
 
 
 def made_of(what: Callable[..., Made], options: Mapping[str, Any], /, **others: Any) -> Made:
-    """What a function or a class makes of the options that have the names of its parameters; `others` count first."""
+    """Calls a function or class with the options that have the names of its parameters; `others` take precedence."""
     named = {name: options[name] for name in signature(what).parameters if name in options}
     return what(**{**named, **others})
 
@@ -24,12 +24,12 @@ def names_in(*texts: str) -> list[str]:
 
 
 def option(help: str, *names: str, **more: Any) -> Any:
-    """An option with the help that it shows; `names` where it is not called as its parameter."""
+    """An option with its help text; `names` if its name differs from the parameter's."""
     return typer.Option(*names, help=help, **more)
 
 
 def running(help: str, *names: str, **more: Any) -> Any:
-    """An option on how a command runs, which changes nothing of its result."""
+    """An option about how a command runs, which does not change the result."""
     return option(help, *names, rich_help_panel="Running", **more)
 
 

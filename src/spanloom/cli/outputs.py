@@ -1,6 +1,6 @@
-"""Where a command may write its page, report or export: options, and their callbacks.
+"""Checks of the paths to which a command may write its page, report or export: options with callbacks.
 
-In: the path of an option. Out: the same path, or an error: a URI, or a file that belongs to data.
+In: the path of an option. Out: the same path, or an error for a URI or for a file that belongs to a dataset.
 """
 
 import re
@@ -16,14 +16,14 @@ from spanloom.storage.uri import SCHEMES
 
 
 def local_place(path: Path | None) -> Path | None:
-    """Refuses a URI, of which `Path` has taken a slash away."""
+    """Refuses a URI, from which `Path` has removed a slash."""
     if re.match(rf"({'|'.join(SCHEMES)}):/", str(path)):
-        raise typer.BadParameter(f"{path} is no path: this is written to a local file or folder")
+        raise typer.BadParameter(f"{path} is not a path: this is written to a local file or folder")
     return path
 
 
 def output_file(path: Path | None) -> Path | None:
-    """Raises ConflictError where a file of a dataset or of a source exists; only a report at its root is replaced."""
+    """Raises ConflictError for an existing file of a dataset or source; only a report at its root is replaced."""
     if path is None or not path.is_file():
         return local_place(path)
     from spanloom.dataset.manifest import schema_version_at
@@ -46,7 +46,7 @@ file_option = partial(option, callback=output_file)
 
 
 def write_page(file: Path, page: str) -> None:
-    """Writes a page, and says where it is."""
+    """Writes a page and prints its path."""
     from spanloom.storage import write_atomically
 
     write_atomically(file, page.encode())

@@ -1,4 +1,4 @@
-"""Commands of `spanloom step` that hand their options to the `run` of a step by name."""
+"""Commands of `spanloom step` that pass their options by name to the `run` of a step."""
 
 import inspect
 from collections.abc import Callable
@@ -16,12 +16,12 @@ Declared = TypeVar("Declared", bound=Callable[..., dict[str, Any] | None])
 
 
 def step(name: str, module: str) -> Callable[[Declared], Declared]:
-    """Joins the step of `spanloom.families.MODULE` under a name.
+    """Registers the step of `spanloom.families.MODULE` under a name.
 
-    The function declares the options. Those that are parameters of `run`, or of the function named after the step where
-    `run` hands options on to it, go to `run`, a `Switch` as a bool; so does what the function makes of the others and
-    returns. The command ends with the step's `exit_code`, where it has one, or by the report that `run` returns. Of the
-    result, as JSON, `artifact_metadata` of the step makes what Kubeflow shows: artifact → metadata.
+    The function declares the options. Options that are parameters of `run` (or, if `run` has **keywords, of the
+    function named after the step) are passed to `run`, a `Switch` as a bool. So is the dict that the function returns,
+    made from its other options. The command exits with the step's `exit_code`, if it has one, or with the code of the
+    report that `run` returns. The step's `artifact_metadata` makes Kubeflow's metadata from the JSON result.
     """
 
     def join(declared: Declared) -> Declared:

@@ -1,7 +1,7 @@
-"""stdout and stderr of a command, where a full disk or a reader that left is no failure of the work.
+"""stdout and stderr of a command. A full disk or a reader that left must not count as a failure of the work.
 
-In: the streams of the process. Out: stdout raises OutputError when it cannot be written, to distinguish it from files
-that cannot be; stderr, which only tells of the work, stays silent then.
+In: the streams of the process. Out: stdout raises OutputError if it cannot be written, which distinguishes it from
+files; stderr, which only reports progress, drops the text instead.
 """
 
 import logging
@@ -14,7 +14,7 @@ from spanloom.text import visible
 
 
 class _Guarded:
-    """A stream of the process, and all its attributes."""
+    """A stream of the process, with all its attributes."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
@@ -24,7 +24,7 @@ class _Guarded:
 
 
 class Results(_Guarded):
-    """stdout. Raises OutputError; what cannot be encoded is escaped."""
+    """stdout. Raises OutputError; characters that cannot be encoded are escaped."""
 
     def write(self, text: str) -> int:
         try:
@@ -40,7 +40,7 @@ class Results(_Guarded):
 
 
 class Notes(_Guarded):
-    """stderr. What it does not take is lost."""
+    """stderr. Text that cannot be written is lost."""
 
     def write(self, text: str) -> int:
         try:
@@ -56,12 +56,12 @@ class Notes(_Guarded):
 
 
 def guard_streams() -> None:
-    """Puts `Results` and `Notes` in the place of stdout and stderr. Descriptors that are closed lead nowhere."""
+    """Replaces stdout and stderr by `Results` and `Notes`. Closed descriptors are opened on /dev/null."""
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number: else a file of the dataset would get it
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number; otherwise a dataset file would get it
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
@@ -72,14 +72,14 @@ def guard_streams() -> None:
 
 
 class _Shown(logging.Formatter):
-    """Warnings quote addresses, names and answers of others."""
+    """Makes warnings visible text: they quote foreign addresses, names and answers."""
 
     def format(self, record: logging.LogRecord) -> str:
         return visible(super().format(record))
 
 
 def show_warnings() -> None:
-    """Warnings of libraries, logged or raised, on stderr; `--quiet` raises the level to errors."""
+    """Prints warnings of libraries, logged or raised, on stderr; `--quiet` raises the level to errors."""
     handler = logging.StreamHandler()
     handler.setFormatter(_Shown())
     logging.basicConfig(handlers=[handler], level=logging.WARNING)
@@ -87,7 +87,7 @@ def show_warnings() -> None:
 
 
 def flush_results() -> None:
-    """Brings out what stdout still holds. Raises OutputError; what could not be written is given up."""
+    """Writes what stdout has buffered. Raises OutputError; unwritten text is dropped."""
     if sys.stdout is None:
         return
     try:
@@ -98,7 +98,7 @@ def flush_results() -> None:
 
 
 def give_up_results() -> None:
-    """Lets go of what stdout did not take, which Python would try once more at its end."""
+    """Drops what stdout could not write; Python would try to write it again at exit."""
     _point_nowhere(sys.stdout)
 
 

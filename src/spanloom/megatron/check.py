@@ -1,6 +1,6 @@
-"""What must hold between IndexedDatasets that are parallel to each other, seen through the reader that validation uses.
+"""Checks IndexedDatasets that must be parallel to each other, through the reader of the validation.
 
-In: prefixes with their dtypes. Out: the opened datasets, or findings. Every family's validation begins here.
+In: prefixes with their dtypes. Out: the opened datasets, or findings. Every family's validation starts here.
 """
 
 import struct
@@ -19,12 +19,12 @@ from spanloom.megatron.readers import OpenIndexed
 
 _HEADER_BYTES = 34
 _CHUNK = 1 << 13
-"""Sequences looked at together: memory must not follow their number."""
+"""Sequences checked together: memory must not grow with the number of sequences."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ParallelDatasets:
-    """Datasets that were found parallel: `lengths` int32 [N] is that of each of them."""
+    """Parallel datasets. `lengths` int32 [N]: the sequence lengths of each of them."""
 
     datasets: dict[str, Any]
     lengths: npt.NDArray[np.int32]
@@ -35,11 +35,11 @@ class ParallelDatasets:
         while first < self.lengths.size:
             ends = np.cumsum(self.lengths[first : first + _CHUNK], dtype=np.int64)
             count = max(1, int(np.searchsorted(ends, tokens, side="right")))
-            # Copied: Megatron unmaps its index when the dataset goes, although others still look at it.
+            # Copied: Megatron unmaps its index when the dataset is deleted, even if arrays still refer to it.
             lengths = self.lengths[first : first + count].copy()
             items = int(ends[lengths.size - 1])
-            # One read for a run of sequences, as Megatron reads one of them: `dataset[first:last]` reads the same and
-            # then cuts it into an array a sequence, which took longer than all checks.
+            # One read for a run of sequences, as Megatron reads one of them: `dataset[first:last]` reads the same, then
+            # splits it into one array per sequence, which took longer than all checks.
             yield (
                 first,
                 lengths,
@@ -63,10 +63,10 @@ def open_parallel(
     shard: int,
     open_with: OpenIndexed = open_indexed,
 ) -> ParallelDatasets | None:
-    """Opens parallel datasets, adding what is wrong with them to `report`.
+    """Opens parallel datasets and adds findings to `report`.
 
     `prefixes`: name → (path without suffix, dtype). `open_with`: the reader, by default Megatron's own. Returns None
-    when they cannot be read side by side.
+    if they cannot be read side by side.
     """
 
     def find(check: str, message: str, file: Path, sequence: int | None = None) -> None:
@@ -109,7 +109,7 @@ def open_parallel(
 
 
 def _index_fault(index: Path, data: Path, dtype: np.dtype[Any]) -> tuple[str, str, Path] | None:
-    """What would make Megatron's reader fail on an assertion or read beyond the file, reported in words instead."""
+    """A fault that would make Megatron's reader fail an assertion or read beyond the file, as a finding instead."""
     for file in (index, data):
         if not file.is_file():
             return "readable", "the file is missing", file
@@ -126,7 +126,7 @@ def _index_fault(index: Path, data: Path, dtype: np.dtype[Any]) -> tuple[str, st
         return "dtype", f"the index says dtype code {code}, expected {DTYPE_CODES[dtype]} ({dtype})", index
     expected = _HEADER_BYTES + sequences * (4 + 8) + documents * 8
     if index.stat().st_size != expected:
-        return "readable", f"the index has {index.stat().st_size} bytes, its header asks for {expected}", index
+        return "readable", f"the index has {index.stat().st_size} bytes, its header requires {expected}", index
     with index.open("rb") as stream:
         stream.seek(_HEADER_BYTES + sequences * (4 + 8) + max(documents - 1, 0) * 8)
         last = int.from_bytes(stream.read(8), "little")
@@ -136,7 +136,7 @@ def _index_fault(index: Path, data: Path, dtype: np.dtype[Any]) -> tuple[str, st
 
 
 def _check_index(find: Any, dataset: Any, index: Path, data: Path, dtype: np.dtype[Any]) -> bool:
-    """Holds what Megatron read from an index against the `.bin`. Returns whether the sequences can be read by it."""
+    """Compares what the reader read from an index with the `.bin`. Returns whether its sequences can be read."""
     readable = True
     lengths = dataset.sequence_lengths
     if dataset.index.dtype != dtype.type:

@@ -1,13 +1,13 @@
-"""A second reader of Megatron's IndexedDataset format, in numpy, for validation where Megatron is not installed.
+"""A second reader of Megatron's IndexedDataset format, in numpy, for validation without Megatron.
 
 In: a prefix. Out: an object with the attributes of Megatron's `IndexedDataset` that validation reads. Written from the
-format alone: it imports nothing of Spanloom but the errors, neither what writes these files nor `reader`, and has its
-own tables, so that a mistake of the writer is not repeated here. A test holds it against Megatron's own reader over
-files that Megatron's own builder wrote.
+format alone, with its own tables. Of Spanloom it imports only the errors, not the writer of these files nor `reader`:
+so a mistake of the writer is not repeated here. A test compares it with Megatron's own reader on files that Megatron's
+own builder wrote.
 
     .idx   magic b"MMIDIDX\\0\\0" | u64 version 1 | u8 dtype | u64 S sequences | u64 D document indices
            S × i32 lengths | S × i64 byte offsets in .bin | D × i64 first sequence of each document, then S
-           little-endian; modes of multimodal datasets may follow, which are not read here
+           little-endian; modes of multimodal datasets may follow, they are not read here
 """
 
 from dataclasses import dataclass
@@ -50,7 +50,7 @@ class _Bin:
         self._path = path
 
     def read(self, dtype: Any, count: int, offset: int) -> npt.NDArray[Any]:
-        """`count` items from byte `offset` on: [count]. Raises ArtifactError where the file ends before."""
+        """`count` items from byte `offset` on: [count]. Raises ArtifactError if the file ends before."""
         values = np.fromfile(self._path, dtype=dtype, count=count, offset=offset)
         if values.size != count:
             raise ArtifactError(f"the file ends {count - values.size} items too early", where=str(self._path))
@@ -60,7 +60,7 @@ class _Bin:
 class IndependentDataset:
     """One IndexedDataset. `sequence_lengths` int32 [S] in items, `document_indices` int64 [D], `index`, `bin_reader`.
 
-    Raises ArtifactError for an index that is not of this format, or of another size than its header says.
+    Raises ArtifactError for an index that is not of this format, or is smaller than its header requires.
     """
 
     def __init__(self, prefix: Path) -> None:
@@ -69,13 +69,13 @@ class IndependentDataset:
         if raw.size < _HEADER.itemsize:
             raise ArtifactError("the index has no whole header", where=str(path))
         header = raw[: _HEADER.itemsize].view(_HEADER)[0]
-        # numpy takes trailing zeros off an S9.
+        # numpy removes trailing zeros from an S9.
         if header["magic"] != b"MMIDIDX" or header["version"] != 1 or int(header["dtype"]) not in _DTYPES:
             raise ArtifactError("not an index of version 1 of the IndexedDataset format", where=str(path))
         sequences, documents = int(header["sequences"]), int(header["documents"])
         ends = np.cumsum([_HEADER.itemsize, 4 * sequences, 8 * sequences, 8 * documents])
         if raw.size < ends[-1]:
-            raise ArtifactError(f"the index has {raw.size} bytes, its header asks for {ends[-1]}", where=str(path))
+            raise ArtifactError(f"the index has {raw.size} bytes, its header requires {ends[-1]}", where=str(path))
         self.sequence_lengths: npt.NDArray[np.int32] = raw[ends[0] : ends[1]].view("<i4")
         pointers: npt.NDArray[np.int64] = raw[ends[1] : ends[2]].view("<i8")
         self.document_indices: npt.NDArray[np.int64] = raw[ends[2] : ends[3]].view("<i8")
@@ -86,7 +86,7 @@ class IndependentDataset:
         return int(self.sequence_lengths.size)
 
     def get(self, sequence: int) -> npt.NDArray[Any]:
-        """One sequence: [its length], in the dtype of the index. Raises IndexError for one that is not there."""
+        """One sequence: [its length], in the dtype of the index. Raises IndexError for a missing one."""
         if not 0 <= sequence < len(self):
             raise IndexError(f"sequence {sequence} of {len(self)}")
         return self.bin_reader.read(

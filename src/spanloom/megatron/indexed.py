@@ -1,16 +1,16 @@
 """Megatron Core's IndexedDataset on disk, written in bulk.
 
 In: batches of flat arrays with their lengths. Out: one `.bin` and one `.idx` for each array, byte for byte what
-`megatron.core.datasets.indexed_dataset.IndexedDatasetBuilder` writes (tests hold the two against each other).
+`megatron.core.datasets.indexed_dataset.IndexedDatasetBuilder` writes (tests compare the two).
 
-    .bin   the sequences end to end, in the dtype, nothing between them
+    .bin   the sequences in a row, in the dtype, nothing between them
     .idx   0   9 bytes  b"MMIDIDX\\0\\0"
            9   u64      version, 1
            17  u8       dtype code (uint8 1, int32 4)
            18  u64      N, the number of sequences
            26  u64      D + 1, the number of document indices
            34  i32 × N          length of each sequence, in items
-               i64 × N          where each sequence begins in .bin, in bytes
+               i64 × N          start of each sequence in .bin, in bytes
                i64 × (D + 1)    first sequence of each document, then N
 
 Here every document is one sequence, so D = N and the document indices are 0 … N.
@@ -35,7 +35,7 @@ from spanloom.supervision import Lengths
 INDEX_MAGIC = b"MMIDIDX\x00\x00"
 DTYPE_CODES = {np.dtype(np.uint8): 1, np.dtype(np.int32): 4}
 _INDEX_CHUNK = 1 << 16
-"""Sequences at a time, so that what is held beside the lengths does not grow with them."""
+"""Sequences per block: memory beside the lengths does not grow with their number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,7 +60,7 @@ class _HashedFile:
         view = memoryview(data) if isinstance(data, bytes) else data.data.cast("B")
         self._digest.update(view)
         self._bytes += len(view)
-        while view:  # an unbuffered write may take less than it is given
+        while view:  # an unbuffered write may write only a part
             view = view[self._stream.write(view) :]
 
     def close(self) -> WrittenFile:
@@ -76,8 +76,8 @@ class _HashedFile:
 class ParallelWriter:
     """Writes IndexedDatasets that share their sequence lengths, such as tokens, loss mask and span.
 
-    Nothing is under a final name before `publish`; leaving the block without it leaves nothing behind.
-    Holds 4 bytes a sequence. With no sequences it writes no files: Megatron cannot memory-map an empty one.
+    No file has its final name before `publish`; leaving the block without it leaves nothing behind.
+    Holds 4 bytes per sequence. Without sequences it writes no files: Megatron cannot memory-map an empty one.
     """
 
     def __init__(self, prefixes: Mapping[str, tuple[Path, npt.DTypeLike]]) -> None:

@@ -1,6 +1,6 @@
-"""Megatron Core's own reader of IndexedDatasets: what validation goes by.
+"""Megatron Core's own reader of IndexedDatasets, for validation.
 
-In: a prefix. Out: Megatron's `IndexedDataset`. torch and megatron-core are imported when it is first asked for.
+In: a prefix. Out: Megatron's `IndexedDataset`. torch and megatron-core are imported on first use.
 """
 
 import gc
@@ -21,7 +21,7 @@ from spanloom.errors import SpanloomError
 
 
 def require_megatron() -> None:
-    """Raises SpanloomError when megatron-core or torch is not installed: better before the work than after it."""
+    """Raises SpanloomError if megatron-core or torch is not installed, before any work starts."""
     if missing := missing_packages():
         raise SpanloomError(
             f"{' and '.join(missing)} cannot be imported, and validation reads through Megatron's own code",
@@ -30,23 +30,23 @@ def require_megatron() -> None:
 
 
 def missing_packages() -> list[str]:
-    """Of what Megatron's reader needs, the packages that are not installed."""
+    """The packages of Megatron's reader that are not installed."""
     return [name for name in ("torch", "megatron") if find_spec(name) is None]
 
 
 def load_reader() -> None:
-    """Imports Megatron's reader ahead of its use, for a process that does nothing else with torch: it takes seconds.
+    """Imports Megatron's reader before it is needed, for a process that does nothing else with torch: it takes seconds.
 
-    On import megatron-core hands functions to torch.compile, for which torch loads its compiler. Reading files compiles
-    nothing, so torch.compile is switched off and returns the functions as they are, which saves more than half of the
-    time; without what only a trainer needs (`_without_the_trainer`) it takes a tenth of the rest. Has no effect once
-    torch is there.
+    On import megatron-core passes functions to torch.compile, for which torch loads its compiler. Reading files needs
+    no compilation, so torch.compile is replaced by a function that returns its argument, which saves more than half of
+    the time. Leaving out modules that only a trainer needs (`_without_the_trainer`) cuts the remaining import of
+    megatron-core to about a tenth. Has no effect if torch is already imported.
     """
     if "torch" in sys.modules:
         _indexed_dataset()
         return
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
-    gc.disable()  # importing leaves next to no garbage, and looking for it takes a sixth of the time
+    gc.disable()  # importing leaves almost no garbage, and collection takes a sixth of the time
     try:
         import torch
 
@@ -56,7 +56,7 @@ def load_reader() -> None:
             try:
                 with _without_the_trainer():
                     _indexed_dataset()
-            except Exception:  # this release needs more of itself for its reader
+            except Exception:  # in this release the reader needs more modules
                 _indexed_dataset()
         finally:
             torch.compile = before
@@ -66,16 +66,16 @@ def load_reader() -> None:
 
 _CORE = "megatron.core"
 _OF_TRAINING = ("torch.distributed._tensor", "torch.distributed._symmetric_memory")
-"""What megatron-core does without where it is not installed: sharded tensors, and kernels for several GPUs. The first
-brings SymPy."""
+"""Modules that megatron-core can do without: sharded tensors, and kernels for several GPUs. The first imports
+SymPy."""
 
 
 @contextmanager
 def _without_the_trainer() -> Iterator[None]:
-    """Inside, what is imported of megatron-core comes without the package's `__init__`, which imports the trainer.
+    """Inside the block, imports from megatron-core skip the package's `__init__`, which imports the trainer.
 
-    Afterwards none of it is in `sys.modules`: who imports megatron-core then gets all of it. What was imported stays
-    as it is: Megatron's own code, from its own files.
+    Afterwards these modules are removed from `sys.modules`, so a later import of megatron-core gets the whole package.
+    Objects that were imported stay valid: Megatron's own code, from its own files.
     """
     package = ModuleType(_CORE)
     megatron = find_spec("megatron")
@@ -98,7 +98,7 @@ def _without_the_trainer() -> Iterator[None]:
 
 
 def _uncompiled(function: Any = None, **_: Any) -> Any:
-    """Replaces torch.compile, called or as a decorator with options: returns the function unchanged."""
+    """Replaces torch.compile, called directly or as a decorator with options; returns the function unchanged."""
     return _uncompiled if function is None else function
 
 
@@ -115,7 +115,7 @@ _importing = threading.Lock()
 
 @cache
 def _indexed_dataset() -> Any:
-    # The filters of warnings belong to the process: two threads at once could leave them changed.
+    # Warning filters are global to the process: two threads at once could leave them changed.
     with _importing, warnings.catch_warnings():
         # megatron-core warns on import that Apex and TransformerEngine are missing; reading files needs neither.
         warnings.simplefilter("ignore")

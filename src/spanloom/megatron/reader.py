@@ -1,8 +1,8 @@
-"""An IndexedDataset read with numpy alone: for people and exporters, who should not wait for torch.
+"""An IndexedDataset read with numpy alone: for users and exporters, who should not wait for torch.
 
-In: the `.bin` and `.idx` files of one split of one shard. Out: lengths, runs of documents as flat arrays, or single
-ones. Validation never reads through this: it uses Megatron's own reader, against which a test holds this one. Memory
-does not follow the size of a file, and but for `single_sequences` nothing is memory-mapped.
+In: the `.bin` and `.idx` files of one split of one shard. Out: lengths, and documents as flat arrays of many or one by
+one. Validation never reads through this: it uses Megatron's own reader, and a test compares the two. Memory does not
+grow with the file, and only `single_sequences` memory-maps files.
 """
 
 import struct
@@ -20,7 +20,7 @@ from spanloom.supervision import Lengths
 
 _HEADER = struct.Struct("<9sQBQQ")
 _CHUNK = 1 << 13
-"""Sequences looked at together."""
+"""Sequences read together."""
 
 _REMEDY = "`spanloom validate` says what else is wrong; fetch or build the dataset again"
 
@@ -65,7 +65,7 @@ class ShardReader:
 
 
 def single_sequences(prefix: Path, dtype: np.dtype[Any], numbers: Iterable[int]) -> Iterator[npt.NDArray[Any]]:
-    """Sequences of one array by number, one after the other, for who wants few of many: here files are mapped."""
+    """Sequences of one array by number, one after the other, for reading few of many: the files are memory-mapped."""
     whole = np.asarray(np.memmap(_data(prefix), dtype=dtype, mode="r"))
     index = np.asarray(np.memmap(_index(prefix), dtype=np.uint8, mode="r"))
     sequences = _sequences(prefix, dtype)
@@ -79,8 +79,8 @@ def single_sequences(prefix: Path, dtype: np.dtype[Any], numbers: Iterable[int])
 def open_shard_reader(arrays: Mapping[str, tuple[Path, np.dtype[Any]]]) -> ShardReader:
     """Opens `PREFIX.bin` and `PREFIX.idx` of each array: name → (prefix, dtype).
 
-    Raises ArtifactError when a file is missing, is no such index, or when the arrays differ in how many sequences they
-    hold.
+    Raises ArtifactError if a file is missing or is not such an index, or if the arrays have different numbers of
+    sequences.
     """
     counts = {name: _sequences(prefix, dtype) for name, (prefix, dtype) in arrays.items()}
     if len(set(counts.values())) != 1:
@@ -92,7 +92,7 @@ def open_shard_reader(arrays: Mapping[str, tuple[Path, np.dtype[Any]]]) -> Shard
 
 
 def _sequences(prefix: Path, dtype: np.dtype[Any]) -> int:
-    """The number of sequences that an index speaks of, after its header was checked."""
+    """The number of sequences in an index, after a check of its header."""
     for path in (_index(prefix), _data(prefix)):
         if not path.is_file():
             raise ArtifactError("a file of the dataset is missing", where=str(path), remedy=_REMEDY)

@@ -1,4 +1,4 @@
-"""Which reader validation goes by: Megatron's own, or the independent one where Megatron is not installed.
+"""Chooses the reader of validation: Megatron's own, or the independent one if Megatron is not installed.
 
 In: `auto`, `megatron` or `independent`. Out: the name of the reader, and the function that opens an IndexedDataset.
 """
@@ -12,7 +12,7 @@ from spanloom.megatron import official
 ReaderChoice = Literal["auto", "megatron", "independent"]
 Reader = Literal["megatron", "independent"]
 OpenIndexed = Callable[[Path], Any]
-"""A prefix → the IndexedDataset there: `sequence_lengths`, `document_indices`, `index`, `bin_reader`, `get`."""
+"""A prefix → the opened IndexedDataset: `sequence_lengths`, `document_indices`, `index`, `bin_reader`, `get`."""
 
 MEGATRON: Reader = "megatron"
 INDEPENDENT: Reader = "independent"
@@ -23,14 +23,14 @@ IN_WORDS: dict[str, str] = {
 
 
 def reader_in_words(name: object) -> str | None:
-    """The words of a reader's name; None for all else that `environment` of a manifest may hold."""
+    """The description of a reader by its name; None for any other value in `environment` of a manifest."""
     return IN_WORDS.get(name) if isinstance(name, str) else None
 
 
 def chosen_reader(choice: ReaderChoice = "auto") -> Reader:
-    """The reader of a choice: `auto` is Megatron's where torch and megatron-core are installed.
+    """The reader of a choice: `auto` is Megatron's if torch and megatron-core are installed.
 
-    Raises SpanloomError for `megatron` where they are not: better before the work than after it.
+    Raises SpanloomError for `megatron` if they are not, before any work starts.
     """
     if choice == INDEPENDENT or (choice == "auto" and official.missing_packages()):
         return INDEPENDENT
@@ -39,7 +39,7 @@ def chosen_reader(choice: ReaderChoice = "auto") -> Reader:
 
 
 def load_reader(reader: Reader) -> None:
-    """Imports what a reader needs ahead of its use: Megatron's takes seconds."""
+    """Imports the packages of a reader before they are needed: Megatron's take seconds."""
     if reader == MEGATRON:
         official.load_reader()
 

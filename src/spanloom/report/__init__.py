@@ -1,13 +1,13 @@
-"""What people see: while something runs, when it is done, and when they look at what was built. It knows no family.
+"""Output for users: progress while something runs, results, and views of what was built. Independent of the family.
 
-progress      live bars on a terminal, plain lines elsewhere, nothing when silent
+progress      live bars on a terminal, otherwise plain lines, nothing when silent
 summary       a dataset and its validation as a short table
-plan_summary  a plan as one
+plan_summary  a plan as a few lines
 stats         counts by group as table, CSV, JSON
 terminal      documents on a terminal
-pages/        pages for a browser, and the plots in them; `templates/` beside it
+pages/        pages for a browser, with plots; their templates are in `templates/`
 card          the dataset card: `README.md`
 croissant     Croissant metadata
-views         these files beside a dataset
-export_views  the same beside an export
+views         report and card beside a dataset
+export_views  card and Croissant metadata beside an export
 """

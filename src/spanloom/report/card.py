@@ -1,8 +1,7 @@
 """The dataset card: `README.md` at the root, in the form that Hugging Face reads.
 
-In: the manifest's `content`, what its family says of it, counts over the rows. Out: Markdown with YAML front matter. No
-time, no path: the same `content` gives the same card. What the source says of itself is quoted and cannot add keys or
-markup.
+In: the manifest's `content`, the family's description, counts over the rows. Out: Markdown with YAML front matter. No
+time, no path: the same `content` gives the same card. Text from the source is quoted and cannot add keys or markup.
 """
 
 import hashlib
@@ -31,7 +30,7 @@ cc-by-sa-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nd-4.0 cc-by-nc-nd-3.0
 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cdla-sharing-1.0 cdla-permissive-1.0 cdla-permissive-2.0 odc-by odbl pddl gfdl
 gpl gpl-2.0 gpl-3.0 lgpl lgpl-3.0 agpl-3.0 mpl-2.0 wtfpl unlicense unknown other
 """
-"""Names that the hub knows; any other licence is passed through as `other` with its own name."""
+"""Names that the hub knows; any other licence becomes `other`, with its own name beside it."""
 
 LANGUAGES_NAMED = 100
 
@@ -42,8 +41,8 @@ _SEAL = re.compile(rb"\n<!-- spanloom card ([0-9a-f]{64}) -->\n$")
 def dataset_card(
     content: Content, description: Description, by_language: Mapping[str, Counts], report: Report | None = None
 ) -> bytes:
-    """The card of a dataset. `by_language`: counts by what the rows say of the language; empty where they say none.
-    `report`: that of its validation; None where there is none.
+    """The card of a dataset. `by_language`: counts by the language of the rows; empty if they have none.
+    `report`: that of its validation; None if there is none.
     """
     filled = [split for split, counts in content.totals.splits.items() if counts.sequences]
     configs = _configs("rows", {split: f"{split}/{ROWS_GLOB}" for split in filled})
@@ -54,7 +53,7 @@ def dataset_card(
 
 
 def export_card(description: Description, by_language: Mapping[str, Counts], exported: Exported) -> bytes:
-    """The card of an export: it tells `datasets` which files are which split, and people what the columns mean."""
+    """The card of an export. It gives `datasets` the files of each split, and users the meaning of the columns."""
     content = exported.content
     filled = list(dict.fromkeys(file["split"] for file in exported.said["files"]))
     configs = _configs("default", {split: f"{split}/*.parquet" for split in filled})
@@ -105,7 +104,7 @@ def _loading_export(exported: Exported, filled: list[str]) -> list[str]:
 
 
 def is_unchanged_card(data: bytes) -> bool:
-    """Whether a `README.md` is a card of ours that nobody has edited: only such a one may be replaced or removed."""
+    """Whether a `README.md` is an unedited card of ours; only these may be replaced or removed."""
     seal = _SEAL.search(data)
     return seal is not None and hashlib.sha256(data[: seal.start()]).hexdigest().encode() == seal[1]
 
@@ -118,7 +117,7 @@ def size_category(documents: int) -> str:
 def _front_matter(
     content: Content, description: Description, by_language: Mapping[str, Counts], configs: list[str]
 ) -> list[str]:
-    """YAML whose strings are JSON strings, so that no value can end its line (nor `no` become a boolean)."""
+    """YAML with JSON strings, so that no value can end its line (nor `no` become a boolean)."""
     lines = ["---", f"pretty_name: {_quoted(_title(content))}"]
     if languages := [name for name in sorted(by_language) if _LANGUAGE.fullmatch(name)][:LANGUAGES_NAMED]:
         lines += ["language:", *(f"- {_quoted(name)}" for name in languages)]
@@ -134,7 +133,7 @@ def _front_matter(
 
 
 def _configs(name: str, files: Mapping[str, str]) -> list[str]:
-    """Which files are which split; nothing where there are none."""
+    """The files of each split; empty if there are none."""
     if not files:
         return []
     lines = ["configs:", f"- config_name: {name}", "  data_files:"]
@@ -153,7 +152,7 @@ def _title(content: Content) -> str:
 
 
 def code(text: str) -> str:
-    """Text of others, as Markdown code that it cannot leave."""
+    """Foreign text as Markdown code that it cannot close."""
     return "`" + visible_line(text, 200).replace("`", "'") + "`"
 
 
@@ -178,7 +177,7 @@ def _body(content: Content, description: Description, by_language: Mapping[str, 
 
 
 def duplicate_lines(duplicates: int | None, documents: int) -> list[str]:
-    """How many documents have the same tokens as an earlier one, as a paragraph; nothing where it was not counted."""
+    """A paragraph: the number of documents with the same tokens as an earlier one; empty if it was not counted."""
     if duplicates is None or not documents:
         return []
     if not duplicates:
@@ -223,7 +222,7 @@ def _making(content: Content, description: Description) -> list[str]:
 
 
 def _loading(content: Content) -> list[str]:
-    """Code for the first files that are there; none where the dataset is empty."""
+    """Code for the first files of the dataset; empty if it has no documents."""
     filled = (
         array_prefix(Path(), split, shard.shard, "").as_posix()
         for shard in content.shards

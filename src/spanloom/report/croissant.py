@@ -1,8 +1,8 @@
 """Croissant metadata of an export, `croissant.json`, made and validated by mlcroissant.
 
-In: what was exported, what its family says of the dataset, its languages. Out: JSON-LD of Croissant 1.1: every file
-with its sha256, a record set a split, where the dataset comes from and what made it (PROV-O), how its source was
-processed (Croissant RAI). No time, no path of this machine: the same export gives the same bytes.
+In: what was exported, the family's description of the dataset, its languages. Out: JSON-LD of Croissant 1.1: every file
+with its sha256, a record set per split, the source of the dataset and the software that made it (PROV-O), how the
+source was processed (Croissant RAI). No time, no local path: the same export gives the same bytes.
 """
 
 import importlib.util
@@ -36,13 +36,13 @@ _VOCABULARY = {
     "name": {"@container": "@language"},
     "prov": "http://www.w3.org/ns/prov#",
 }
-"""What the context of Croissant 1.1 has beside that of 1.0, which is mlcroissant's own; and PROV-O."""
+"""What the context of Croissant 1.1 adds to that of 1.0, which is mlcroissant's default; and PROV-O."""
 
 
 def wants_croissant(asked: bool | None) -> bool:
-    """Whether metadata are to be written: as asked, else where mlcroissant is installed. It is not imported for that.
+    """Whether to write metadata: as `asked`, or, for None, if mlcroissant is installed (without importing it).
 
-    Raises DatasetError where they are requested and it is not installed.
+    Raises DatasetError if metadata are requested and mlcroissant is not installed.
     """
     installed = importlib.util.find_spec("mlcroissant") is not None
     if asked and not installed:
@@ -51,21 +51,21 @@ def wants_croissant(asked: bool | None) -> bool:
 
 
 def croissant_json(description: Description, by_language: Mapping[str, Counts], exported: Exported) -> bytes:
-    """The metadata of an export. Raises DatasetError where mlcroissant finds a fault in it."""
+    """The metadata of an export. Raises DatasetError if mlcroissant rejects it."""
     allow_pandas()
     import mlcroissant
 
-    # It warns of every property that is recommended and not there, such as a date, which a dataset does not have here.
+    # mlcroissant warns of every recommended property that is missing, such as a date, which datasets here do not have.
     absl = logging.getLogger("absl")
     level = absl.level
     absl.setLevel(logging.ERROR)
     try:
         made: dict[str, Any] = _metadata(mlcroissant, description, by_language, exported).to_json()
-        mlcroissant.Dataset(jsonld=deepcopy(made))  # it adds to what it is given
+        mlcroissant.Dataset(jsonld=deepcopy(made))  # it modifies its argument
     except (mlcroissant.ValidationError, ValueError) as fault:
         raise DatasetError(
-            f"mlcroissant does not take the metadata: {' '.join(str(fault).split())}",
-            remedy="--no-croissant goes without",
+            f"mlcroissant rejects the metadata: {' '.join(str(fault).split())}",
+            remedy="leave them out with --no-croissant",
         ) from None
     finally:
         absl.setLevel(level)
@@ -147,7 +147,7 @@ def _record_set(mlc: Any, context: Any, exported: Exported, split: str) -> Any:
 
 
 def _provenance(content: Content, exported: Exported) -> dict[str, Any]:
-    """PROV-O: the source by its hashes, and the run that made the tokens."""
+    """PROV-O: the hashes of the source files, and the run that made the tokens."""
     sources: list[dict[str, Any]] = [
         {"@type": "prov:Entity", "prov:label": visible_line(file.path, 200), "sc:sha256": file.sha256}
         for file in content.input.shards

@@ -1,6 +1,6 @@
-"""What is beside the data of an export: the card, and Croissant metadata where mlcroissant is installed.
+"""The files beside the data of an export: the card, and Croissant metadata if mlcroissant is installed.
 
-In: a dataset root, its manifest's `content`, its family. Out: file name → what makes the file from what was exported.
+In: a dataset root, its manifest's `content`, its family. Out: file name → a function that makes it from the export.
 """
 
 from collections.abc import Callable
@@ -17,9 +17,9 @@ from spanloom.report.views import counts_by_language
 
 
 def export_views(root: Path, content: Content, family: DatasetFamily, *, croissant: bool | None = None) -> Beside:
-    """The files beside an export. `croissant` None: where mlcroissant is installed.
+    """The files beside an export. `croissant` None: if mlcroissant is installed.
 
-    Raises DatasetError where it is requested and not installed, before anything is written.
+    Raises DatasetError if it is requested and not installed, before anything is written.
     """
     description, by_language = family.describe(content), counts_by_language(root, content, family)
     beside: dict[str, Callable[[Exported], bytes]] = {CARD_NAME: partial(export_card, description, by_language)}

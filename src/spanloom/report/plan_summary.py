@@ -1,11 +1,11 @@
-"""What a plan does, in lines for people. In: a plan's `content`. Out: text."""
+"""What a plan does, in lines for users. In: a plan's `content`. Out: text."""
 
 from collections.abc import Iterator
 
 from spanloom.dataset.plan.format import PlanContent
 
 PADDING_LIMIT = 0.02
-"""Share of a split's positions that may be padding without a warning."""
+"""Largest share of padding in the positions of a split without a warning."""
 
 
 def plan_lines(content: PlanContent) -> Iterator[str]:
@@ -33,7 +33,7 @@ def plan_lines(content: PlanContent) -> Iterator[str]:
 
 
 def plan_warnings(content: PlanContent) -> Iterator[str]:
-    """A line for each split whose padding is above `PADDING_LIMIT` and could be less: why, and what to do."""
+    """A line for each split whose padding is above `PADDING_LIMIT` and avoidable: the reason and a remedy."""
     options = content.options
     for split, counts in content.splits.items():
         capacity = counts.samples * options.sequence_length

@@ -1,6 +1,6 @@
-"""Progress: live bars on a terminal, a plain line now and then elsewhere, nothing when silent.
+"""Progress: live bars on a terminal, otherwise an occasional plain line, nothing when silent.
 
-In: counters that workers write to. Out: what a person sees on stderr. stdout stays free for results.
+In: counters that workers write to. Out: progress on stderr. stdout stays free for results.
 """
 
 import threading
@@ -19,7 +19,7 @@ from spanloom.text import visible
 from spanloom.workers import Counters, ShardCount
 
 MOST_BARS = 16
-"""With more shards one bar counts them all: a terminal has some 24 lines."""
+"""With more shards, one bar counts all of them: a terminal has some 24 lines."""
 
 POLL_SECONDS = 0.2
 LINE_SECONDS = 10.0
@@ -32,7 +32,7 @@ class Mode(Enum):
 
 
 class Progress:
-    """Says what is going on, in one of three modes, and keeps the seconds of each stage in `timings`."""
+    """Reports progress in one of three modes, and records the seconds of each stage in `timings`."""
 
     def __init__(self, console: Console | None = None, mode: Mode | None = None, *, verbose: bool = False) -> None:
         self.verbose = verbose
@@ -45,13 +45,13 @@ class Progress:
             self.console.print(Text(visible(line)), soft_wrap=True)
 
     def detail(self, line: str) -> None:
-        """Something that only `--verbose` wants to know."""
+        """Prints a line only with `--verbose`."""
         if self.verbose:
             self.say(line)
 
     @contextmanager
     def stage(self, name: str, detail: str = "") -> Iterator[None]:
-        """Times a stage and says when it ends."""
+        """Times a stage and reports its end."""
         began = time.monotonic()
         if self.mode is Mode.LINES:
             self.say(f"{name} …")
@@ -60,7 +60,7 @@ class Progress:
         self.say(f"{name} done in {self.timings[name]:.1f} s{detail and ': ' + detail}")
 
     def rendering(self, counters: Counters, rows: Sequence[int]) -> AbstractContextManager[None]:
-        """Rows, tokens/s, rejects and time left of every shard; `rows` are the rows that each will read."""
+        """Shows rows, tokens/s, rejects and time left of every shard. `rows`: number of rows of each shard."""
 
         def rate(count: ShardCount, seconds: float) -> str:
             return f"{count.tokens / seconds / 1e3:,.0f}k tokens/s  {count.rejects} rejects"
@@ -68,16 +68,16 @@ class Progress:
         return self._watched("rows", _meters("render", counters, rows, "rows", rate))
 
     def writing(self, counters: Counters, documents: Sequence[int]) -> AbstractContextManager[None]:
-        """Documents written of every shard."""
+        """Shows the documents written, per shard."""
         return self._watched("documents", _meters("write", counters, documents, "written"))
 
     def checking(self, counters: Counters, documents: int) -> AbstractContextManager[None]:
-        """Documents validated, counted as those of shard 0."""
+        """Shows the documents validated; they are counted in shard 0."""
         return self._watched("documents", [_Meter("validate", counters, range(1), documents, "checked")])
 
     @contextmanager
     def counting(self, verb: str, unit: str) -> Iterator[Callable[[int, int], None]]:
-        """Gives a callback `(done, total)` for work that runs in this process."""
+        """Yields a callback `(done, total)` for work that runs in this process."""
         if self.mode is Mode.LIVE:
             with self._bars() as bars:
                 task = bars.add_task(f"{verb} {unit}", total=None, rate="")
@@ -107,7 +107,7 @@ class Progress:
 
     @contextmanager
     def _watched(self, unit: str, meters: Sequence["_Meter"]) -> Iterator[None]:
-        """Reads the meters from a thread of its own while the block runs."""
+        """Reads the meters from its own thread while the block runs."""
         if self.mode is Mode.SILENT:
             yield
         elif self.mode is Mode.LIVE:
@@ -139,13 +139,13 @@ class Progress:
 
 
 Rate = Callable[[ShardCount, float], str]
-"""What was done in so many seconds, in words."""
+"""Formats the work done in a number of seconds."""
 
 
 def _meters(
     verb: str, counters: Counters, totals: Sequence[int], counted: str, rate: Rate | None = None
 ) -> "list[_Meter]":
-    """One meter a shard, or a single one where there are many; `totals`: what each shard has to do."""
+    """One meter per shard, or a single one if there are more than MOST_BARS; `totals`: the work of each shard."""
     if len(totals) > MOST_BARS:
         return [_Meter(f"{verb} {len(totals)} shards", counters, range(len(totals)), sum(totals), counted, rate)]
     return [
@@ -156,10 +156,10 @@ def _meters(
 
 @dataclass
 class _Meter:
-    """The counters of some shards over time. Its rate counts from when it first moved: shards wait for their turn, and
-    what a run before has finished is counted at once.
+    """The counters of some shards over time. The rate is measured from the first change: shards wait for their turn,
+    and the work of an earlier run is counted at once.
 
-    `counted`: the counter that `total` is of; `rate`: how fast it goes, in words, by default documents a second.
+    `counted`: the counter that counts up to `total`; `rate`: formats the speed, by default documents per second.
     """
 
     name: str
@@ -171,7 +171,7 @@ class _Meter:
     _moved: tuple[float, ShardCount] | None = None
 
     def read(self) -> tuple[int, str, float]:
-        """How far the shards are, how fast, and how many seconds are left at this speed."""
+        """How much is done, the speed, and the seconds left at this speed."""
         count = self.counters.read(self.shards)
         done: int = getattr(count, self.counted)
         if not done:
@@ -187,7 +187,7 @@ class _Meter:
 
 
 def _since(before: ShardCount, now: ShardCount) -> ShardCount:
-    """What came after `before`; rejected rows are those of the whole shard."""
+    """The counts since `before`; rejects stay those of the whole shard."""
     return replace(now, rows=now.rows - before.rows, tokens=now.tokens - before.tokens)
 
 

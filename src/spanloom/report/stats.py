@@ -1,4 +1,4 @@
-"""Counts of a dataset as a table for people, as CSV, as JSON.
+"""Counts of a dataset as a table for users, as CSV, as JSON.
 
 In: counts by group. Out: lines of plain values, a rich table, CSV text.
 """
@@ -17,12 +17,12 @@ from spanloom.text import visible, visible_line
 
 
 def stats_lines(by: tuple[str, ...], groups: dict[Key, Counts]) -> list[dict[str, Any]]:
-    """One plain dictionary a group: what it is grouped by, then its counts."""
+    """One plain dictionary per group: the values that it is grouped by, then its counts."""
     return [{**dict(zip(by, key, strict=True)), **as_values(counts)} for key, counts in groups.items()]
 
 
 def stats_csv(lines: list[dict[str, Any]]) -> str:
-    """The lines as CSV with a header; nothing where a value is missing."""
+    """The lines as CSV with a header; a missing value is an empty field."""
     text = io.StringIO()
     if lines:
         writer = csv.DictWriter(text, lines[0].keys(), lineterminator="\n")

@@ -1,6 +1,6 @@
 """A dataset and its validation as a short table for the terminal, or as JSON for machines.
 
-In: a manifest, what its family says of it, a validation report. Out: text.
+In: a manifest, the description from its family, a validation report. Out: text.
 """
 
 from collections.abc import Callable, Mapping
@@ -25,7 +25,7 @@ WITHOUT_MEGATRON = (
 
 
 def result_json(root: Path, manifest: Manifest, report: Report) -> dict[str, Any]:
-    """What `--json` prints."""
+    """The value that `--json` prints."""
     return {
         "root": str(root),
         "manifest": str(root / MANIFEST_NAME) if (root / MANIFEST_NAME).is_file() else None,
@@ -39,7 +39,7 @@ def result_json(root: Path, manifest: Manifest, report: Report) -> dict[str, Any
 
 
 def dataset_table(manifest: Manifest) -> Table:
-    """A column a split: sequences, tokens, tokens per span, and what share of documents fits a training sequence."""
+    """One column per split: sequences, tokens, tokens per span, and the share of documents that fit common lengths."""
     content = manifest.content
     splits = content.totals.splits
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -87,7 +87,7 @@ def findings_text(report: Report) -> Text:
 
 
 def show_result(console: Console, root: Path, manifest: Manifest, description: Description, report: Report) -> None:
-    """The end of a build: the table, the files, the manifest, the verdict."""
+    """Prints the result of a build: the table, the files, the manifest, the verdict."""
     content = manifest.content
     totals = content.totals
     lines = [
@@ -105,7 +105,7 @@ def show_result(console: Console, root: Path, manifest: Manifest, description: D
 
 
 def show_manifest(console: Console, manifest: Manifest, description: Description) -> None:
-    """What a dataset is made of, for `spanloom manifest show`."""
+    """Prints the sources, settings and counts of a dataset, for `spanloom manifest show`."""
     content, source = manifest.content, manifest.content.input
     vouched = "files" if source.manifest_sha256 is None else f"shards, {source.manifest_sha256[:12]}…"
     lines = {
@@ -126,7 +126,7 @@ def show_manifest(console: Console, manifest: Manifest, description: Description
 
 
 def show_lines(console: Console, lines: Mapping[str, str]) -> None:
-    """Facts of a manifest, a line each."""
+    """Prints facts of a manifest, one per line."""
     width = max(10, *map(len, lines))
     text = "\n".join(f"{name:<{width}} {visible_line(str(value))}" for name, value in lines.items())
     console.print(Text(text), soft_wrap=True)

@@ -1,7 +1,7 @@
-"""Documents on a terminal: spans by colour and by a mark at the margin, context dimmed, special tokens visible.
+"""Documents on a terminal: spans by colour and by a mark in the margin, context dimmed, special tokens visible.
 
 In: `ShownDocument`s and what to show of them. Out: lines on a rich console. Without colours (NO_COLOR, a pipe) the
-margin still says which span a line belongs to.
+margin still shows the span of each line.
 """
 
 import os
@@ -21,14 +21,14 @@ from spanloom.text import hex_bytes, visible, visible_line
 
 MARGINS = ("·", "┊", "┃", "║", "╏", "▌")
 STYLES = ("dim", "magenta", "green", "cyan", "yellow", "blue")
-"""By span: context, then the trained ones. The margin alone is enough to tell them apart."""
+"""By span id: context, then the trained spans. The margin alone is enough to distinguish them."""
 
 _SUBSCRIPT = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shown:
-    """What to show: token boundaries, ids, which label each position learns; at most so many tokens (0: all)."""
+    """What to show: token boundaries, ids, the label of each position; `most`: maximum number of tokens (0: all)."""
 
     tokens: bool = False
     ids: bool = False
@@ -38,18 +38,18 @@ class Shown:
 
 @contextmanager
 def paged(console: Console) -> Iterator[None]:
-    """Shows the block's output in $PAGER, else `less`, if stdin and stdout are a terminal."""
+    """Shows the block's output in $PAGER, otherwise `less`, if stdin and stdout are a terminal."""
     pager = os.environ.get("PAGER", "less")
     if not (sys.stdin.isatty() and sys.stdout.isatty() and shutil.which(pager.partition(" ")[0])):
         yield
         return
-    os.environ.setdefault("LESS", "FRX")  # leave at the end of one screen, show colours, keep the text on the terminal
+    os.environ.setdefault("LESS", "FRX")  # exit if it fits one screen, show colours, keep the text on the terminal
     with console.pager(styles=True):
         yield
 
 
 def print_legend(console: Console, names: Sequence[str]) -> None:
-    """What the marks at the margin mean; `names` of the spans."""
+    """Prints the meaning of the marks in the margin. `names`: of the spans."""
     legend = Text("margin  ")
     for span, name in enumerate(names):
         legend.append(f"{_margin(span)} {visible_line(name, 40)}{'' if span else ', masked'}   ", style=_style(span))
@@ -57,7 +57,7 @@ def print_legend(console: Console, names: Sequence[str]) -> None:
 
 
 def print_documents(console: Console, documents: list[ShownDocument], shown: Shown) -> None:
-    """Prints each document, and what the marks mean above the first."""
+    """Prints the legend of the marks, then each document."""
     if not documents:
         return
     print_legend(console, documents[0].span_names)
@@ -67,15 +67,15 @@ def print_documents(console: Console, documents: list[ShownDocument], shown: Sho
 
 
 OUTLINED = 10
-"""Messages of a document in an outline, first and last."""
+"""Messages of a document in an outline, the first and the last ones."""
 _HEADER, _COUNT = 28, 7
-"""Columns of an outline."""
+"""Widths of the columns of an outline, in characters."""
 
 
 def print_outline(console: Console, document: ShownDocument, *, messages: int = OUTLINED) -> None:
-    """A document, one line for each message: margin, author, begin of the text, tokens. `messages`: at most so many."""
+    """A document, one line per message: margin, author, start of the text, tokens. `messages`: at most this many."""
     _print_address(console, document)
-    turns = [message for message in document.messages if message.role]  # all but the EOD
+    turns = [message for message in document.messages if message.role]  # without the EOD
     head, missing, tail = shown_parts(0, len(turns), len(turns), messages)
     for number in (*head, *tail):
         if missing and number == tail.start:
@@ -169,7 +169,7 @@ def _token(token: ShownToken, shown: Shown) -> Text:
 
 
 def _print_labels(console: Console, document: ShownDocument, most: int) -> None:
-    """Each position: its token, the label it learns, and what stands for it on disk."""
+    """Prints a table of positions: the token, the label that it learns, and the label's lossmask and span on disk."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, justify in (("position", "right"), ("token", "left"), ("label: the next token", "left")):
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
@@ -194,14 +194,14 @@ def _print_labels(console: Console, document: ShownDocument, most: int) -> None:
 
 
 def print_whole(console: Console, table: Table) -> None:
-    """A table at its own width: a pipe has no width, and a number cut short is a wrong number."""
+    """Prints a table at its natural width: a pipe has no width, and a truncated number is a wrong number."""
     natural = Measurement.get(console, console.options.update(max_width=100_000), table).maximum
     console.width = max(console.width, natural)
     console.print(table)
 
 
 def plain_token(token: ShownToken) -> str:
-    """One token on one line: its text, and its bytes where it is a part of a character."""
+    """One token on one line: its text, preceded by its bytes if it is a part of a character."""
     text = visible_line(token.text)
     return f"{hex_bytes(token.piece)} {text}".rstrip() if token.partial else text.replace(" ", "␣")
 

@@ -1,11 +1,11 @@
-"""What is beside a dataset for people to read: the report, as page and as JSON, and the card.
+"""Files beside a dataset for users to read: the report, as page and as JSON, and the card.
 
-In: facts and a root. Out: `report.html`, `report.json`, `README.md`. They are views: all they say follows from the
-manifest, the files that it lists and a validation. So the manifest does not list them, a report (which tells times) is
-replaced by a later one, and where files are published, one that is there is no conflict, whatever its bytes.
+In: facts and a root. Out: `report.html`, `report.json`, `README.md`. They are views: their content follows from the
+manifest, the files that it lists and a validation. So the manifest does not list them, a later report (which has times)
+replaces an earlier one, and on publishing, an existing view is not a conflict, whatever its bytes.
 
-At a dataset's root a view is replaced or removed only when it is recognised as one of ours: a file of somebody else
-that happens to have its name stays.
+At a dataset's root a view is replaced or removed only if it is recognised as one of ours. A foreign file of the same
+name stays.
 """
 
 import os
@@ -31,10 +31,10 @@ _EARLIER_PAGE = re.compile(
     rb"""<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n"""
     rb"""<meta http-equiv="Content-Security-Policy" content="default-src &#39;none&#39;; style-src &#39;sha256-"""
 )
-"""How pages began before they named their generator."""
+"""The start of pages from before pages named their generator."""
 
 LANGUAGE = "language"
-"""The column by which a card names the languages of a dataset, where its family has it."""
+"""The column from which a card takes the languages of a dataset, if its family has it."""
 
 
 def write_report(
@@ -45,7 +45,7 @@ def write_report(
     json_file: Path | None,
     html_file: Path | None,
 ) -> None:
-    """Writes the report where it is wanted, whole or not at all."""
+    """Writes each file of the report that is not None, completely or not at all."""
     if json_file is not None:
         write_atomically(json_file, readable_json(facts))
     if html_file is not None:
@@ -53,7 +53,7 @@ def write_report(
 
 
 def write_report_at(root: Path, facts: dict[str, Any], content: Content, family: DatasetFamily) -> list[Path]:
-    """Writes both forms of the report at a dataset's root. Returns files of others that are there, which stay."""
+    """Writes both forms of the report at a dataset's root. Returns the foreign files in their places, which stay."""
     files = {"json_file": root / REPORT_JSON, "html_file": root / REPORT_HTML}
     free = {form: path if may_replace_view(path) else None for form, path in files.items()}
     write_report(facts, content, family, **free)
@@ -63,7 +63,7 @@ def write_report_at(root: Path, facts: dict[str, Any], content: Content, family:
 def write_card(root: Path, content: Content, family: DatasetFamily, report: Report | None = None) -> bool:
     """Writes the card of a clean dataset. `report`: that of its validation.
 
-    Returns False where a README.md exists that is not ours, or was edited.
+    Returns False if there is a README.md that is not ours, or was edited.
     """
     path = root / CARD_NAME
     if not may_replace_view(path):
@@ -74,7 +74,7 @@ def write_card(root: Path, content: Content, family: DatasetFamily, report: Repo
 
 
 def counts_by_language(root: Path, content: Content, family: DatasetFamily) -> dict[str, Counts]:
-    """Counts by what the rows say of the language; nothing where they say none."""
+    """Counts by the language of the rows; empty if the rows have none."""
     if LANGUAGE not in family.GROUP_COLUMNS:
         return {}
     counted = collect(root, content, [(LANGUAGE,)], columns=family.GROUP_COLUMNS)[(LANGUAGE,)]
@@ -89,13 +89,13 @@ def remove_views(root: Path) -> None:
 
 
 def may_replace_view(path: Path) -> bool:
-    """Whether a view may be written here: nothing is there, or one of ours."""
+    """Whether a view may be written here: the place is empty, or has a view of ours."""
     return is_own_view(path) or not os.path.lexists(path)
 
 
 def is_own_view(path: Path) -> bool:
-    """Whether a regular file is here that is recognised as the view of this name: by the report's `report`, the
-    page's generator, the card's seal."""
+    """Whether this is a regular file that is recognised as the view of this name: by the key `report` of the report,
+    the generator of the page, the seal of the card."""
     if not is_regular(path):
         return False
     if path.name == REPORT_HTML:

@@ -1,14 +1,14 @@
-"""The HTTP application: what the routes of every family have around them. It knows no family.
+"""The HTTP application around the routes of all families. Independent of the family.
 
 defaults     address, largest bodies, times
 application  routes of families → one ASGI application, with health, metrics and errors as JSON
-access       the bearer token; without one, where the service may listen and under which names it answers
-limits       bodies counted while they are read, one by one and all together, within a time
-bodies       JSON weighed and counted before it is parsed
-connections  how long a connection may wait for the head of a request
-observed     request ids, one line of JSON a request, counters for Prometheus
+access       the bearer token; without one, the allowed addresses and host names
+limits       limits of bodies: the size of each, of all together, and the time
+bodies       JSON bodies: memory and items are estimated before parsing
+connections  time limit for the head of a request
+observed     request ids, one line of JSON per request, counters for Prometheus
 answers      errors as JSON
-streaming    answers that are made while they are sent
-docs_page    what can be asked, as a page
+streaming    streamed answers
+docs_page    all requests, as a page
 serving      the application, run by uvicorn
 """

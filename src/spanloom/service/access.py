@@ -1,8 +1,8 @@
-"""Who may ask: a bearer token, or this machine alone.
+"""Access control: a bearer token, or only this machine.
 
-In: a token from a file or an environment variable; the address to listen on. Out: a middleware that compares in
-constant time; without a token one that answers under this machine's own names alone; an error where the service would
-be open to others without a token.
+In: a token from a file or an environment variable; the address to listen on. Out: a middleware that compares tokens in
+constant time; without a token, one that answers only under this machine's own names; an error if the service would be
+reachable by others without a token.
 """
 
 import hmac
@@ -19,11 +19,11 @@ from spanloom.service.answers import problem
 
 TOKEN_VARIABLE = "SPANLOOM_SERVICE_TOKEN"
 OPEN_PATHS = ("/healthz", "/readyz")
-"""What probes ask, without a token."""
+"""Paths of probes, which need no token."""
 
 
 def read_token(file: Path | None) -> str | None:
-    """The token in a file, else in $SPANLOOM_SERVICE_TOKEN, else None. Raises SpanloomError for an empty one."""
+    """The token from a file, or else from $SPANLOOM_SERVICE_TOKEN, or None. Raises SpanloomError for an invalid one."""
     if file is None and TOKEN_VARIABLE not in os.environ:
         return None
     try:
@@ -37,7 +37,7 @@ def read_token(file: Path | None) -> str | None:
 
 
 def check_address(host: str, token: str | None) -> None:
-    """Raises SpanloomError where others could reach a service that asks nobody for a token."""
+    """Raises SpanloomError if others could reach a service without a token."""
     if token is None and not _is_loopback(host):
         raise SpanloomError(
             f"without a token the service listens on this machine alone, not on {host}: anyone who reaches it could "
@@ -56,8 +56,8 @@ def _is_loopback(host: str) -> bool:
 class KnownHosts:
     """The middleware: 403 for a request whose `Host` is neither a name of this machine's loopback nor one of `allowed`.
 
-    A page of another site may have its own name resolve to 127.0.0.1 (DNS rebinding). Then a browser lets it read and
-    write here, and its name in `Host` is all that tells.
+    The page of another site can let its own host name resolve to 127.0.0.1 (DNS rebinding). Then a browser lets it read
+    and write here, and only the name in `Host` reveals it.
     """
 
     def __init__(self, app: ASGIApp, *, allowed: Collection[str] = ()) -> None:
@@ -87,7 +87,7 @@ _UNKNOWN_HOST = (
 
 
 class BearerToken:
-    """The middleware: 401 for a request without the token, except what probes ask."""
+    """The middleware: 401 for a request without the token, except on the paths of probes."""
 
     def __init__(self, app: ASGIApp, *, token: str) -> None:
         self._app, self._wanted = app, token.encode()

@@ -1,7 +1,7 @@
-"""Answers with an error: JSON with one key, `detail`, in ASCII, so that any text can be reported.
+"""Error answers: JSON with one key, `detail`, in ASCII, so that any text can be reported.
 
-In: a status, what was wrong. Out: responses. Whatever was sent, an answer that refuses it stays below 256 KiB: of
-errors the first are reported, of texts the beginning.
+In: a status, what was wrong. Out: responses. For any request, an error answer stays below 256 KiB: only the first
+errors are reported, and only the beginning of a text.
 """
 
 import json
@@ -13,14 +13,14 @@ from starlette.responses import Response
 ERRORS_TOLD = 20
 MORE_ERRORS = "more_errors"
 TEXT_TOLD = 16_384
-"""Characters of an error. In ASCII each takes up to 12 bytes."""
+"""Maximum characters of an error. In ASCII each takes up to 12 bytes."""
 
 _MESSAGE_TOLD, _PLACE_TOLD = 500, 100
-"""Characters of the message of one of several errors, and of each part of its place."""
+"""Maximum characters of a message among several errors, and of each part of its place."""
 
 
 def problem(status: int, detail: Any, headers: Mapping[str, str] | None = None) -> Response:
-    """`{"detail": …}`; of a long text the beginning."""
+    """`{"detail": …}`; a long text is truncated."""
     if isinstance(detail, str):
         detail = _beginning(detail, TEXT_TOLD)
     return Response(
@@ -29,9 +29,9 @@ def problem(status: int, detail: Any, headers: Mapping[str, str] | None = None) 
 
 
 def told_errors(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """The first `ERRORS_TOLD` errors as `type`, `loc` and `msg`; then one that says how many more.
+    """The first `ERRORS_TOLD` errors as `type`, `loc` and `msg`; then an entry with the number of the others.
 
-    Nothing of what was sent. Those of `more_errors` among them count as the errors that they stand for.
+    Input values are not repeated. An error from `more_errors` counts as the number of errors that it represents.
     """
     more = sum(error["ctx"]["count"] for error in errors if error["type"] == MORE_ERRORS)
     errors = [error for error in errors if error["type"] != MORE_ERRORS]
@@ -48,7 +48,7 @@ def told_errors(errors: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def more_errors(count: int) -> dict[str, Any]:
-    """What stands for `count` errors that were not kept."""
+    """An error that represents `count` errors that were not kept."""
     return {"type": MORE_ERRORS, "loc": ("body",), "msg": "", "ctx": {"count": count}}
 
 

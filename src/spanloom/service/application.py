@@ -1,12 +1,12 @@
-"""Routes of families → one ASGI application.
+"""Combines the routes of families into one ASGI application.
 
-In: routers, which errors mean which status, limits, a token. Out: the application, with what every service has:
+In: routers, HTTP statuses of errors, limits, a token. Out: the application, with the routes of every service:
 
-    /healthz  it runs       /metrics       for Prometheus       /docs          what can be asked, as a page
+    /healthz  it runs       /metrics       for Prometheus       /docs          all requests, as a page
     /readyz   it can answer /openapi.json  the same for programs
 
-An error is JSON with `detail`; a browser, which asks for HTML, gets a page. A client's mistake is never a 500; one of
-ours is, without words of its own.
+An error is JSON with `detail`; a browser, which requests HTML, gets a page. A client's mistake is never a 500. A fault
+of the service is a 500, without details.
 """
 
 import logging
@@ -31,16 +31,16 @@ from spanloom.service.limits import BodyLimit, LimitedBodies
 from spanloom.service.observed import LOGGER, Metrics, Observed
 
 Statuses = Mapping[type[SpanloomError], int]
-"""Errors and their subclasses → HTTP status; the first class of an error's own order that is there counts."""
+"""Error class → HTTP status. The first class in an error's MRO that has a status applies."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Guards:
-    """What keeps requests from taking the service.
+    """Protects the service from overload and foreign sites.
 
-    allowed_hosts  names that are answered beside those of loopback, where there is no token
-    bodies_bytes   of the bodies of all requests under way; one more gets 503
-    body_seconds   for a body to come in, and one more for each 64 KiB
+    allowed_hosts  host names that are answered besides those of loopback, if there is no token
+    bodies_bytes   limit for the bodies of all requests under way; beyond it a request gets 503
+    body_seconds   time for a body to arrive, plus one second for each 64 KiB
     """
 
     allowed_hosts: Sequence[str] = ()
@@ -63,14 +63,14 @@ def create_application(
     token: str | None = None,
     guards: Guards = GUARDS,
 ) -> FastAPI:
-    """`ready` raises a SpanloomError where the service could not answer now."""
+    """Builds the application. `ready` raises a SpanloomError if the service cannot answer now."""
     app = FastAPI(title=title, version=version, docs_url=None, redoc_url=None)
     metrics = Metrics()
     for router in routers:
         app.include_router(router)
     app.include_router(_own_routes(app, ready, metrics))
     _handle_errors(app, statuses)
-    # The last that is added is the first that sees a request.
+    # The middleware added last sees a request first.
     app.add_middleware(
         LimitedBodies,
         limits=limits,
@@ -88,7 +88,7 @@ def create_application(
 
 def _own_routes(app: FastAPI, ready: Callable[[], None], metrics: Metrics) -> APIRouter:
     router = APIRouter(tags=["service"])
-    own_thread = CapacityLimiter(1)  # those of requests may all be waiting
+    own_thread = CapacityLimiter(1)  # the threads of requests may all be busy
 
     @router.get("/healthz")
     async def healthz() -> dict[str, str]:
@@ -118,7 +118,7 @@ def _own_routes(app: FastAPI, ready: Callable[[], None], metrics: Metrics) -> AP
 
 
 def html(page: str, status: int = 200) -> HTMLResponse:
-    """A page of `spanloom.report.pages.html`; its policy is in its head."""
+    """A page of `spanloom.report.pages.html`; its content security policy is in its head."""
     return HTMLResponse(page, status, headers={"x-content-type-options": "nosniff", "referrer-policy": "no-referrer"})
 
 
@@ -129,7 +129,7 @@ def _error_response(request: Request, status: int, detail: Any, headers: Mapping
     if isinstance(detail, str):
         title, texts = detail[:TEXT_TOLD], []
     else:
-        title = "This cannot be asked"
+        title = "Invalid request"
         texts = [(".".join(map(str, error["loc"])), str(error["msg"])) for error in told_errors(detail)]
     section = TextSection(heading=f"{status} {HTTPStatus(status).phrase}", texts=texts, after=_WHERE_NEXT)
     answer = html(texts_page(title, path=[("start", "/"), ("all requests", "/docs")], sections=[section]), status)
@@ -152,12 +152,12 @@ def _handle_errors(app: FastAPI, statuses: Statuses) -> None:
     async def stopped(request: Request, fault: SpanloomError) -> Response:
         status = next((statuses[kind] for kind in type(fault).__mro__ if kind in statuses), 500)
         if status == 500:
-            log.error("an error that no status is known for", exc_info=fault)
+            log.error("an error without an HTTP status", exc_info=fault)
             return _error_response(request, 500, "Internal error")
         return _error_response(request, status, fault.what, {"retry-after": "1"} if status == 503 else None)
 
     async def broken(request: Request, fault: Exception) -> Response:
-        log.error("an error of ours", exc_info=fault)
+        log.error("an internal error", exc_info=fault)
         return _error_response(request, 500, "Internal error")
 
     handlers: dict[type[Exception], Callable[[Request, Any], Awaitable[Response]]] = {

@@ -1,7 +1,7 @@
-"""Bodies of JSON: weighed and counted before they are parsed, and few errors reported of each.
+"""JSON bodies: their memory and items are estimated before parsing, and only a few errors are reported.
 
 In: the bytes of a body. Out: its JSON value; 413 for a body whose values would take far more memory than its bytes,
-400 for a list of too many. Scanning is flat in memory: `SCANNED` bytes at once.
+400 for a list of too many items. Scanning takes constant memory: `SCANNED` bytes at a time.
 
     [{},{}]  →  two empty objects and a comma: 64 + 64 + 9 bytes as Python values, 24 for each byte of a long list
 """
@@ -20,19 +20,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 MEMORY_FACTOR = 28
-"""Bytes that the values of a body, its text and the body itself may take for each byte of it. A list of empty objects
-takes 26. What is done with the values afterwards takes less than 2 more."""
+"""Maximum bytes of memory per byte of a body, for its values, its text and the body itself. A list of empty objects
+takes 26. Later processing of the values takes less than 2 more."""
 
 MEMORY_ALWAYS = 1 << 20
-"""Bytes that any body may take, so that a small one is never refused for its shape."""
+"""Bytes that any body may take, so that a small body is never refused for its shape."""
 
 _NEVER_TOO_MUCH = MEMORY_ALWAYS // 64
-"""No byte of JSON makes 64 of memory."""
+"""Bodies up to this size are always accepted: no byte of JSON takes 64 bytes of memory."""
 
 SCANNED = 1 << 18
 
-# CPython 3.11 on 64 bits, rounded up to its allocator's 16 bytes. A dict makes room for five members at once, a list
-# that is parsed for four items.
+# CPython 3.11 on 64 bits, rounded up to its allocator's 16 bytes. A dict allocates room for five members at once, a
+# parsed list for four items.
 _EMPTY, _DICT, _LIST, _MEMBER, _ITEM, _NUMBER, _TEXT = 64, 192, 96, 40, 9, 32, 64
 _SPACE = np.isin(np.arange(256), np.frombuffer(b" \t\r\n", np.uint8))
 _MARK = np.isin(np.arange(256), np.frombuffer(b'{}[],:"', np.uint8))
@@ -43,26 +43,26 @@ _DEPTH[np.frombuffer(b"}]", np.uint8)] = -1
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What a body holds. `items`: of the list that it is, 0 where it is none. `memory`: about what its values take."""
+    """Size of a body's values. `items`: of the top-level list, 0 for other bodies. `memory`: estimate, in bytes."""
 
     items: int
     memory: int
 
 
 def shape(body: bytes) -> Shape:
-    """The shape of a body, whether or not it is valid JSON. 10 to 50 ns a byte.
+    """The shape of a body, valid JSON or not. 10 to 50 ns per byte.
 
-    Depths of `[1,[2,3]]` behind each mark: [ 1, comma 1, [ 2, comma 2, ] 1, ] 0. Commas at depth 1, and one, are items.
+    Depths of `[1,[2,3]]` after each mark: [ 1, comma 1, [ 2, comma 2, ] 1, ] 0. Items: the commas at depth 1, plus one.
     """
     objects = lists = no_members = no_items = members = commas = numbers = texts = wide = items = depth = 0
     quoted, last = 0, ord(",")
-    opened = None  # where the text began that no quote has ended yet
-    top = b""  # the first two characters that are no space: whether the body is a list, and whether it is empty
+    opened = None  # start of a text without an end quote so far
+    top = b""  # the first two non-space characters: whether the body is a list, and whether it is empty
     for start, piece in _pieces(body):
         codes = np.frombuffer(piece, np.uint8)
         quotes = codes == ord('"')
-        inside = (np.cumsum(quotes, dtype=np.uint8) + np.uint8(quoted)) & 1  # only whether it is odd counts
-        # Between quotes is everything behind an opening one; the opening quote itself is kept as a mark.
+        inside = (np.cumsum(quotes, dtype=np.uint8) + np.uint8(quoted)) & 1  # only the parity matters
+        # All bytes after an opening quote are inside; the opening quote itself is kept as a mark.
         kept = codes[((inside == 0) | quotes) & ~_SPACE[codes]]
         places = np.flatnonzero(quotes) + start
         if opened is not None:
@@ -79,7 +79,7 @@ def shape(body: bytes) -> Shape:
         last = int(kept[-1])
         is_mark = _MARK[kept]
         marks = kept[is_mark]
-        # A number of one digit is shared too. The last of a piece counts as a longer one.
+        # A number of one digit is shared too. The last number of a piece counts as a longer one.
         numbers += int((_MARK[before] & ~is_mark & ~np.append(is_mark[1:], False)).sum())
         objects += int((marks == ord("{")).sum())
         lists += int((marks == ord("[")).sum())
@@ -107,13 +107,13 @@ def shape(body: bytes) -> Shape:
 
 
 def _pieces(body: bytes) -> Iterator[tuple[int, bytes]]:
-    """The body in pieces without escaped characters, and where each begins, as if all was end to end."""
+    """The body in pieces without escaped characters, and the position of each piece in their concatenation."""
     start = at = 0
     while at < len(body):
         end = min(at + SCANNED, len(body))
         piece = body[at:end]
         odd = (len(piece) - len(piece.rstrip(b"\\"))) % 2
-        if odd and end < len(body):  # what it escapes is in the next piece
+        if odd and end < len(body):  # the escaped character is in the next piece
             piece += body[end : end + 1]
             end += 1
         at = end
@@ -123,7 +123,7 @@ def _pieces(body: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def _bytes_of_a_character(body: bytes) -> int:
-    """What each character of the body as one text takes: that of the widest."""
+    """Bytes per character of the body as one text: those of the widest character."""
     if body.isascii():
         return 1
     widest = max(int(np.frombuffer(body[at : at + SCANNED], np.uint8).max()) for at in range(0, len(body), SCANNED))
@@ -131,9 +131,9 @@ def _bytes_of_a_character(body: bytes) -> int:
 
 
 def check_memory(body: bytes, measured: Shape | None = None, *, factor: int = MEMORY_FACTOR) -> None:
-    """Raises HTTPException 413 where the values of a body would take more than `factor` times its size.
+    """Raises HTTPException 413 if the values of a body would take more than `factor` times its size.
 
-    `measured`: its shape, where that is known already.
+    `measured`: its shape, if already known.
     """
     size = len(body)
     if size <= _NEVER_TOO_MUCH:
@@ -147,7 +147,7 @@ def check_memory(body: bytes, measured: Shape | None = None, *, factor: int = ME
 
 
 def json_value(body: bytes) -> Any:
-    """The value of a body that `check_memory` let pass. Raises RequestValidationError where it is no JSON."""
+    """The value of a body that `check_memory` let pass. Raises RequestValidationError if it is not JSON."""
     try:
         return json.loads(body)
     except json.JSONDecodeError as fault:
@@ -159,7 +159,7 @@ def json_value(body: bytes) -> Any:
 
 
 def is_json(content_type: str | None) -> bool:
-    """Whether a header `Content-Type` says that the body is JSON."""
+    """Whether a header `Content-Type` means JSON."""
     message = Message()
     message["content-type"] = content_type or ""
     subtype = message.get_content_subtype()
@@ -167,7 +167,7 @@ def is_json(content_type: str | None) -> bool:
 
 
 class _WeighedRequest(Request):
-    """A request whose body is weighed before it is parsed."""
+    """A request that checks the memory of its body before parsing."""
 
     async def json(self) -> Any:
         body = await self.body()
@@ -176,10 +176,10 @@ class _WeighedRequest(Request):
 
 
 class WeighedRoute(APIRoute):
-    """The route class of routers whose routes take models of JSON."""
+    """The route class of routers whose routes accept models of JSON."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """The handler of FastAPI, given a request that weighs its body."""
+        """FastAPI's handler, with a request that checks the memory of its body."""
         handler = super().get_route_handler()
 
         async def weighed(request: Request) -> Response:
@@ -189,7 +189,7 @@ class WeighedRoute(APIRoute):
 
 
 def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """A model's JSON Schema without `$defs`, for `openapi_extra`, where references would lead nowhere."""
+    """A model's JSON Schema without `$defs`, for `openapi_extra`, in which references could not be resolved."""
     definitions = schema.pop("$defs", {})
 
     def put(value: Any) -> Any:

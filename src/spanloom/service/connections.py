@@ -1,8 +1,8 @@
-"""Connections that are not held without end: uvicorn's own protocol, with a time for the head of each request.
+"""uvicorn's protocol with time limits, so that no connection is held forever.
 
-In: how long a head may take. Out: a protocol class for `uvicorn.Config(http=…)`. uvicorn ends a connection that is
-silent between two requests, but waits for ever for the rest of a head, for a body that no route reads, and for a client
-that does not take an answer.
+In: the time for the head of a request. Out: a protocol class for `uvicorn.Config(http=…)`. uvicorn closes a connection
+that is idle between two requests, but waits forever for the rest of a head, for a body that no route reads, and for a
+client that does not read an answer.
 """
 
 import asyncio
@@ -13,14 +13,14 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from spanloom.service.defaults import HEADER_SECONDS
 
 TAKEN_SECONDS = 60.0
-"""From then on, for a client to take what it was sent; then the connection is cut."""
+"""After closing starts, the time for a client to read what was sent; then the connection is cut."""
 
 CONNECTIONS = 512
-"""Open at once; a request on one more gets 503."""
+"""Open connections; a request on a further one gets 503."""
 
 
 class TimedProtocol(H11Protocol):
-    """A connection that ends `header_seconds` after there was a request under way."""
+    """A connection that is closed if no request is under way for `header_seconds`."""
 
     header_seconds = HEADER_SECONDS
     _timer: asyncio.TimerHandle | None = None
@@ -42,7 +42,7 @@ class TimedProtocol(H11Protocol):
         self._watch()
 
     def _watch(self) -> None:
-        """Starts the time where no request is under way; what comes of the next head does not start it again."""
+        """Starts the timer if no request is under way; bytes of the next head do not restart it."""
         if self.cycle is not None and not self.cycle.response_complete:
             self._stop()
         elif self._timer is None:
@@ -54,11 +54,11 @@ class TimedProtocol(H11Protocol):
             self._timer = None
 
     def _end(self) -> None:
-        # `close` waits for what is still to be sent.
+        # `close` first sends what is still in the buffer.
         self.transport.close()
         self._timer = self.loop.call_later(TAKEN_SECONDS, self.transport.abort)
 
 
 def timed_protocol(header_seconds: float) -> type[Any]:
-    """The protocol with this time for heads."""
+    """The protocol class with this time limit for heads."""
     return type("TimedProtocol", (TimedProtocol,), {"header_seconds": header_seconds})

@@ -1,4 +1,4 @@
-"""What can be asked of a service, as a page that needs nothing from outside.
+"""All requests of a service, as a page without external resources.
 
 In: its OpenAPI schema. Out: HTML.
 """
@@ -11,7 +11,7 @@ _METHODS = ("get", "post", "put", "patch", "delete")
 
 
 def docs_page(schema: dict[str, Any]) -> str:
-    """Paths by tag, each with its methods, parameters and answers."""
+    """A table of paths per tag, with their methods, parameters and answers."""
     rows: dict[str, list[list[Link]]] = {}
     for path, item in schema["paths"].items():
         for method in _METHODS:

@@ -1,13 +1,13 @@
-"""Bodies of requests counted while they are read, each and all together, and given a time to come in.
+"""Limits request bodies while they are read: the size of each, the size of all together, and the time to arrive.
 
 In: an ASGI application, limits by path, a total, a deadline. Out: the same application.
 
-    413  a body above its limit: by its header at once, else as soon as the bytes that came are too many
-    503  one that with those of all other requests under way is above the total
-    408  one that comes too slowly
+    413  a body above its limit: at once if its header says so, otherwise as soon as too many bytes have arrived
+    503  a body that, with the bodies of all other requests under way, exceeds the total
+    408  a body that arrives too slowly
 
-A body counts in the total until its request ends. What comes of a refused one after the answer is thrown away for a
-while: a client whose connection is cut while it sends does not get to read the answer.
+A body counts in the total until its request ends. After a body was refused, the bytes that still arrive are discarded
+for a while: a client whose connection is cut while it sends cannot read the answer.
 """
 
 import asyncio
@@ -25,22 +25,22 @@ from spanloom.service.defaults import BODIES_MAX_BYTES, BODY_SECONDS
 
 DRAINED_BYTES = 1 << 27
 DRAIN_SECONDS = 5.0
-"""How much of a refused body is thrown away, and for how long."""
+"""Limits for discarding a refused body: bytes and seconds."""
 
 BYTES_PER_SECOND = 65_536
-"""A body has `BODY_SECONDS`, and a second more for each `BYTES_PER_SECOND` that came."""
+"""A body has `BODY_SECONDS`, plus one second for each `BYTES_PER_SECOND` received."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class BodyLimit:
-    """Paths that match `path`, a regular expression, take bodies of at most so many bytes."""
+    """Paths that match `path`, a regular expression, accept bodies of at most `max_bytes`."""
 
     path: str
     max_bytes: int
 
 
 class LimitedBodies:
-    """The middleware. The first of `limits` that matches counts; `otherwise` where none does.
+    """The middleware. The first matching entry of `limits` applies, otherwise the limit `otherwise`.
 
     total     bytes of the bodies of all requests under way
     seconds   see `BODY_SECONDS`
@@ -97,7 +97,7 @@ _CLOSE = {"connection": "close"}
 
 
 class _Body:
-    """The body of one request. `more`: whether some of it is still to come."""
+    """The body of one request. `more`: whether more of it is expected."""
 
     def __init__(self, receive: Receive, *, limit: int, seconds: float) -> None:
         self._receive, self._limit, self._seconds = receive, limit, seconds
@@ -106,8 +106,8 @@ class _Body:
         self.more, self.refused, self.held = True, False, 0
 
     async def receive(self) -> Message:
-        """The next message. Raises HTTPException 408 or 413, which FastAPI passes on while it reads a body."""
-        if not self.more:  # what comes now says that the client has gone
+        """The next message. Raises HTTPException 408 or 413, which FastAPI lets through while it reads a body."""
+        if not self.more:  # the next message is the client's disconnect
             return await self._receive()
         try:
             async with asyncio.timeout_at(self._began + self._seconds + self._read / BYTES_PER_SECOND):
@@ -127,20 +127,20 @@ class _Body:
 
 
 async def _refused(answer: Response, receive: Receive, send: Send) -> None:
-    """An answer before any of the body was read: whole, by its length, and then the connection ends."""
+    """Sends a complete answer before any of the body was read, and then ends the connection."""
     await send({"type": "http.response.start", "status": answer.status_code, "headers": answer.raw_headers})
     await _end_late({"type": "http.response.body", "body": bytes(answer.body)}, receive, send)
 
 
 async def _end_late(message: Message, receive: Receive, send: Send) -> None:
-    """The last piece of an answer to a refused body, which ends only when the rest of that body was thrown away."""
+    """Sends the last piece of an answer to a refused body. The answer ends after the rest of the body is discarded."""
     await send({**message, "more_body": True})
     await _drain(receive)
     await send({"type": "http.response.body", "body": b""})
 
 
 async def _drain(receive: Receive) -> None:
-    """Throws away what comes of a body, for a while."""
+    """Discards the bytes of a body that still arrive, for a while."""
     left = DRAINED_BYTES
     try:
         async with asyncio.timeout(DRAIN_SECONDS):

@@ -1,4 +1,4 @@
-"""Every request observed: an id, one line of JSON in the log, counters for Prometheus. No payload, no query.
+"""Observes every request: an id, one line of JSON in the log, counters for Prometheus. No payload, no query.
 
 In: an ASGI application. Out: the same application; `X-Request-Id` on every answer.
 """
@@ -25,11 +25,11 @@ _ID = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0)
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
-"""Of the request that is being answered."""
+"""The id of the request that is being answered."""
 
 
 class Metrics:
-    """What is counted of all requests; `route` is the pattern, never the path."""
+    """Counters over all requests; `route` is the pattern, never the path."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -51,7 +51,7 @@ class Metrics:
 
 
 class Observed:
-    """The middleware."""
+    """The middleware that assigns the id, counts and logs."""
 
     def __init__(self, app: ASGIApp, *, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
@@ -90,7 +90,7 @@ class Observed:
 
     def _say(self, scope: Scope, name: str, counts: dict[str, int], seconds: float) -> None:
         route = getattr(scope.get("route"), "path_format", None) or getattr(scope.get("route"), "path", "(none)")
-        # Methods of our own making would make series without end.
+        # Invented methods would create unlimited time series.
         method = scope["method"] if scope["method"] in _METHODS else "(other)"
         self._metrics.requests.labels(method, route, str(counts["status"])).inc()
         self._metrics.seconds.labels(method, route).observe(seconds)
@@ -119,7 +119,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class JsonLines(logging.Formatter):
-    """One line of JSON a record: time, level, logger, message, the values of a request; of an error its traceback."""
+    """One line of JSON per record: time, level, logger, message, the values of a request; the traceback of an error."""
 
     def format(self, record: logging.LogRecord) -> str:
         beside: dict[str, Any] = getattr(record, "said", {})  # the caller's values beside the message
@@ -131,7 +131,7 @@ class JsonLines(logging.Formatter):
             **{name: presentable(value) if isinstance(value, str) else value for name, value in beside.items()},
         }
         if record.exc_info and record.exc_info[0] is not None:
-            # The message of an error of a database may quote what was sent: its kind and place must do.
+            # The message of a database error may quote the request: only its type and code locations are logged.
             entry["error"] = record.exc_info[0].__name__
             entry["request_id"] = entry.get("request_id") or request_id.get()
             frames = [*traceback.walk_tb(record.exc_info[2])][-8:]
@@ -140,7 +140,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stderr() -> None:
-    """All logging of this process as lines of JSON on stderr."""
+    """Sends all logging of this process to stderr as lines of JSON."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)

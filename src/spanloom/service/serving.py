@@ -1,6 +1,6 @@
-"""The application run by uvicorn, until it is stopped.
+"""Runs the application with uvicorn, until it is stopped.
 
-In: an ASGI application, an address. Out: a server; what it says goes to stderr as lines of JSON.
+In: an ASGI application, an address. Out: a server; its log goes to stderr as lines of JSON.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ SHUTDOWN_SECONDS = 10
 
 
 def serve(app: ASGIApp, *, host: str, port: int, what: str, header_seconds: float = HEADER_SECONDS) -> None:
-    """Serves until SIGINT or SIGTERM; answers under way get `SHUTDOWN_SECONDS`. Port 0 takes a free one and says it.
+    """Serves until SIGINT or SIGTERM; answers under way get `SHUTDOWN_SECONDS`. Port 0 uses and logs a free port.
 
     `header_seconds`: for the head of a request, see `connections`.
     """

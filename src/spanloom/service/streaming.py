@@ -1,8 +1,8 @@
-"""Answers that are made while they are sent: row by row, in a thread, one connection held until the end.
+"""Streamed answers: made row by row in a thread while they are sent, with one connection held until the end.
 
-In: an iterator of bytes that may block, and what it holds open. Out: a response. Where the client goes away or the
-iterator fails, what was held is given back; a failure breaks the transfer, so that nobody takes a part for the whole.
-So does a client that takes nothing for `SEND_SECONDS`.
+In: an iterator of bytes that may block, and the resources that it holds. Out: a response. If the client disconnects or
+the iterator fails, the resources are released. A failure aborts the transfer, so that no client takes a part for the
+whole. A client that reads nothing for `SEND_SECONDS` also aborts it.
 """
 
 import logging
@@ -18,11 +18,11 @@ from spanloom.service.observed import LOGGER
 
 CHUNK_BYTES = 65_536
 SEND_SECONDS = 60.0
-"""For one chunk: a client that reads on, however slowly, takes it in this time."""
+"""For one chunk: even a slow client reads it in this time."""
 
 
 class HeldStream(StreamingResponse):
-    """`held` is closed when the answer has ended, however it ended. HEAD gets the headers alone."""
+    """`held` is closed when the answer ends, in any case. HEAD gets only the headers."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class HeldStream(StreamingResponse):
         media_type: str,
         send_seconds: float = SEND_SECONDS,
     ) -> None:
-        # `content-type` is given whole: for text Starlette would add a charset.
+        # `content-type` is set in full: for text Starlette would add a charset.
         super().__init__(_chunks(lines), headers={**headers, "content-type": media_type})
         self._held, self._send_seconds = held, send_seconds
 

@@ -1,6 +1,6 @@
-"""Steps of the pipelines that every family shares, one module each; a family's own are in `families/NAME/steps`.
+"""Pipeline steps that all families share, one module each; a family's own steps are in `families/NAME/steps`.
 
-validate_shard       is one shard of a dataset right?
-assemble_validation  the reports of all shards joined, and what is global; then as the last step below
-validate_alignment   is the dataset right? Only then does the pending manifest become the manifest
+validate_shard       validates one shard of a dataset
+assemble_validation  joins the reports of all shards and does the global checks; then as the step below
+validate_alignment   validates the dataset; if it is clean, the pending manifest becomes the manifest
 """

@@ -1,7 +1,7 @@
-"""The last step of a pipeline whose shards were validated one by one: what is global, and the manifest.
+"""The last step of a pipeline that validates shards separately: joins their reports, does the global checks, promotes.
 
-In: the reports and digests of all shards; a dataset root, of which the manifest, the row tables and the
-listing are read; the manifest of its source. Out: what validate-alignment makes of the same dataset.
+In: the reports and digests of all shards; a dataset root, of which only the manifest, the row tables and the
+listing are read; the manifest of its source. Out: the same as validate-alignment's for this dataset.
 """
 
 from collections.abc import Callable, Sequence
@@ -35,7 +35,7 @@ def run(
     html: str | None = None,
     scratch: Path | None = None,
 ) -> Report:
-    """The step over places. On a clean report `manifest.json` becomes the last object of a remote root.
+    """The step on paths and URIs. On a clean report `manifest.json` becomes the last object of a remote root.
 
     `shard_reports`, `shard_digests`: of all shards, in order. `family_of`: see validate_shard.
     """
@@ -78,7 +78,7 @@ def run(
 
 
 def _is_small(name: str) -> bool:
-    """Row tables, which the statistics of the report are of, and rejects. No array is read."""
+    """Selects row tables, for the statistics of the report, and rejects. No array is read."""
     return name.endswith("_rows.parquet") or name.startswith(f"{REJECTS}/")
 
 
@@ -91,7 +91,7 @@ def _listing(root: str, local_root: Path) -> Listing:
 
 
 def _size(path: Path) -> int:
-    return (path.stat() if path.exists() else path.lstat()).st_size  # else a link to nowhere
+    return (path.stat() if path.exists() else path.lstat()).st_size  # otherwise a broken link
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:

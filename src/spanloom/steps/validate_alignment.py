@@ -1,6 +1,6 @@
-"""The last step of every pipeline: validate, and turn the pending manifest into the manifest when nothing was found.
+"""The last step of every pipeline: validates, and promotes the pending manifest to the manifest if nothing was found.
 
-In: a dataset root, pending or promoted, and its source where it is at hand. Out: the validation's `Report`; its views
+In: a dataset root, pending or promoted, and its source if available. Out: the validation's `Report`; its views
 beside the dataset; `manifest.json`.
 """
 
@@ -53,7 +53,7 @@ def validate_alignment(
     name: str | None = None,
     **options: Any,
 ) -> Report:
-    """Validates the dataset at `root`, pending or promoted, and promotes a pending manifest when there is no finding.
+    """Validates the dataset at `root`, pending or promoted, and promotes a pending manifest if there are no findings.
 
     `report_file`, `html_file`, `name`: see `conclude`. `options` are those of `validate_dataset`.
     """
@@ -65,7 +65,7 @@ def validate_alignment(
 
 @dataclass(frozen=True, kw_only=True)
 class BuildResult:
-    """A root that was made on this machine. `report.clean` says whether it is a dataset."""
+    """A root that was built on this machine. `report.clean`: whether it is a valid dataset."""
 
     root: Path
     manifest: Manifest
@@ -75,10 +75,10 @@ class BuildResult:
 
 @dataclass(frozen=True, kw_only=True)
 class Replacing:
-    """How a build takes what is at its root.
+    """What a build does with an existing root.
 
     overwrite       a finished dataset is replaced; it stays until the new one is validated
-    resume          an unfinished build goes on; else what it left is discarded
+    resume          an unfinished build is resumed; otherwise its files are discarded
     is_identity_of  whether a finished dataset was made by the build of this identity
     """
 
@@ -101,12 +101,12 @@ def made_and_validated(
     reader: ReaderChoice = "auto",
     **options: Any,
 ) -> BuildResult | None:
-    """Makes the dataset at `root`, or takes the finished one that is there, and validates it.
+    """Makes the dataset at `root`, or keeps the finished one that is there, and validates it.
 
-    `differs`: see `made_or_standing`. `make` writes the dataset at the root that it is given; None where it returns
-    None, and nothing is left then. `replacing`: for builds that can replace a finished dataset or discard an unfinished
-    build. `keep_work`: intermediates stay. `reader`: what validation reads through. `options` are those
-    of `validate_alignment`.
+    `differs`: see `made_or_standing`. `make` writes the dataset at the root that it receives. If `make` returns None,
+    so does this function, and nothing is left at the root. `replacing`: for builds that can replace a finished dataset
+    or discard an unfinished build. `keep_work`: keeps intermediate files. `reader`: the reader of validation.
+    `options` are those of `validate_alignment`.
     """
     with held_root(root) as work:
         if replaced := replacing is not None and is_replacing(work):
@@ -134,7 +134,7 @@ def made_and_validated(
             check_replaceable(root, replaceable.content, record.files)
             claim()
             progress.say(f"the dataset at {root} stays until the new one, made under {target}, is validated")
-            for name in (manifest.MANIFEST_NAME, manifest.PENDING_NAME):  # of a run that was killed before it replaced
+            for name in (manifest.MANIFEST_NAME, manifest.PENDING_NAME):  # of a run killed before it replaced
                 (target / name).unlink(missing_ok=True)
             try:
                 written, finished = make(target), False
@@ -169,9 +169,9 @@ def made_and_validated(
 
 
 def _to_be_replaced(root: Path, differs: Differs, replacing: Replacing | None, *, replaced: bool) -> Manifest | None:
-    """The finished dataset at the root that is to be replaced; None where there is none.
+    """The finished dataset at the root that must be replaced, or None.
 
-    `replaced`: this run has brought a replacement to its end; where that dataset is the one asked for, it stays.
+    `replaced`: this run has just completed a replacement; if that dataset is the requested one, it stays.
     """
     if replacing is None or not replacing.overwrite or not (root / manifest.MANIFEST_NAME).exists():
         return None
@@ -195,11 +195,11 @@ def conclude(
     html_file: Path | None = None,
     name: str | None = None,
 ) -> None:
-    """Writes down what validation found in `seconds`, and promotes a pending manifest when it found nothing.
+    """Writes the findings of a validation that took `seconds`, and promotes a pending manifest if there are none.
 
-    Writes the report to `report_file` (JSON) and `html_file` either way. Beside a pending manifest it writes the report
-    too, and the card before it promotes. A file of somebody else that has the name of a view at the root stays, which
-    is reported on stderr. `name`: see `dataset_facts`.
+    Writes the report to `report_file` (JSON) and `html_file` in either case. With a pending manifest it also writes the
+    report at the root, and the card before promotion. A foreign file with the name of a view stays at the root, with a
+    warning on stderr. `name`: see `dataset_facts`.
     """
     written = manifest.read_any(root)
     facts = dataset_facts(root, written, family, report, timings={"validate": round(seconds, 3)}, name=name)
@@ -231,8 +231,8 @@ def run(
     on_progress: OnProgress | None = None,
     scratch: Path | None = None,
 ) -> Report:
-    """The step over places. Of a remote root all is staged and checked; on a clean report `manifest.json` becomes its
-    last object. `family_of`: from the family that a manifest names to its functions.
+    """The step on paths and URIs. All files of a remote root are staged and checked; on a clean report `manifest.json`
+    becomes its last object. `family_of`: family name of a manifest → the family's functions.
     """
     load_reader(chosen_reader(reader))
     with scratch_for("validate-alignment", [root, source, report, html], scratch) as staging:

@@ -1,8 +1,8 @@
-"""Is one shard of a dataset right? Once a shard, beside the others; assemble-validation joins what they find.
+"""Validates one shard of a dataset. Runs once per shard, in parallel; assemble-validation joins the reports.
 
 In: a dataset root, pending or promoted, of which the manifest and one shard are read; the shard of the source that it
-was made of. Out: the shard's `Report`; a small file with it, and a file with the digests of ids and of documents'
-tokens, 16 bytes a document.
+was made of. Out: the shard's `Report`, also as a small file; a file with the digests of ids and of documents' tokens,
+16 bytes per document.
 """
 
 from collections.abc import Callable
@@ -35,9 +35,9 @@ def run(
     on_progress: OnProgress | None = None,
     scratch: Path | None = None,
 ) -> Report:
-    """The step over places. `report` and `digests` are written also where something was found.
+    """The step on paths and URIs. `report` and `digests` are also written if there are findings.
 
-    `family_of`: from the family that a manifest names to its functions.
+    `family_of`: family name of a manifest → the family's functions.
     """
     with scratch_for("validate-shard", [root, shard, source, report, digests], scratch) as staging:
         local_root = staged_root(staging, root, only=lambda name: False)  # noqa: ARG005  # the manifest alone

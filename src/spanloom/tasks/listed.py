@@ -1,28 +1,28 @@
 """A family's task list → stages.
 
-In: `task_list.py` of a family, values of its parameters, a place for what passes between steps. Out: `Stage`s.
+In: `task_list.py` of a family, values of its parameters, a place for data between steps. Out: `Stage`s.
 Kubeflow's pipelines are compiled from the same lists (`pipelines/of_list.py`).
 
 A list is a module of constants:
 
     NAME, ABOUT  the pipeline's name, with underscores, and one line about it
-    PARAMETERS   name → default; None where a value must be given. Paths and URIs end in `_uri` or `_root`
-    SHARDS       tasks of a stage that has one for each shard; only where there is such a stage
-    TASKS        the tasks, each after those that it waits for, as mappings:
+    PARAMETERS   name → default; None: a value is required. Names of paths and URIs end in `_uri` or `_root`
+    SHARDS       number of tasks of a stage that has one per shard; only if there is such a stage
+    TASKS        the tasks, as mappings; a task comes after the tasks that it waits for:
 
         step     the command `spanloom step STEP`
-        part     what tells this task from others of the same step; optional
+        part     suffix that distinguishes tasks of the same step; optional
         each     True: a task for each shard
         options  option → value
         inputs   input of the Kubeflow component → output of a task, for inputs that no option passes; optional
         after    tasks to wait for, besides those whose outputs are read; optional
-        when     a parameter: the task is left out where its value is empty; optional
-        cpu, memory, hours   what the task needs
-        cache    True: Kubeflow may reuse a former result; optional
+        when     a parameter: the task is left out if its value is empty; optional
+        cpu, memory, hours   resources of the task
+        cache    True: Kubeflow may reuse an earlier result; optional
 
 A value is a text in which `{name}` is a parameter, `{index}` the number of the task and `{shards}` the number of
-shards; or `("out", NAME)`, an output of the task itself; or `(TASK, NAME)`, an output of a task before it. One task
-reads all outputs of a stage of several: the option is repeated. A task is named STEP, or STEP-PART.
+shards; or `("out", NAME)`, an output of the task itself; or `(TASK, NAME)`, an output of an earlier task. If a single
+task reads the output of a stage of several tasks, the option is repeated. A task is named STEP, or STEP-PART.
 """
 
 from collections.abc import Mapping
@@ -34,14 +34,14 @@ from spanloom.errors import SpanloomError
 from spanloom.tasks.stage import INDEX, Stage, given
 
 MOST_SHARDS = 1024
-"""Tasks of a job array, as many as the docs tell how to allow."""
+"""Limit for tasks of a job array, the same as in the docs."""
 
 REGISTRY = "ghcr.io/spanloom"
 SCRATCH = "200Gi"
 
 
 def declared_parameters(task_list: ModuleType) -> dict[str, str | None]:
-    """The parameters and their defaults as texts; None where a value must be given."""
+    """The parameters and their defaults as texts; None if a value is required."""
     return {name: None if value is None else str(value) for name, value in task_list.PARAMETERS.items()}
 
 
@@ -54,10 +54,10 @@ def listed_stages(
     registry: str = REGISTRY,
     scratch: str = SCRATCH,
 ) -> list[Stage]:
-    """The stages of a list. `values`: of all parameters. `shards`: None is the list's own number.
+    """The stages of a list. `values`: of all parameters. `shards`: None uses the list's own number.
 
-    Below `work`, an output is at `TASK/OUTPUT`, or `TASK/INDEX/OUTPUT` where the stage has several tasks.
-    Raises SpanloomError for a number of shards where no stage is run once a shard, or one that there cannot be.
+    Below `work`, an output is at `TASK/OUTPUT`, or `TASK/INDEX/OUTPUT` if the stage has several tasks.
+    Raises SpanloomError for a number of shards if no stage runs once per shard, and for an invalid number.
     """
     own = getattr(task_list, "SHARDS", None)
     if own is None and shards is not None:
@@ -89,7 +89,7 @@ def task_name(task: Mapping[str, Any]) -> str:
 
 
 def before(task: Mapping[str, Any]) -> list[str]:
-    """Names of the tasks that one waits for."""
+    """Names of the tasks that a task waits for."""
     read = [*task["options"].values(), *task.get("inputs", {}).values()]
     named = [value[0] for value in read if isinstance(value, tuple) and value[0] != "out"]
     return list(dict.fromkeys([*named, *task.get("after", ())]))

@@ -1,12 +1,12 @@
-"""Stages → what Slurm is given: a batch script for each stage, and a script that submits them in order.
+"""Stages → the files for Slurm: a batch script for each stage, and a script that submits them in order.
 
-In: stages, how `spanloom` is started on a node, further options of `sbatch`. Out: texts of files by name.
+In: stages, the way to start `spanloom` on a node, further options of `sbatch`. Out: texts of files by name.
 
-A stage of several tasks is a job array. It begins when all tasks of the stages before it have ended well (`afterok`).
-Between two arrays, a task waits for the task of its own number alone (`aftercorr`).
-A task that gave up a store (exit code 75), or that a signal ended, is put back into the queue, three times at most.
-Slurm itself does so with a task whose node failed. Every other exit code is a fault of data or options, which would
-fail in the same way again: the task stays failed, and Slurm cancels the stages after it.
+A stage of several tasks is a job array. It starts when all tasks of the stages before it have succeeded (`afterok`).
+Between two arrays, a task waits only for the task of its own number (`aftercorr`).
+A task that could not reach a store (exit code 75), or that was killed by a signal, is requeued, at most three times.
+Slurm itself requeues a task whose node failed. Every other exit code is a fault of data or options, which would
+fail again in the same way: the task stays failed, and Slurm cancels the stages after it.
 """
 
 import shlex
@@ -19,16 +19,16 @@ SUBMIT = "submit.sh"
 RETRIES = 3
 
 Started = Callable[[Stage], Sequence[str]]
-"""The words of a stage's command as they are run on a node."""
+"""A stage → the words of its command on a node."""
 
 
 def in_environment(program: str) -> Started:
-    """By the program `spanloom` of a virtual environment, which takes the place of the command's first word."""
+    """Starts stages by the program `spanloom` of a virtual environment, which replaces the command's first word."""
     return lambda stage: [program, *stage.argv[1:]]
 
 
 def in_apptainer(images: str) -> Started:
-    """In the image of the stage, by Apptainer: a file of the folder `images`, named as `apptainer pull` names it."""
+    """Starts stages in their images with Apptainer: files of the folder `images`, named as by `apptainer pull`."""
 
     def words(stage: Stage) -> list[str]:
         file = stage.image.rpartition("/")[2].replace(":", "_")
@@ -40,13 +40,13 @@ def in_apptainer(images: str) -> Started:
 def slurm_files(
     pipeline: str, stages: Sequence[Stage], started: Started, options: Sequence[str] = ()
 ) -> dict[str, str]:
-    """The files by name. `options`: of `sbatch`, for every job, such as `--partition=long`.
+    """The texts of the files by name. `options`: of `sbatch`, for every job, such as `--partition=long`.
 
     Raises SpanloomError for an option that does not begin with `--`, and for invalid sizes.
     """
     for option in options:
         if not option.startswith("--") or "\n" in option:
-            raise SpanloomError(f"{option!r} is no option of sbatch", remedy="write it as --partition=long")
+            raise SpanloomError(f"{option!r} is not an option of sbatch", remedy="write it as --partition=long")
     files = {f"{stage.name}.sbatch": _batch(stage, started(stage), options) for stage in stages}
     return {**files, SUBMIT: _submit(pipeline, stages)}
 
@@ -66,7 +66,7 @@ def _batch(stage: Stage, words: Sequence[str], options: Sequence[str]) -> str:
         "--open-mode=append",
         *options,
     ]
-    # The last task of an array has the job id of the whole array, all of which would be put back by that id.
+    # The last task of an array has the job id of the whole array; requeuing by that id would requeue all its tasks.
     task = '"${SLURM_ARRAY_JOB_ID}_$index"' if stage.each else '"$SLURM_JOB_ID"'
     lines = [
         "#!/bin/bash",
@@ -87,7 +87,7 @@ def _batch(stage: Stage, words: Sequence[str], options: Sequence[str]) -> str:
 
 
 def _quoted(word: str) -> str:
-    """For bash: `ids/{index}` becomes `ids/"$index"`."""
+    """Quotes a word for bash: `ids/{index}` becomes `ids/"$index"`."""
     return '"$index"'.join(shlex.quote(part) if part else "" for part in word.split(INDEX)) or "''"
 
 

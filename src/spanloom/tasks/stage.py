@@ -1,6 +1,6 @@
-"""A stage of a pipeline: one command, or the same command once a shard.
+"""A stage of a pipeline: one command, or the same command once per shard.
 
-In: names, words and sizes, as a family's task list gives them. Out: `Stage`, and the list as JSON.
+In: names, words and sizes from a family's task list. Out: `Stage`, and the list as JSON.
 """
 
 import re
@@ -11,7 +11,7 @@ from typing import Any
 from spanloom.errors import SpanloomError
 
 INDEX = "{index}"
-"""In a word of a stage's command: the number of the task, from 0."""
+"""Placeholder in a word of a stage's command: the number of the task, from 0."""
 
 _UNITS = {
     "Ki": 1 / 1024,
@@ -28,11 +28,11 @@ _CPU = re.compile(r"([1-9]\d*)(m?)")
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """`count` tasks of one command. `after`: the stages whose tasks have all ended well before one of these begins;
-    where both have a task for each shard, the task of the same shard has.
+    """`count` tasks of one command. `after`: the stages that must succeed before a task of this one starts. If both
+    have a task per shard, a task waits only for the task of the same shard.
 
-    `cpu`, `memory` and `scratch` are quantities as Kubernetes writes them: `2`, `16Gi`. `hours` is the longest that a
-    task may take. `each` is whether the command is run once a shard; its words hold `{index}` then.
+    `cpu`, `memory` and `scratch` are quantities as in Kubernetes: `2`, `16Gi`. `hours` is the time limit of a task.
+    `each`: whether the command runs once per shard; then its words contain `{index}`.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Stage:
         return any(INDEX in word for word in self.argv)
 
     def command(self, index: int) -> list[str]:
-        """The words of the task of this number."""
+        """The command of the task with this number."""
         return [word.replace(INDEX, str(index)) for word in self.argv]
 
     def as_dict(self) -> dict[str, Any]:
@@ -59,16 +59,15 @@ class Stage:
 
 
 def given(*options: tuple[str, str]) -> tuple[str, ...]:
-    """Options with their values; one whose value is empty is left out, so that the step's own default holds."""
+    """Options with their values. Options with an empty value are left out, so the step's own default applies."""
     return tuple(word for option, value in options if value for word in (option, value))
 
 
 def parameters_of(words: Sequence[str], declared: Mapping[str, str | None]) -> dict[str, str]:
-    """The values of `NAME=VALUE` words, and the defaults of the others. `declared`: name → default, None where there is
-    none.
+    """The values of `NAME=VALUE` words, and defaults for the others. `declared`: name → default, None if there is none.
 
-    Raises SpanloomError for what is not NAME=VALUE, a name that the pipeline has not, a value that cannot be put into a
-    command, and a parameter without a default that is not given.
+    Raises SpanloomError for a word that is not NAME=VALUE, an unknown name, a value that cannot be put into a command,
+    and a missing value of a parameter without a default.
     """
     values = {name: default for name, default in declared.items() if default is not None}
     for word in words:
@@ -88,16 +87,16 @@ def parameters_of(words: Sequence[str], declared: Mapping[str, str | None]) -> d
 
 
 def mebibytes(quantity: str) -> int:
-    """`16Gi` → 16384; what is no whole number of MiB is rounded up. Raises SpanloomError for another text."""
+    """`16Gi` → 16384; rounded up to a whole number of MiB. Raises SpanloomError for invalid text."""
     match = _SIZE.fullmatch(quantity)
     if match is None:
-        raise SpanloomError(f"{quantity!r} is no amount of memory", remedy="write it as 16Gi or 500Mi")
+        raise SpanloomError(f"{quantity!r} is not an amount of memory", remedy="write it as 16Gi or 500Mi")
     return max(1, -int(-int(match[1]) * _UNITS[match[2]] // 1))
 
 
 def whole_cpus(quantity: str) -> int:
-    """`2` → 2, `500m` → 1. Raises SpanloomError for what is no number of CPUs."""
+    """`2` → 2, `500m` → 1. Raises SpanloomError for invalid text."""
     match = _CPU.fullmatch(quantity)
     if match is None:
-        raise SpanloomError(f"{quantity!r} is no number of CPUs", remedy="write it as 2 or 500m")
+        raise SpanloomError(f"{quantity!r} is not a number of CPUs", remedy="write it as 2 or 500m")
     return -(-int(match[1]) // 1000) if match[2] else int(match[1])

@@ -1,18 +1,18 @@
-"""The modules that trainers import, and a reference run that combines them. They import torch at their top.
+"""The modules that trainers import, and a reference run that combines them. Most import torch at their top.
 
-    from spanloom.training import DocumentDataset    # torch is imported here, by `import spanloom.training` it is not
+    from spanloom.training import DocumentDataset    # imports torch; `import spanloom.training` alone does not
 
 shard             a shard as a trainer names it, checked against the manifest (no torch)
 samples/          weights of documents, samples of a plan, their order in an epoch (no torch)
-megatron_dataset  Megatron's GPTDataset with loss mask, and span where there is one
-batch             the span on every rank, a step read ahead
+megatron_dataset  Megatron's GPTDataset with the loss mask and, if the dataset has spans, the span
+batch             the span on every rank, reading a step ahead
 loss              the loss per span, with the counts of the whole step
 megatron_lm       Megatron-LM's own script with some of its functions replaced
-megatron_step     our batch and loss in its step
+megatron_step     our batch and loss in the training step of Megatron-LM
 pretrain_gpt      the entry: that script with our dataset, batch and loss
 pytorch           the dataset for other trainers, without Megatron
 hugging_face      the loss per span in Hugging Face's trainers
-weights           the loss of documents with weights, likewise
+weights           the loss with document weights, for any trainer
 packed            packed samples for PyTorch: dataset, sampler, attention within documents
 packed_megatron   the same for Megatron
 runs/             what training examples share
@@ -40,7 +40,7 @@ _FROM = {
     "span_normalized_loss": ("loss", "torch"),
     "span_trainer": ("hugging_face", "torch transformers"),
 }
-"""Name → its module, imported on first use, and what pip installs for it."""
+"""Public name → its module, imported on first use, and the pip packages that the module needs."""
 
 __all__ = [
     "DocumentDataset",
@@ -52,7 +52,7 @@ __all__ = [
     "span_trainer",
 ]
 
-if not TYPE_CHECKING:  # else every misspelt name would have a type
+if not TYPE_CHECKING:  # otherwise every misspelt name would type-check
 
     def __getattr__(name: str) -> Any:
         if name not in _FROM:

@@ -1,10 +1,10 @@
-"""From a sample to every rank: the span inside the loss mask, and the micro-batches of a step read ahead.
+"""Sends spans to every rank inside the loss mask, and reads the micro-batches of a step ahead.
 
 In: micro-batches of `[B, S]` tensors. Out: the same on every rank, with `span_id`, and the counts of the whole step.
 
-Megatron-LM hands fixed keys from tensor-parallel rank 0 to the others (tokens, labels, loss_mask, attention_mask,
-position_ids) and drops others. So the span of a trained label travels as the value of `loss_mask`: 0 not trained,
-else the span id. Context-parallel slicing cuts it like any mask.
+Megatron-LM sends fixed keys from tensor-parallel rank 0 to the other ranks (tokens, labels, loss_mask, attention_mask,
+position_ids) and drops all other keys. So the span of a trained label is sent as the value of `loss_mask`: 0 for an
+untrained label, otherwise the span id. Context-parallel slicing cuts it like any mask.
 """
 
 from collections import deque
@@ -19,21 +19,21 @@ from spanloom.training.loss import SpanCounts
 
 Batch = dict[str, Any]
 WIRE_KEYS = ("tokens", "labels", "position_ids")
-"""int64 keys that go from rank to rank beside `loss_mask`."""
+"""int64 keys that are broadcast together with `loss_mask`."""
 
 
 def split_wire(wire: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """`loss_mask · span_id` (0 not trained, else the span id) → float32 loss mask of 0 and 1, int64 span id. Any shape.
-    Exact in any float type."""
+    """`loss_mask · span_id` (0: not trained, otherwise the span id) → float32 loss mask of 0 and 1, int64 span id.
+    Any shape. Exact in any float type."""
     return (wire > 0).to(torch.float32), wire.to(torch.int64)
 
 
 def broadcast_batch(
     batch: Mapping[str, torch.Tensor] | None, *, shape: tuple[int, int], source: int, group: Any, device: torch.device
 ) -> Batch:
-    """A wire batch on every rank of a tensor-parallel group.
+    """Broadcasts a wire batch to every rank of a tensor-parallel group.
 
-    Args: batch, on rank `source` (as the world counts) alone; shape, (B, S), known everywhere.
+    Args: batch, given only on rank `source` (a global rank); shape, (B, S), known on every rank.
     """
     received: Batch = {}
     for key in (*WIRE_KEYS, "loss_mask"):
@@ -46,10 +46,10 @@ def broadcast_batch(
 
 
 class ReadAhead:
-    """Gives out micro-batches one by one, having read a whole step of them, with the counts of that step.
+    """Reads all micro-batches of a step, then returns them one by one with the span counts of that step.
 
     The mean over a span needs the number of its tokens in the whole step before the first backward pass. Reading ahead
-    costs no memory to speak of: a micro-batch is integers.
+    costs little memory: a micro-batch holds only integers.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class ReadAhead:
     ) -> None:
         """
         get_batch         data iterator → batch with a `loss_mask` as `SpanWireGPTDataset` makes it, on this rank's
-                          device, already cut for context parallelism; None for `loss_mask` on pipeline stages without
+                          device, already cut for context parallelism; `loss_mask` is None on stages without one
         num_microbatches  micro-batches in a step, on this rank
-        group             the data-parallel group, with context parallelism: ranks whose batches are another's
-        spans             how many spans are trained
+        group             the data-parallel group, including context parallelism: ranks that read different data
+        spans             number of trained spans
         """
         self._get_batch, self._num_microbatches, self._group = get_batch, num_microbatches, group
         self._spans = spans
@@ -74,7 +74,7 @@ class ReadAhead:
 
     def __call__(self, data_iterator: Iterator[Any] | None) -> tuple[Batch, SpanCounts | None]:
         """The next micro-batch, its wire split into `loss_mask` and `span_id`, and the counts of its step."""
-        key = id(data_iterator)  # interleaved pipeline stages and evaluation have iterators of their own
+        key = id(data_iterator)  # interleaved pipeline stages and evaluation have their own iterators
         waiting = self._waiting.setdefault(key, deque())
         if not waiting:
             self._counts[key] = self._read_step(data_iterator, waiting)
@@ -82,7 +82,7 @@ class ReadAhead:
 
     @property
     def waiting(self) -> int:
-        """How many micro-batches were read and not given out yet."""
+        """How many micro-batches were read and not returned yet."""
         return sum(map(len, self._waiting.values()))
 
     def _read_step(self, data_iterator: Iterator[Any] | None, waiting: deque[Batch]) -> SpanCounts | None:

@@ -1,14 +1,14 @@
-"""The loss per span in Hugging Face's `Trainer`, and in those built on it such as TRL's `SFTTrainer`.
+"""The loss per span in Hugging Face's `Trainer`, and in trainers built on it, such as TRL's `SFTTrainer`.
 
-In: a trainer class, and samples: rows of an export (`spanloom export`), or, but for `SFTTrainer`, documents of
-`DocumentDataset`. Out: the same class with the loss L, and a collate. Batches have the keys and the alignment of
-Hugging Face, and `span_id`:
+In: a trainer class; samples: rows of an export (`spanloom export`) or, except for `SFTTrainer`, documents of
+`DocumentDataset`. Out: a subclass with the loss L, and a collate function. Batches have the keys and the alignment of
+Hugging Face, plus `span_id`:
 
     span_trainer(SFTTrainer, SpanWeights.equal(content.span_names))(model, …, data_collator=collate)
 
 The trainer gathers the micro-batches of a step before it runs them (`get_batch_samples`), so the counts of the whole
-step, over gradient accumulation and ranks, are known before the first backward pass. Evaluation is over all of its
-batches together, not a mean of their means. transformers is not imported here.
+step, over gradient accumulation and ranks, are known before the first backward pass. Evaluation computes means over all
+of its batches together, not a mean of batch means. This module does not import transformers.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ from spanloom.training.loss import SpanCounts, SpanWeights, span_normalized_loss
 
 
 def collate(samples: Sequence[Mapping[str, Any]], *, max_length: int | None = None) -> dict[str, torch.Tensor]:
-    """Samples of any lengths → int64 `[B, longest]`, padded behind: what a Hugging Face model takes, and `span_id`.
+    """Samples of any lengths → int64 `[B, longest]`, padded at the end: inputs of Hugging Face models, and `span_id`.
 
         input_ids, attention_mask   the model's; attention_mask is 0 on padding
         labels                      token t itself, −100 where it carries no loss: models shift labels themselves
@@ -34,7 +34,7 @@ def collate(samples: Sequence[Mapping[str, Any]], *, max_length: int | None = No
     if "tokens" in samples[0]:
         batch = pytorch.collate([dict(sample) for sample in samples])
         columns = {**pytorch.for_transformers(batch), "span_id": torch.zeros_like(batch["span_id"])}
-        columns["span_id"][:, 1:] = batch["span_id"][:, :-1]  # ours describe the label after a token
+        columns["span_id"][:, 1:] = batch["span_id"][:, :-1]  # ours is of the label, token t + 1
     else:
         of_rows = {
             key: [torch.as_tensor(sample[key], dtype=torch.int64) for sample in samples]
@@ -51,20 +51,20 @@ def collate(samples: Sequence[Mapping[str, Any]], *, max_length: int | None = No
 
 
 def span_trainer(trainer: type[Any], weights: SpanWeights) -> type[Any]:
-    """A subclass of `trainer` that trains L and logs each span.
+    """Returns a subclass of `trainer` that trains L and logs each span.
 
     Logged beside `loss` (L, a mean over the steps since the last log): `NAME_loss` and `NAME_tokens` over those steps;
     in evaluation `eval_loss`, `eval_NAME_loss` and `eval_NAME_tokens` over all batches (with several ranks the trainer
-    itself repeats samples where they do not divide). Give it `data_collator=collate`, `remove_unused_columns=False`
-    and, with TRL, `dataset_kwargs={"skip_prepare_dataset": True}`. A step with a trained token of a span that has no
-    weight ends with DatasetError.
+    repeats samples if their number is not divisible). Give it `data_collator=collate`, `remove_unused_columns=False`
+    and, with TRL, `dataset_kwargs={"skip_prepare_dataset": True}`. A trained token whose span has no weight raises
+    DatasetError.
     """
     spans = len(weights)
 
     class SpanTrainer(trainer):  # type: ignore[misc]  # a class that is known when this runs
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
-            # With the count that `get_batch_samples` returns: the loss is of the whole step, not to be divided again.
+            # The loss is normalized over the whole step, see `get_batch_samples`: the trainer must not divide it again.
             self.model_accepts_loss_kwargs = True
             self._step_counts: SpanCounts | None = None
             self._seen = {True: _Seen(spans), False: _Seen(spans)}  # in training, in evaluation
@@ -91,7 +91,7 @@ def span_trainer(trainer: type[Any], weights: SpanWeights) -> type[Any]:
             counts = self._step_counts if model.training and self._step_counts is not None else own
             loss = span_normalized_loss(losses, mask, span, counts, weights)
             if model.training:
-                loss = loss * self.accelerator.num_processes  # ranks' gradients are averaged, and their shares add up
+                loss = loss * self.accelerator.num_processes  # gradients are averaged over ranks; shares of L add up
             return (loss, outputs) if return_outputs else loss
 
         def prediction_step(self, model: Any, inputs: Any, *_: Any, **__: Any) -> tuple[Any, None, None]:
@@ -116,12 +116,12 @@ def span_trainer(trainer: type[Any], weights: SpanWeights) -> type[Any]:
 
 
 def _supervision(batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss mask and span of the label that each position but the last predicts: `[B, S − 1]`."""
+    """Loss mask and span of the label that each position predicts, without the last position: `[B, S − 1]`."""
     return (batch["labels"][:, 1:] != IGNORED).to(torch.float32), batch["span_id"][:, 1:]
 
 
 def _check_spans(loss_mask: torch.Tensor, span_id: torch.Tensor, weights: SpanWeights) -> None:
-    """Raises DatasetError for a trained label of a span that has no weight: nobody would train it."""
+    """Raises DatasetError if the span of a trained label has no weight: it would silently stay untrained."""
     span = int((span_id * (loss_mask > 0)).max()) if span_id.numel() else 0
     if span > len(weights):
         raise DatasetError(
@@ -131,7 +131,7 @@ def _check_spans(loss_mask: torch.Tensor, span_id: torch.Tensor, weights: SpanWe
 
 
 class _Seen:
-    """Sums and counts of each span since they were last taken, on this rank."""
+    """Loss sums and token counts of each span on this rank since the last call of `taken`."""
 
     def __init__(self, spans: int) -> None:
         self._sums, self._counts = torch.zeros(spans, dtype=torch.float64), torch.zeros(spans, dtype=torch.int64)
@@ -142,7 +142,7 @@ class _Seen:
         self._counts += counts.tokens
 
     def taken(self) -> tuple[list[float], list[int]]:
-        """Mean loss (0 without tokens) and tokens of each span over all ranks, and forgets them."""
+        """Returns mean loss (0 without tokens) and token count of each span over all ranks, and resets both."""
         sums, counts = summed_over_ranks(self._sums), summed_over_ranks(self._counts)
         self._sums, self._counts = torch.zeros_like(sums), torch.zeros_like(counts)
         return (sums / counts.clamp(min=1)).tolist(), counts.tolist()

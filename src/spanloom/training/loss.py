@@ -3,10 +3,10 @@
 In: any loss per token `[…]` (cross entropy, KL from a teacher, on-policy distillation), the mask and span of each
 label, and how many tokens each span has in the whole step. Out: this micro-batch's share of L, and what to log.
 
-A mean of means over micro-batches is another loss: with 3 reasoning tokens in one micro-batch and 300 in the next,
-each of the 3 would weigh a hundred times more. So the counts are those of the global step, over micro-batches,
-data- and context-parallel ranks, and shares add up: their sum is L, and the sum of their gradients is its gradient.
-A span without tokens adds 0. Tokens that are trained but in none of the spans carry no loss.
+A mean of means over micro-batches is a different loss: with 3 reasoning tokens in one micro-batch and 300 in the next,
+each of the 3 would weigh a hundred times more. So the counts are those of the global step: all micro-batches, data- and
+context-parallel ranks. Shares add up: their sum is L, and the sum of their gradients is the gradient of L.
+A span without tokens adds 0. Trained tokens outside all trained spans carry no loss.
 """
 
 import math
@@ -27,7 +27,7 @@ NO_TOKENS = torch.finfo(torch.float32).tiny
 class SpanWeights:
     """The weight of each trained span, by name: `SpanWeights({"analysis": 1.0, "final": 0.5})`.
 
-    Names are in the order of the dataset's `span_names` after the first, context, so that span id s is the s-th name.
+    Names are in the order of the dataset's `span_names` without the first, context: span id s is the s-th name.
     """
 
     by_name: Mapping[str, float]
@@ -57,7 +57,7 @@ class SpanCounts:
 
     @classmethod
     def of(cls, loss_mask: torch.Tensor, span_id: torch.Tensor, spans: int) -> "SpanCounts":
-        """Counts one micro-batch, `[B, S]` each. `spans`: how many spans are trained."""
+        """Counts one micro-batch, `[B, S]` each. `spans`: number of trained spans."""
         return cls(tokens=torch.stack([span.sum() for span in _members(loss_mask, span_id, spans)]))
 
     def __add__(self, other: "SpanCounts") -> "SpanCounts":
@@ -73,12 +73,12 @@ class SpanCounts:
         return torch.where(present, weights.on(self.tokens.device) / self.tokens.clamp(min=1), 0.0)
 
     def effective_weights(self, weights: SpanWeights) -> torch.Tensor:
-        """How many tokens of a plain masked mean one token of each span weighs, `w_s · N / N_s`: float64 [spans]."""
+        """Weight of one token of each span, in tokens of a plain masked mean, `w_s · N / N_s`: float64 [spans]."""
         return self.per_token(weights) * self.tokens.sum()
 
 
 def summed_over_ranks(values: torch.Tensor, group: Any = None) -> torch.Tensor:
-    """A new tensor with the sums over the ranks of a group; `values` itself where nothing is distributed."""
+    """A new tensor with the sums over the ranks of a group; `values` itself if nothing is distributed."""
     if not dist.is_initialized() or dist.get_world_size(group) == 1:
         return values
     total = values.clone()
@@ -87,7 +87,7 @@ def summed_over_ranks(values: torch.Tensor, group: Any = None) -> torch.Tensor:
 
 
 def span_sums(per_token_loss: torch.Tensor, loss_mask: torch.Tensor, span_id: torch.Tensor, spans: int) -> torch.Tensor:
-    """Loss summed over the trained tokens of each span: float32 [spans]. Values elsewhere, NaN too, do not count."""
+    """Loss summed over the trained tokens of each span: float32 [spans]. Other values, NaN too, do not count."""
     losses = per_token_loss.float()
     return torch.stack([torch.where(span, losses, 0.0).sum() for span in _members(loss_mask, span_id, spans)])
 
@@ -101,7 +101,7 @@ def span_normalized_loss(
 ) -> torch.Tensor:
     """This micro-batch's share of L: float32 scalar. Add the shares; do not average them.
 
-    Args: three tensors of one shape; counts of the whole step. With the micro-batch's own counts it is L itself.
+    Args: three tensors of one shape; counts of the whole step. With its own counts the result is the micro-batch's L.
     """
     return (span_sums(per_token_loss, loss_mask, span_id, len(weights)) * counts.per_token(weights).float()).sum()
 
@@ -115,8 +115,8 @@ def span_loss_func(
 ) -> tuple[torch.Tensor, torch.Tensor, dict[str, torch.Tensor]]:
     """Megatron's `loss_func`, for `calculate_per_token_loss=True` (`--calculate-per-token-loss`).
 
-    Megatron adds the first value over micro-batches and ranks, adds the second, and divides gradients by it. So a token
-    of span s comes in with `w_s · N / N_s`, and the quotient is L. The third is `span_report`.
+    Megatron sums the first and the second value over micro-batches and ranks, and divides gradients by the second sum.
+    So a token of span s has the weight `w_s · N / N_s`, and the quotient is L. The third value is `span_report`.
 
     Returns: float32 scalar; int32 scalar; name → float32 [2].
     """
@@ -129,16 +129,16 @@ def span_loss_func(
 def span_report(
     sums: torch.Tensor, own: SpanCounts, counts: SpanCounts, weights: SpanWeights
 ) -> dict[str, torch.Tensor]:
-    """What a micro-batch adds to Megatron's log: each entry `[a, b]`, and what is logged is Σa / Σb over the step.
+    """A micro-batch's part of Megatron's log. Each entry is `[a, b]`, and Megatron logs Σa / Σb over the step.
 
-        lm loss        plain mean over the trained tokens, what it is in any run of Megatron's
-        weighted loss  L, which is trained
-        NAME loss      mean over the span's trained tokens; 0 where there is none
+        lm loss        plain mean over the trained tokens, as in any run of Megatron
+        weighted loss  L, the trained loss
+        NAME loss      mean over the span's trained tokens; 0 if it has none
         NAME tokens    trained tokens of the span in the step
-        NAME weight    how many tokens of a plain masked mean one token of the span weighs
+        NAME weight    weight of one token of the span, in tokens of a plain masked mean
 
     In evaluation Megatron adds a and b over its iterations too. Then the means (`lm loss`, `NAME loss`) are exact over
-    all of them, tokens are those of a mean iteration, and `weighted loss` is the mean of L weighted by tokens.
+    all of them, `NAME tokens` is the mean per iteration, and `weighted loss` is the mean of L weighted by tokens.
 
     Args: sums, float32 [spans], of this micro-batch; own, its counts; counts, those of the step.
     Returns: name → float32 [2].
@@ -164,9 +164,9 @@ def span_report(
 
 
 def span_weights(text: str, span_names: Sequence[str]) -> SpanWeights:
-    """`analysis=1,final=0.5` → the weight of each trained span of the dataset, 1 for one that is not named.
+    """Parses `analysis=1,final=0.5` into the weight of each trained span of the dataset; 1 for a span not named.
 
-    Raises DatasetError for a span that the dataset does not train, or a weight that is no finite number.
+    Raises DatasetError for a span that the dataset does not train, or a weight that is not a finite number.
     """
     weights = dict(SpanWeights.equal(span_names).by_name)
     for part in filter(None, text.split(",")):

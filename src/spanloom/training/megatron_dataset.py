@@ -1,11 +1,11 @@
 """Megatron's GPTDataset with supervision: the same samples as the stock class draws, with aligned loss mask and span.
 
 In: a blend of token prefixes and a `GPTDatasetConfig`, through `BlendedMegatronDatasetBuilder`. Out: upstream's
-dictionary, `loss_mask` from the disk, and `span_id` where the dataset has spans.
+dictionary, `loss_mask` from the disk, and `span_id` if the dataset has spans.
 
-Sampling, shuffling, epochs, blending, cutting and caching stay upstream's: it asks the low-level dataset for the parts
-of a sample, and gets tokens. That dataset remembers which positions it gave, and hands out the lossmask and span of
-exactly those. Supervision on disk is label-aligned (position t describes token t + 1), so position t of a sample has
+Upstream still samples, shuffles, blends, cuts and caches: it requests the parts of a sample from the low-level dataset
+and receives tokens. That dataset records which positions it returned, and then returns the lossmask and span of exactly
+these positions. Supervision on disk is label-aligned (position t describes token t + 1), so position t of a sample has
 the supervision of its label.
 """
 
@@ -35,7 +35,7 @@ from spanloom.training.samples.document_weights import document_weights
 from spanloom.training.shard import ARRAYS, Shard, check_tokenizer, open_shard
 
 _NO_PAD = -1
-"""Stock code rewrites pad ids to 0, which eats EOD where a tokenizer pads with it. Our documents hold no pads."""
+"""Upstream replaces pad ids by 0, which would delete EOD if a tokenizer pads with EOD. Documents here have no pads."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,13 +60,13 @@ def dataset_tokenizer(content: Content) -> DatasetTokenizer:
 
 
 class SupervisedShard:
-    """The low-level dataset: tokens for upstream, and the supervision of the tokens that it took last.
+    """The low-level dataset: tokens for upstream, and the supervision of the tokens that upstream read last.
 
-    Positions come from the tokens' index, whose lengths the others share.
+    Positions come from the index of the tokens; the other arrays have the same lengths.
     """
 
     def __init__(self, shard: Shard, *, mmap: bool, weights: npt.NDArray[np.float64] | None = None) -> None:
-        """`weights`: of each document, float64 [documents]."""
+        """`weights`: one per document, float64 [documents]."""
         self.shard, self._mmap, self._weights = shard, mmap, weights
         self.tokens = IndexedDataset(str(shard.prefixes["tokens"]), multimodal=False, mmap=mmap)
         self._arrays = {name: _reader(prefix, ARRAYS[name], mmap) for name, prefix in shard.prefixes.items()}
@@ -97,7 +97,7 @@ class SupervisedShard:
         return len(self.tokens)
 
     def get(self, idx: int, offset: int = 0, length: int | None = None) -> npt.NDArray[np.int32]:
-        """Tokens `offset` up to `offset + length`, or the end, of sequence `idx`, remembered as taken."""
+        """Tokens `offset` up to `offset + length`, or the end, of sequence `idx`; records the positions as taken."""
         begin = int(self._pointers[idx]) // ARRAYS["tokens"].itemsize + offset
         part = slice(begin, begin + (int(self._lengths[idx]) - offset if length is None else length))
         self._taken.parts.append(part)
@@ -112,16 +112,16 @@ class SupervisedShard:
     def wire(self, length: int) -> dict[str, npt.NDArray[np.float32]]:
         """`loss_mask` with the span of each trained label, float32, of the first `length` positions taken.
 
-        Labels are trained exactly where their span is not 0 (docs/format.md), so the spans are all that is read.
+        A label is trained if and only if its span is not 0 (docs/format.md), so only the spans are read.
         """
         return {"loss_mask": self._read("span", np.float32, length)}
 
     def supervision(self, length: int) -> dict[str, npt.NDArray[Any]]:
-        """`loss_mask` float32, and `span_id` int64 where there are spans, of the first `length` positions taken.
+        """`loss_mask` float32, and `span_id` int64 if there are spans, of the first `length` positions taken.
 
-        Where documents have weights, `weight` float32 of the document that a position is in; so does its label,
-        unless the position is the last of a document, which is never trained.
-        Taken since `forget`; 0 beyond the last.
+        If documents have weights, also `weight` float32: that of the position's document. The label is in the same
+        document, except at the last position of a document, which is never trained.
+        Positions count from the last `forget`; values beyond the last position are 0.
         """
         arrays = {"loss_mask": self._read("lossmask", np.float32, length)}
         if "span" in self._arrays:
@@ -138,7 +138,7 @@ class SupervisedShard:
 
 
 class _Taken(threading.local):
-    """Parts of the sample that a thread is reading, as positions, and the document that each is of.
+    """Position ranges of the sample that a thread is reading, and the document of each range.
 
     Loaders may read in several threads.
     """
@@ -152,9 +152,9 @@ _Read = Callable[[slice], npt.NDArray[Any]]
 
 
 def _reader(prefix: Path, dtype: np.dtype[Any], mmap: bool) -> _Read:
-    """Positions by slice; through Megatron's file reader where files are not mapped."""
+    """A function from a slice of positions to values; it uses Megatron's file reader if files are not mapped."""
     if mmap:
-        # Megatron's mapped reader builds an array again at each call; a slice takes a quarter of that.
+        # Megatron's mapped reader builds a new array at each call; a slice takes a quarter of the time.
         whole = np.asarray(np.memmap(prefix.with_name(prefix.name + ".bin"), dtype=dtype, mode="r"))
         return whole.__getitem__
     read = IndexedDataset(str(prefix), multimodal=False, mmap=False).bin_reader.read
@@ -167,19 +167,19 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
         tokens     int64   [S]
         labels     int64   [S]  labels[t] = the token after tokens[t]
         loss_mask  float32 [S]  1 = the label is trained
-        span_id    int64   [S]  of the label: 0 context, else a place in `span_names`; only where the dataset has spans
-        weight     float32 [S]  of the label's document; only where `config.document_weights` is True
-        …          upstream's other keys, as the config asks for them
+        span_id    int64   [S]  of the label: 0 context, otherwise an index into `span_names`; only if there are spans
+        weight     float32 [S]  of the label's document; only if `config.document_weights` is True
+        …          upstream's other keys, as the config requests them
 
-    A dataset of packed blocks is read block by block: `sequence_length` is the block's, and
-    `add_extra_token_to_sequence` False, else samples would straddle blocks and begin in the middle of what was packed.
+    A dataset of packed blocks is read block by block: `sequence_length` must be the block size and
+    `add_extra_token_to_sequence` False. Otherwise samples would straddle blocks and begin in the middle of a block.
     Raises DatasetError or ManifestError, naming the file, before the first sample.
     """
 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: GPTDatasetConfig) -> SupervisedShard:
         _check_config(dataset_path, config)
-        # Not an option of upstream's config: who means it says `config.allow_harmful = True`.
+        # Not a field of upstream's config: users set `config.allow_harmful = True`.
         shard = open_shard(Path(dataset_path), allow_harmful=getattr(config, "allow_harmful", False))
         _check_blocks(dataset_path, config, shard.content.block_size)
         check_tokenizer(shard.content, config.tokenizer, Path(dataset_path))
@@ -196,7 +196,7 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
                 where=dataset_path,
                 remedy="build the dataset again; `spanloom validate ROOT` says all that is wrong",
             )
-        # Another option of ours, for `spanloom.training.weights`: `config.document_weights = True`.
+        # Another attribute of ours, for `spanloom.training.weights`: `config.document_weights = True`.
         weighted = getattr(config, "document_weights", False)
         weights = document_weights(Path(dataset_path).parent.parent, shard.split, shard.number) if weighted else None
         return SupervisedShard(shard, mmap=config.mmap_bin_files, weights=weights)
@@ -225,9 +225,9 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
             )
 
     def _build_document_sample_shuffle_indices(self) -> Any:
-        # Upstream names a cached index by path and options. A dataset built again under the same path would meet the
-        # old index, with boundaries that are no longer there; so the name holds the hash of the lengths too, and the
-        # two options that change an index and that upstream leaves out.
+        # Upstream names a cached index by path and options. For a dataset rebuilt under the same path it would read the
+        # old index, with outdated boundaries. So the name also has the hash of the lengths, and the two options that
+        # change an index but are missing in upstream's name.
         self.unique_identifiers["index_sha256"] = self.dataset.shard.index_sha256
         for option in ("drop_last_partial_validation_sequence", "add_extra_token_to_sequence"):
             self.unique_identifiers[option] = getattr(self.config, option)
@@ -237,7 +237,7 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
         self.unique_description_hash = hashlib.md5(self.unique_description.encode(), usedforsecurity=False).hexdigest()
         try:
             return super()._build_document_sample_shuffle_indices()
-        except FileNotFoundError as fault:  # rank 0 makes an index, the others only read it
+        except FileNotFoundError as fault:  # rank 0 writes an index, the others only read it
             raise DatasetError(
                 "the sample index that rank 0 made is not here",
                 where=str(fault.filename),
@@ -247,7 +247,7 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
             raise unreadable_index(Path(self.config.path_to_cache), fault, self.unique_description_hash) from fault
 
     def __getitem__(self, idx: int | None) -> dict[str, torch.Tensor]:
-        """Sample `idx`; None gives one that carries no loss, as upstream's does."""
+        """Sample `idx`; None returns a sample without loss, as upstream does."""
         self.dataset.forget()
         item: dict[str, torch.Tensor] = super().__getitem__(idx)
         for key, values in self._supervision(item["tokens"].numel()).items():
@@ -266,8 +266,8 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
 class SpanWireGPTDataset(SpanGPTDataset):
     """`SpanGPTDataset` for trainers that hand only the stock keys from rank to rank, such as `pretrain_gpt.py`.
 
-    `loss_mask` holds the span of each trained label, else 0. There is no `span_id`. Split it again where the loss is
-    taken (`spanloom.training.batch`): a stock loss would take a 2 for a weight and count that span's tokens twice.
+    `loss_mask` holds the span of each trained label, otherwise 0. There is no `span_id`. Split it again before the loss
+    (`spanloom.training.batch`): a stock loss would read a 2 as a weight and count that span's tokens twice.
     """
 
     @staticmethod
@@ -288,7 +288,7 @@ class SpanWireGPTDataset(SpanGPTDataset):
 
 @contextmanager
 def blended_index_named(cache: Path) -> Iterator[None]:
-    """Names the files where Megatron's own index, of which dataset of a blend each sample comes from, is torn."""
+    """Reports the file names if Megatron's blend index, which holds the dataset of each sample, is torn."""
     try:
         yield
     except UNREADABLE_NPY as fault:
@@ -298,7 +298,7 @@ def blended_index_named(cache: Path) -> Iterator[None]:
 
 
 def unreadable_index(cache: Path, fault: Exception, name: str = "") -> DatasetError:
-    """The message for an index that cannot be read back, naming the torn ones among those that begin with `name`."""
+    """The error for an unreadable index. It names the torn files among those that begin with `name`."""
     torn = [path for path in sorted(cache.glob(f"{name}*.npy")) if _is_torn(path)]
     return DatasetError(
         f"a cached sample index cannot be read, as when its writer was killed: {fault}",

@@ -2,10 +2,10 @@
 
 In: the folder of a Megatron-LM checkout, or PYTHONPATH. Out: a `LaunchScript`, or an error that reports what was found.
 
-`pretrain_gpt.py` is no library. What holds from 0.16 to 0.19 and in main is found by what the file has, not by its
-version: the function `get_batch` returns a sequence, `forward_step` gives its values names, one of them `loss_mask`,
-and hands that to `loss_func`; below `if __name__ == "__main__"` is the call of `pretrain`, whose arguments differ
-between versions. So the module is imported, names in it are replaced, and the lines of that block are run as they are.
+`pretrain_gpt.py` is not a library. This module inspects the file, not its version. From 0.16 to 0.19 and in main,
+`get_batch` returns a sequence; `forward_step` names its values, one of them `loss_mask`, and passes that to
+`loss_func`; the block below `if __name__ == "__main__"` calls `pretrain`, with arguments that differ between versions.
+So the module is imported, names in it are replaced, and that block runs unchanged.
 """
 
 import ast
@@ -22,14 +22,14 @@ from typing import Any
 from spanloom.errors import DatasetError
 
 SCRIPT = "pretrain_gpt"
-_KNOWN = "this entry knows Megatron-LM 0.16 to 0.19; take one of these, or tell us which you have"
+_KNOWN = "this entry knows Megatron-LM 0.16 to 0.19; use one of these, or open an issue with your version"
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaunchScript:
     """`pretrain_gpt.py`, imported.
 
-    `batch_names`: what `forward_step` calls the values that `get_batch` returns. `launch`: the block below
+    `batch_names`: the names that `forward_step` gives to the values of `get_batch`. `launch`: the block below
     `if __name__ == "__main__"`, compiled.
     """
 
@@ -39,12 +39,12 @@ class LaunchScript:
     launch: CodeType
 
     def run(self) -> None:
-        """Runs the block as Python would have; it reads `sys.argv`."""
+        """Runs the block as `python pretrain_gpt.py` would; it reads `sys.argv`."""
         exec(self.launch, vars(self.module))
 
 
 def load_script(megatron_lm: Path | None) -> LaunchScript:
-    """Imports `pretrain_gpt.py` from a folder, or from where Python finds it. Raises DatasetError."""
+    """Imports `pretrain_gpt.py` from a folder, or, for None, from Python's path. Raises DatasetError."""
     if megatron_lm is not None:
         if not (megatron_lm / f"{SCRIPT}.py").is_file():
             raise DatasetError(
@@ -56,7 +56,7 @@ def load_script(megatron_lm: Path | None) -> LaunchScript:
     spec = importlib.util.find_spec(SCRIPT)
     if spec is None or spec.origin is None:
         raise DatasetError(
-            f"Megatron-LM's {SCRIPT}.py is not to be found",
+            f"Megatron-LM's {SCRIPT}.py was not found",
             remedy="name the root of a Megatron-LM checkout with --megatron-lm DIR, or put it on PYTHONPATH; the "
             "package megatron-core does not bring it",
         )
@@ -104,7 +104,7 @@ def read_script(path: Path) -> tuple[CodeType, tuple[str, ...]]:
 def swap(module: ModuleType, name: str, replaced_by: Callable[[Any], Any], *parameters: str) -> None:
     """Sets `module.name` to `replaced_by(module.name)`.
 
-    `parameters`: the names that the first parameters of what is there must have. Raises DatasetError where it differs.
+    `parameters`: expected names of the first parameters of the original. Raises DatasetError if anything differs.
     """
     path = Path(module.__file__ or module.__name__)
     if not hasattr(module, name):

@@ -1,11 +1,11 @@
-"""The loss per span inside Megatron-LM's own training loop: what replaces its batch and its loss, and what it logs.
+"""The loss per span inside Megatron-LM's own training loop: replacements for its batch, loss and logged values.
 
 In: the stock `get_batch` and `loss_func`, and micro-batches of `SpanWireGPTDataset`. Out: functions with the same
 signatures. Pipeline stages, virtual stages, timers, the checks for NaN and spikes stay Megatron's.
 
 A step's micro-batches are read before its first forward pass (`batch.ReadAhead`), since the mean over a span needs the
-number of its tokens in the whole step. How many micro-batches there are is what the schedule is called with, in
-training and in evaluation alike.
+number of its tokens in the whole step. The schedule receives the number of micro-batches as an argument, in training
+and in evaluation.
 """
 
 from collections.abc import Callable, Sequence
@@ -19,14 +19,14 @@ from spanloom.training.batch import Batch, ReadAhead
 from spanloom.training.loss import SpanCounts, SpanWeights, span_report, span_sums
 
 _STEP = "spanloom_step"
-"""Attribute of a micro-batch's loss mask: its span ids and the counts of its step. `loss_func` gets the mask alone."""
+"""Attribute of a micro-batch's loss mask: its span ids and the counts of its step. `loss_func` gets only the mask."""
 
 
 class SpanStep:
     """Holds the state of a step from reading its batches until its loss."""
 
     def __init__(self, weights: SpanWeights, mask_place: int) -> None:
-        """`mask_place`: where among the values of `get_batch` the loss mask is."""
+        """`mask_place`: index of the loss mask among the values of `get_batch`."""
         self._weights, self._mask_place = weights, mask_place
         self._micro_batches = 0
         self._ahead: dict[int | None, ReadAhead] = {}  # by virtual pipeline stage
@@ -57,7 +57,7 @@ class SpanStep:
         return get_forward_backward_func
 
     def get_batch(self, stock: Callable[..., Sequence[Any]]) -> Callable[..., list[Any]]:
-        """`get_batch` that reads a step ahead. Its values are the stock's, and the loss mask is of 0 and 1."""
+        """`get_batch` that reads a step ahead. It returns the stock values, with a loss mask of 0 and 1."""
 
         def read(data_iterator: Any, *args: Any, **kwargs: Any) -> Batch:
             values = stock(data_iterator, *args, **kwargs)
@@ -83,7 +83,7 @@ class SpanStep:
         return get_batch
 
     def loss_func(self, stock: Callable[..., Any]) -> Callable[..., Any]:
-        """`loss_func` of L. The stock's takes the sum, with the weight of each token for a mask, and checks it."""
+        """`loss_func` for L. The stock function sums, with token weights as the mask, and checks the result."""
 
         def loss_func(loss_mask: torch.Tensor, output_tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
             if not hasattr(loss_mask, _STEP):
@@ -93,7 +93,7 @@ class SpanStep:
                 )
             span_id, counts = getattr(loss_mask, _STEP)
             effective = counts.effective_weights(self._weights).float()
-            of_span = torch.cat([effective.new_zeros(1), effective])  # context and what is not trained weigh nothing
+            of_span = torch.cat([effective.new_zeros(1), effective])  # context and untrained labels have weight 0
             loss = stock(of_span[(span_id * loss_mask).long()], output_tensor, *args, **kwargs)[0]
             own = SpanCounts.of(loss_mask, span_id, len(self._weights))
             sums = span_sums(output_tensor.detach().view_as(loss_mask), loss_mask, span_id, len(self._weights))
@@ -102,13 +102,13 @@ class SpanStep:
         return loss_func
 
     def evaluate(self, stock: Callable[..., Any]) -> Callable[..., Any]:
-        """`evaluate` whose figures are those of all its iterations together, as if they were one step."""
+        """`evaluate` whose figures cover all its iterations together, as if they were one step."""
 
         def evaluate(*args: Any, **kwargs: Any) -> Any:
             self._begin_evaluation()
             result = stock(*args, **kwargs)
             figures, counts = result[0], self._evaluated
-            if figures and counts is not None:  # elsewhere than on the last pipeline stage there are none
+            if figures and counts is not None:  # only the last pipeline stage has figures
                 losses = torch.stack([figures[f"{name} loss"].double() for name in self._weights.names])
                 weights = self._weights.on(losses.device)
                 figures["weighted loss"] = (losses * weights).sum()

@@ -1,12 +1,12 @@
-"""Packed samples for Megatron: a dataset that its builder, samplers and blends take, and what its attention takes.
+"""Packed samples for Megatron: a dataset for its builder, samplers and blends, and the arguments of its attention.
 
 In: a plan, Megatron's `GPTDatasetConfig`. Out: train, valid and test datasets (`packed_datasets`), whose samples have
-the stock keys, and beside them what keeps documents apart:
+the stock keys, plus one of these to keep documents apart:
 
-    cu_seqlens      int32 [S + 1]   bounds of the documents, filled up with S, and max_seqlen int32 []: for attention
+    cu_seqlens      int32 [S + 1]   bounds of the documents, padded with S, and max_seqlen int32 []: for attention
                                     kernels of variable length (THD), `--dataloader-inter-document-masking` from
                                     megatron-core 0.19 on
-    attention_mask  bool [1, S, S]  True where a position does not see another; where the config asks for a mask
+    attention_mask  bool [1, S, S]  True where a position must not attend to another; if the config requests a mask
 
 Position ids begin at 0 in each document.
 """
@@ -34,17 +34,17 @@ from spanloom.training.samples.packed import PackedSamples, open_samples
 from spanloom.training.shard import check_tokenizer
 
 _ROOT = "spanloom_dataset_root"
-"""Attribute of the config: where the dataset is; None where the plan says."""
+"""Attribute of the config: the dataset's folder; None: the one that the plan names."""
 
 _OURS = ("allow_harmful", "document_weights")
-"""Attributes of the config that `SpanGPTDataset` knows too. The second is refused here."""
+"""Attributes of the config that `SpanGPTDataset` reads too. The second is rejected here."""
 
 
 class PackedGPTDataset(MegatronDataset):  # type: ignore[misc]  # megatron-core has no types
-    """The samples of one split of a plan, `PLAN/SPLIT` for Megatron's blends, as many epochs of them as are requested.
+    """The samples of one split of a plan (`PLAN/SPLIT` in Megatron's blends), for as many epochs as are requested.
 
-    Keys: tokens, labels, loss_mask, position_ids, span_id where the dataset has spans, and cu_seqlens with max_seqlen
-    or attention_mask. Each epoch has an order of its own, by the config's random_seed.
+    Keys: tokens, labels, loss_mask, position_ids, span_id if the dataset has spans, and cu_seqlens with max_seqlen
+    or attention_mask. Each epoch has its own order, derived from the config's random_seed.
     """
 
     wire = False
@@ -52,7 +52,7 @@ class PackedGPTDataset(MegatronDataset):  # type: ignore[misc]  # megatron-core 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: GPTDatasetConfig) -> PackedSamples:
         folder, split = Path(dataset_path).parent, Path(dataset_path).name
-        harmful = getattr(config, "allow_harmful", False)  # no option of upstream's, as in SpanGPTDataset
+        harmful = getattr(config, "allow_harmful", False)  # not a field of upstream's, as in SpanGPTDataset
         samples = open_samples(folder, split, getattr(config, _ROOT, None), allow_harmful=harmful)
         _check_config(samples, config)
         return samples
@@ -77,18 +77,18 @@ class PackedGPTDataset(MegatronDataset):  # type: ignore[misc]  # megatron-core 
                 where=str(dataset_path),
                 remedy="give a plan to each split: packed_datasets does",
             )
-        # What Megatron caches for blends is named by this.
+        # Megatron names its cache files of blends by this.
         self.unique_identifiers["plan_sha256"] = sha256_json(dataset.plan.content.model_dump(mode="json"))
         self._order = EpochOrder(len(dataset), seed=config.random_seed)
         self._packs = not config.create_attention_mask or getattr(config, "inter_document_masking", False)
 
     def __len__(self) -> int:
-        """Whole epochs, one or as many as `num_samples` asks for."""
+        """Samples of whole epochs: one epoch, or as many as `num_samples` needs."""
         epochs = 1 if self.num_samples is None else max(1, -(-self.num_samples // len(self.dataset)))
         return epochs * len(self.dataset)
 
     def __getitem__(self, idx: int | None) -> dict[str, torch.Tensor]:
-        """Sample number `idx` of the run; None gives one that carries no loss."""
+        """Sample number `idx` of the run; None returns a sample without loss."""
         arrays = self.dataset.sample(self._order[idx or 0], wire=self.wire)
         length = self.dataset.sequence_length
         bounds = arrays.pop("cu_seqlens")
@@ -107,7 +107,7 @@ class PackedGPTDataset(MegatronDataset):  # type: ignore[misc]  # megatron-core 
 
 
 class PackedWireGPTDataset(PackedGPTDataset):
-    """`PackedGPTDataset` whose `loss_mask` carries the span, as that of `SpanWireGPTDataset`; there is no `span_id`."""
+    """`PackedGPTDataset` whose `loss_mask` carries the span, as in `SpanWireGPTDataset`; there is no `span_id`."""
 
     wire = True
 
@@ -135,10 +135,10 @@ def packed_datasets(
 ) -> list[Any]:
     """Megatron's train, valid and test datasets of a plan: what `train_valid_test_datasets_provider` returns.
 
-    Args: config, the script's `GPTDatasetConfig`, whose blends do not matter; sizes, samples of each split, None for
-    one epoch; is_built_on_rank as for `BlendedMegatronDatasetBuilder`; root, the dataset's, where it is not where
-    it lay when the plan was made; verify, whether everything but the `.bin` is hashed here and now. A split without
-    samples is None.
+    Args: config, the script's `GPTDatasetConfig`, whose blends are ignored; sizes, samples of each split, None for
+    one epoch; is_built_on_rank as for `BlendedMegatronDatasetBuilder`; root, the dataset's folder, if it has moved
+    since the plan was made; verify, whether all files except the `.bin` are hashed now. A split without samples is
+    None.
     Raises ArtifactError or DatasetError, naming the file, before the first sample.
     """
     folder = Path(plan)
@@ -146,7 +146,7 @@ def packed_datasets(
     splits = [split if (counts := content.splits.get(split)) and counts.samples else None for split in _SPLITS]
     blends = [None if split is None else ([str(folder / split)], None) for split in splits]
     packed = dataclasses.replace(config, blend=None, blend_per_split=blends, split=None)
-    for name in _OURS:  # `replace` copies the fields alone
+    for name in _OURS:  # `replace` copies only fields
         setattr(packed, name, getattr(config, name, False))
     setattr(packed, _ROOT, None if root is None else str(root))
     return list(BlendedMegatronDatasetBuilder(kind, list(sizes), is_built_on_rank, packed).build())
@@ -156,9 +156,9 @@ _SPLITS = ("train", "valid", "test")
 
 
 def packed_seq_params(cu_seqlens: torch.Tensor, length: int) -> PackedSeqParams:
-    """What Megatron's layers take for THD attention: `cu_seqlens` int32 [B, n], as collated, over B · S positions.
+    """Arguments of Megatron's layers for THD attention over B · S positions: `cu_seqlens` int32 [B, n], as collated.
 
-    The model is to be given tokens, labels and position ids as [1, B · S].
+    Pass tokens, labels and position ids to the model as [1, B · S].
     """
     bounds, longest = varlen(cu_seqlens, length)
     return PackedSeqParams(
@@ -183,7 +183,7 @@ def _check_config(samples: PackedSamples, config: GPTDatasetConfig) -> None:
         )
     if config.sequence_length != options.sequence_length:
         raise refuse(
-            f"the plan is of samples of {options.sequence_length:,}, the config's sequence_length is "
+            f"the plan has samples of {options.sequence_length:,} tokens, the config's sequence_length is "
             f"{config.sequence_length:,}",
             "make a plan of that length, or set --seq-length to the plan's",
         )

@@ -2,9 +2,9 @@
 
 In: Megatron-LM's flags, which name a blend of a dataset's shards, and a few of our own. Out: what Megatron-LM writes.
 
-The stock script runs as it is, with its `forward_step`, its model, its optimizer and its checkpoints. Replaced are: the
-dataset class, `get_batch` and `loss_func` (where the dataset has spans), the tokenizer, and what they need from the
-training loop: the number of micro-batches of a step, and the sums of an evaluation.
+The stock script runs unchanged, with its `forward_step`, its model, its optimizer and its checkpoints. Replaced are the
+dataset class, `get_batch` and `loss_func` (if the dataset has spans), the tokenizer, and two values of the training
+loop: the number of micro-batches of a step, and the sums of an evaluation.
 """
 
 import argparse
@@ -38,7 +38,7 @@ With whole documents in each sample:
 """
 
 OTHER_DATA = ("--mock-data", "--sft", "--fim-data")
-"""Flags with which the stock script takes another dataset class."""
+"""Flags that make the stock script use another dataset class."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         flags = (*options.megatron_flags, *plan_flags(options.plan))
         sys.argv = [str(script.path), *default_flags(content, flags), *flags]
         script.run()
-    except SpanloomError as error:  # as in the reference run: torchrun starts this module, each rank ends by itself
+    except SpanloomError as error:  # as in the reference run: torchrun starts this module, each rank exits by itself
         print(visible(f"error: {error}"), file=sys.stderr)
         return error.exit_code
     return 0
@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def prepare(script: LaunchScript, content: Content, options: Options) -> None:
     """Replaces functions of Megatron-LM with ours. Raises DatasetError if a function is not as expected."""
-    # Only now: these import megatron, and `load_script` has settled which.
+    # Imported late: these import megatron, and `load_script` has chosen the installation.
     from spanloom.training.loss import span_weights
     from spanloom.training.megatron_step import SpanStep
 
@@ -95,7 +95,7 @@ def prepare(script: LaunchScript, content: Content, options: Options) -> None:
 
 
 def dataset_class(content: Content, *, planned: bool) -> type:
-    """The class that Megatron builds each split with. What else a class needs is set in `_config_for`."""
+    """The dataset class of each split. `_config_for` sets what else it needs."""
     from spanloom.training.megatron_dataset import SpanGPTDataset, SpanWireGPTDataset
     from spanloom.training.packed_megatron import PackedGPTDataset, PackedWireGPTDataset
 
@@ -104,7 +104,7 @@ def dataset_class(content: Content, *, planned: bool) -> type:
 
 
 def _named_provider(stock: Any) -> Any:
-    """Builds the splits; a torn index of a blend is named."""
+    """The stock provider; an unreadable blend index is reported with its file name."""
     from megatron.training import get_args
 
     from spanloom.training.megatron_dataset import blended_index_named
@@ -141,7 +141,7 @@ def _tokenizer_for(content: Content) -> Any:
     from spanloom.training.megatron_dataset import dataset_tokenizer
 
     def build_tokenizer(args: Any, *_: Any, **__: Any) -> Any:
-        """The dataset's own. Sets `args.padded_vocab_size` where nothing has, by Megatron's rule."""
+        """The dataset's tokenizer. Sets `args.padded_vocab_size` by Megatron's rule if it is not set."""
         tokenizer = dataset_tokenizer(content)
         if getattr(args, "padded_vocab_size", None) is None:
             multiple = args.make_vocab_size_divisible_by * args.tensor_model_parallel_size
@@ -152,10 +152,10 @@ def _tokenizer_for(content: Content) -> Any:
 
 
 def default_flags(content: Content, flags: Sequence[str]) -> list[str]:
-    """What is set before the user's flags, which count where both name one.
+    """Flags placed before the user's flags. If both name a flag, the user's value counts.
 
-    The dataset's vocabulary is padded already (201,088 for o200k_harmony, as the embeddings of gpt-oss), so Megatron
-    need only make it divisible by the tensor-parallel ranks.
+    The dataset's vocabulary is padded already (201,088 for o200k_harmony, like the embeddings of gpt-oss), so Megatron
+    only has to make it divisible by the tensor-parallel ranks.
     """
     loss = ["--calculate-per-token-loss"]
     if _names_tokenizer(flags):
@@ -182,10 +182,10 @@ def plan_splits(plan: Path) -> list[str]:
 
 
 def trained_content(flags: Sequence[str], plan: Path | None = None, root: Path | None = None) -> Content:
-    """The `content` of the manifest behind the prefixes in Megatron's flags, or behind the plan (its dataset: `root`).
+    """The manifest's `content` of the datasets in Megatron's flags, or of the plan's dataset, whose folder is `root`.
 
-    Prefixes of several datasets are fine where arrays, spans, tokenizer and block size are the same. Raises
-    DatasetError, ArtifactError or ManifestError.
+    Several datasets are allowed if their arrays, spans, tokenizer and block size are the same. Raises DatasetError,
+    ArtifactError or ManifestError.
     """
     for flag in OTHER_DATA:
         if flag in flags:
@@ -204,7 +204,7 @@ def trained_content(flags: Sequence[str], plan: Path | None = None, root: Path |
             opened.split("train")
         if "valid" not in plan_splits(plan) and _megatron_flags(flags).eval_iters != "0":
             raise DatasetError(
-                "the plan has no samples of valid to evaluate on, which Megatron would tell after training",
+                "the plan has no samples of valid to evaluate on; Megatron would report this only after training",
                 where=str(plan),
                 remedy="give --eval-iters 0, or build the dataset with a larger --valid-fraction",
             )
@@ -240,12 +240,12 @@ def _megatron_flags(flags: Sequence[str]) -> argparse.Namespace:
         parser.add_argument(f"--{name}", nargs="*", default=[])
     parser.add_argument("--data-args-path", type=Path)
     parser.add_argument("--per-split-data-args-path", type=Path)
-    parser.add_argument("--eval-iters", default="100")  # Megatron's
+    parser.add_argument("--eval-iters", default="100")  # Megatron's default
     return parser.parse_known_args(flags)[0]
 
 
 def _prefixes(flags: Sequence[str]) -> list[str]:
-    """Prefixes of shards in Megatron's flags for data, weights left out."""
+    """Prefixes of shards in Megatron's data flags, without the weights of blends."""
     named = _megatron_flags(flags)
     parts = [*named.data_path, *named.train_data_path, *named.valid_data_path, *named.test_data_path]
     for path in filter(None, (named.data_args_path, named.per_split_data_args_path)):
@@ -272,7 +272,7 @@ def _is_weight(part: str) -> bool:
 
 
 def parse(arguments: Sequence[str]) -> Options:
-    """Our flags, and Megatron's untouched."""
+    """Parses our flags; Megatron's stay unchanged."""
     parser = argparse.ArgumentParser(
         prog="python -m spanloom.training.pretrain_gpt",
         description="Train with Megatron-LM's own pretrain_gpt.py on a dataset of Spanloom, with the loss per span.",

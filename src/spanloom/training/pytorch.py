@@ -1,10 +1,10 @@
-"""The same dataset for trainers that are not Megatron: map datasets for `torch.utils.data`, and collates.
+"""Map datasets for `torch.utils.data`, and collate functions, for trainers other than Megatron.
 
 In: the root of a finished dataset. Out: samples with the keys of `SpanGPTDataset`, from torch and numpy alone; there is
-no `span_id` where the dataset has no spans.
+no `span_id` if the dataset has no spans.
 
-    StreamDataset     documents end to end, cut every S tokens, as nanoGPT-style loops train
-    DocumentDataset   one sample a document, padded in the batch, as fine-tuning does
+    StreamDataset     concatenated documents, cut every S tokens, as in nanoGPT-style loops
+    DocumentDataset   one sample per document, padded in the batch, as in fine-tuning
 
 `spanloom.training.loss` takes the batches of both: `span_normalized_loss` with the counts of the step.
 """
@@ -56,7 +56,7 @@ class _Split:
         return np.concatenate(parts)
 
     def sample(self, first: int, last: int, labels_to: int) -> Sample:
-        """Positions `first` to `last` with the labels after them; there are none at and beyond `labels_to`."""
+        """Positions `first` up to `last`, with their labels. Tokens from `labels_to` on are not used as labels."""
         supervised = min(last, labels_to - 1)
         stream = self.read("tokens", first, min(last + 1, labels_to))
         labels = np.zeros(last - first, dtype=np.int64)
@@ -76,16 +76,16 @@ class _Split:
 
 
 class StreamDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not followed by mypy here
-    """Sample k: tokens k·S … (k+1)·S − 1 of the split's documents laid end to end, and the label of each.
+    """Sample k: tokens k·S … (k+1)·S − 1 of the split's documents in a row, and the label of each.
 
-    Keys and shapes are those of `SpanGPTDataset`. What remains behind the last whole sample is left out. Samples are
-    in the order of the files: let the loader shuffle.
+    Keys and shapes are those of `SpanGPTDataset`. Tokens after the last whole sample are dropped. Samples are in the
+    order of the files: let the loader shuffle.
     """
 
     def __init__(
         self, root: Path | str, split: str = "train", *, sequence_length: int, allow_harmful: bool = False
     ) -> None:
-        """`allow_harmful`: open the dataset although its documents are what a model must not learn."""
+        """`allow_harmful`: also opens a dataset whose documents a model must not learn."""
         if sequence_length < 2:
             raise DatasetError(f"sequence_length is {sequence_length}: a sample needs 2 tokens", where=str(root))
         self._split, self._length = _Split(Path(root), split, allow_harmful=allow_harmful), sequence_length
@@ -101,8 +101,8 @@ class StreamDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not foll
 class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not followed by mypy here
     """Sample k: document k whole, `[its length]`, or its first `max_length` tokens. Its last token has no label.
 
-    With `weights=True` a sample has `weight` too, float64, no dimension: the column `weight` of its row, for
-    `spanloom.training.weights`. `weights` of the dataset holds them all, float64 [documents], for a sampler.
+    With `weights=True` a sample also has `weight`, a float64 scalar: the column `weight` of its row, for
+    `spanloom.training.weights`. The property `weights` holds all of them, float64 [documents], for a sampler.
     """
 
     def __init__(
@@ -114,9 +114,9 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
         weights: bool = False,
         allow_harmful: bool = False,
     ) -> None:
-        """`allow_harmful`: open the dataset although its documents are what a model must not learn.
+        """`allow_harmful`: also opens a dataset whose documents a model must not learn.
 
-        Raises DatasetError where `weights` are requested and the rows have none.
+        Raises DatasetError if `weights` are requested and the rows have none.
         """
         self._split, self._max = _Split(Path(root), split, allow_harmful=allow_harmful), max_length
         self._root, self._name, self.weighted = Path(root), split, weights
@@ -138,15 +138,15 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
 
     @property
     def weights(self) -> npt.NDArray[np.float64]:
-        """The weight of each document, float64 [documents]. Raises DatasetError where the rows have none."""
+        """The weight of each document, float64 [documents]. Raises DatasetError if the rows have none."""
         shards = [shard.shard for shard in content_at(self._root).shards if shard.splits[self._name].sequences]
         return np.concatenate([np.empty(0), *(document_weights(self._root, self._name, shard) for shard in shards)])
 
 
 def collate(samples: list[Sample]) -> dict[str, torch.Tensor]:
-    """Samples of any lengths → `[B, longest]`, padded behind without loss; int64 `attention_mask` says where.
+    """Samples of any lengths → `[B, longest]`, padded at the end without loss; int64 `attention_mask` is 0 on padding.
 
-    `weight` is `[B]`. Padding is behind all tokens, so a causal model may do without the attention mask.
+    `weight` is `[B]`. Padding follows all tokens, so a causal model does not need the attention mask.
     """
     batch = {
         key: torch.stack([sample[key] for sample in samples])
@@ -162,8 +162,8 @@ def collate(samples: list[Sample]) -> dict[str, torch.Tensor]:
 def for_transformers(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """A collated batch as Hugging Face models take it: `input_ids`, `attention_mask`, and `labels` **not** shifted.
 
-    Those models shift labels themselves: `labels[t]` is token t, or −100 where it carries no loss. Their own loss is a
-    plain masked mean; for the loss per span take `loss_mask` and `span_id` from the batch (docs/training/pytorch.md).
+    Those models shift labels themselves: `labels[t]` is token t, or −100 if it carries no loss. Their own loss is a
+    plain masked mean; for the loss per span use `loss_mask` and `span_id` from the batch (docs/training/pytorch.md).
     """
     labels = torch.full_like(batch["tokens"], IGNORED)
     trained = torch.where(batch["loss_mask"] > 0, batch["labels"], IGNORED)
@@ -178,5 +178,5 @@ def _open(prefix: Path, *, allow_harmful: bool) -> ShardReader:
 
 def _in_range(index: int, length: int) -> int:
     if not -length <= index < length:
-        raise IndexError(f"sample {index} of {length}")  # what ends a for loop over a map dataset
+        raise IndexError(f"sample {index} of {length}")  # ends a for loop over a map dataset
     return index % length

@@ -1,8 +1,8 @@
-"""One shard of a finished dataset as a trainer names it, its files checked against the manifest.
+"""Opens one shard of a finished dataset by the prefix of its tokens, and checks its files against the manifest.
 
-In: Megatron's prefix of the tokens, `ROOT/train/shard_00_tokens`. Out: the prefixes that are parallel, or an error that
-names the file. Sizes of all files and the hash of every `.idx` are compared; the `.bin` are not hashed,
-which takes minutes and is `spanloom validate`'s work. No torch here.
+In: Megatron's prefix of the tokens, `ROOT/train/shard_00_tokens`. Out: the prefixes of its parallel arrays, or an error
+that names the file. Sizes of all files and the hash of every `.idx` are compared. The `.bin` are not hashed: that
+takes minutes, and `spanloom validate` does it. No torch here.
 """
 
 import re
@@ -22,7 +22,7 @@ ARRAYS: dict[str, np.dtype[Any]] = {
     "lossmask": np.dtype(np.uint8),
     "span": np.dtype(np.uint8),
 }
-"""What training reads. A family whose loss has no spans leaves `span` out."""
+"""The arrays that training reads. Families whose loss has no spans have no `span`."""
 
 O200K_EOD, O200K_RETURN = 199999, 200002
 """`<|endoftext|>` and `<|return|>` of o200k_harmony."""
@@ -47,9 +47,9 @@ class Shard:
 
 
 def open_shard(prefix: Path, *, allow_harmful: bool = False) -> Shard:
-    """The shard that the prefix of its tokens names. Raises DatasetError, or ManifestError, naming the file.
+    """Opens the shard with this prefix of its tokens. Raises DatasetError, or ManifestError, naming the file.
 
-    `allow_harmful`: open it although its documents are what a model must not learn.
+    `allow_harmful`: also opens a dataset whose documents a model must not learn.
     """
     matched = match_prefix(prefix)
     root, split = prefix.parent.parent, prefix.parent.name
@@ -71,7 +71,7 @@ def open_shard(prefix: Path, *, allow_harmful: bool = False) -> Shard:
 
 
 def match_prefix(prefix: Path) -> re.Match[str]:
-    """`stem` and `shard` of the prefix of a shard's tokens. Raises DatasetError where it is none."""
+    """Parses the prefix of a shard's tokens into `stem` and `shard`. Raises DatasetError for other paths."""
     matched = _PREFIX.fullmatch(prefix.name)
     if matched is None:
         raise DatasetError(
@@ -107,9 +107,9 @@ def read_content(root: Path, *, allow_harmful: bool = False) -> Content:
 
 
 def check_tokenizer(content: Content, tokenizer: Any, where: Path) -> None:
-    """Raises DatasetError when the trainer's tokenizer is not the one that made the tokens, as far as that is known.
+    """Raises DatasetError if the trainer's tokenizer is known to differ from the one that made the tokens.
 
-    Looked at are its `eod`, and its `sha256` where it says which file it was made from.
+    Compares `eod`, and `sha256` if the tokenizer has it.
     """
     made, eod, sha256 = content.tokenizer, getattr(tokenizer, "eod", None), getattr(tokenizer, "sha256", None)
     if sha256 is not None and sha256 != made.sha256:

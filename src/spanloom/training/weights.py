@@ -1,12 +1,12 @@
-"""The loss of documents with weights: `L = Σ w·m·loss / Σ w·m` over all labels of a step, m the loss mask.
+"""The loss with document weights: `L = Σ w·m·loss / Σ w·m` over all labels of a step, m the loss mask.
 
-In: any loss per token `[B, S]`, the mask, the weight of each row's document `[B]`, or of each label's `[B, S]` where
-rows hold several, and the sum of `w·m` of the whole step.
+In: any loss per token `[B, S]`, the mask, the weights (`[B]`, one per row, or `[B, S]`, one per label, if rows hold
+several documents), and the sum of `w·m` of the whole step.
 Out: this micro-batch's share of L. Shares add up over micro-batches and ranks, and so do their gradients; a mean of the
-micro-batches' own means would be another loss.
+micro-batches' own means would be a different loss.
 
-Weights can also be drawn by: a sampler that gives each document as often as it weighs. Then the loss takes none;
-`check_weighted_once` refuses both at once, which would square them.
+Alternatively a sampler draws each document in proportion to its weight. Then the loss uses no weights;
+`check_weighted_once` rejects both together, which would square them.
 """
 
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ class WeightedCount:
         return WeightedCount(total=self.total + other.total)
 
     def all_reduced(self, group: Any = None) -> "WeightedCount":
-        """Summed over the ranks of a group; itself where nothing is distributed."""
+        """Summed over the ranks of a group; itself if nothing is distributed."""
         return WeightedCount(total=summed_over_ranks(self.total, group))
 
 
@@ -42,8 +42,8 @@ def weighted_loss(
 ) -> torch.Tensor:
     """This micro-batch's share of L: float32 scalar. Add the shares; do not average them.
 
-    Args: loss and mask `[B, S]`, weight `[B]` or `[B, S]`, the count of the whole step. Losses where the mask is 0, NaN
-    too, do not count. A step without weight has loss 0.
+    Args: loss and mask `[B, S]`, weight `[B]` or `[B, S]`, the count of the whole step. Losses at mask 0, NaN too, do
+    not count. If the count is 0, so is the loss.
     """
     trained = torch.where(loss_mask > 0, per_token_loss.float() * loss_mask, 0.0)
     share = (trained.double() * _of_labels(weight)).sum()
@@ -56,7 +56,7 @@ def _of_labels(weight: torch.Tensor) -> torch.Tensor:
 
 
 def check_weighted_once(*, loss: bool, sampler: bool) -> None:
-    """Raises DatasetError where documents are weighed by the loss and drawn by weight as well."""
+    """Raises DatasetError if documents are weighted both in the loss and by the sampler."""
     if loss and sampler:
         raise DatasetError(
             "documents are weighed twice: by the loss, and by how often they are drawn",

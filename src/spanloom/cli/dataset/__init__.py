@@ -1,5 +1,5 @@
 """Commands for every dataset.
 
 look    validate, inspect, stats, manifest, and the step of validation
-export  bringing a dataset to a trainer: export, plan, fetch, blend
+export  for trainers: export, plan, fetch, blend
 """

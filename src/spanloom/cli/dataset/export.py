@@ -134,7 +134,7 @@ def plan(
     """Decide which documents share a sample of training, so that no document is cut without need.
 
     Writes a small index, no tokens: one dataset may have many plans. `spanloom.training.packed` (PyTorch) and
-    `spanloom.training.packed_megatron` read it. The same command again checks the plan that is there.
+    `spanloom.training.packed_megatron` read it. Run again, the command checks the existing plan.
 
     Each shard is packed by itself. Where more than 2 % of a split's positions are padding, stderr says why.
 
@@ -209,7 +209,7 @@ def print_blend(
     out: Annotated[Path | None, file_option("Write the file for Megatron's `--per-split-data-args-path` here.")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Print what Megatron's data flags take: the shards of train and valid, weighted by their tokens.
+    """Print the values of Megatron's data flags: the shards of train and valid, weighted by their tokens.
 
     Several prefixes without weights would stop after one epoch. `--data-path` takes one distribution for all splits,
     so it gets train alone; `--per-split-data-args-path` takes both.

@@ -49,9 +49,9 @@ def validate(
 ) -> None:
     """Check a dataset: files against the manifest, every token and label, the split. Writes nothing to the dataset.
 
-    Reads through Megatron's own IndexedDataset, or the independent reader, and works the loss mask out of the tokens
+    Reads through Megatron's own IndexedDataset, or the independent reader, and derives the loss mask from the tokens
     alone. Exits with 4 on any finding.
-    Of a dataset at a URI everything is staged to scratch and checked there.
+    A dataset at a URI is first staged to scratch, with all its files, and checked there.
 
     Example: `spanloom validate data/megatron/synth_kd_v1 --source data/synth_harmony --deep 1000 --html report.html`
     """
@@ -72,7 +72,7 @@ def validate(
 
 
 def _tell_findings(report: "Report", result: dict[str, Any], *, as_json: bool, finished: bool = True) -> None:
-    """Prints what validation found, and exits by it."""
+    """Prints the findings of validation, and exits with their code."""
     from spanloom.report.summary import findings_text
 
     with exit_by(report):
@@ -81,11 +81,11 @@ def _tell_findings(report: "Report", result: dict[str, Any], *, as_json: bool, f
         else:
             Console().print(findings_text(report), soft_wrap=True, highlight=False)
             if report.clean and not finished:
-                say("but it is not finished, and no dataset yet: run the build again, which promotes its manifest")
+                say("but it is not finished, so not a dataset yet: run the build again, which promotes its manifest")
 
 
 def refuse_folder(root: Path, command: str) -> None:
-    """Raises DatasetError where a command for token datasets alone is given data of another schema."""
+    """Raises DatasetError if a command that is only for token datasets is given data of another schema."""
     from spanloom.families import data_folder
 
     if kind := data_folder(str(root)):
@@ -94,7 +94,7 @@ def refuse_folder(root: Path, command: str) -> None:
 
 
 def _refuse(why: str, options: dict[str, object]) -> None:
-    """Raises BadParameter for options that say nothing about this data."""
+    """Raises BadParameter for options that do not apply to this data."""
     if named := ", ".join(name for name, value in options.items() if value):
         raise typer.BadParameter(f"these data are {why}: leave out {named}")
 
@@ -134,8 +134,8 @@ def inspect(
 ) -> None:
     """Look at documents: what is read, what is learned as reasoning and what as answer, token by token.
 
-    Context is dimmed, special tokens are visible, and a mark at the margin says the span without colours too.
-    What is in the text is shown, never obeyed: escapes, bidi controls, HTML.
+    Context is dimmed, special tokens are visible, and a mark in the margin shows the span, also without colours.
+    Escapes, bidi controls and HTML in the text are shown and never interpreted.
 
     Example: `spanloom inspect data/megatron/synth_kd_v1 --language de --labels`
     """
@@ -295,7 +295,7 @@ def step_validate_alignment(
     scratch: options.Scratch = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Step 6: validate, and turn the pending manifest into the manifest when nothing was found. Exits with 4 else."""
+    """Step 6: validate; promote the pending manifest to the manifest if it is clean. Exits with 4 on any finding."""
     arguments = locals()
     from spanloom.families import dataset_family
     from spanloom.steps import validate_alignment
@@ -319,7 +319,7 @@ def step_validate_shard(
     scratch: options.Scratch = None,
     quiet: options.Quiet = False,
 ) -> None:
-    """Step 6, once a shard: validate the files of one shard against its source. Exits with 4 where it finds something.
+    """Step 6, once a shard: validate the files of one shard against its source. Exits with 4 on any finding.
 
     Of root and source only the manifests and this shard are read. The dataset must be for gpt-oss.
     """
@@ -349,9 +349,9 @@ def step_assemble_validation(
     html: options.HtmlPlace = None,
     scratch: options.Scratch = None,
 ) -> None:
-    """Step 7: join the reports of all shards, check what is global, and turn the pending manifest into the manifest.
+    """Step 7: join the reports of all shards, do the global checks, and promote the pending manifest to the manifest.
 
-    Makes what validate-alignment makes. Exits with 4 where something was found.
+    The results are those of validate-alignment. Exits with 4 on any finding.
     """
     arguments = locals()
     from spanloom.families import dataset_family

@@ -3,5 +3,5 @@
 commands  probe, sample, fetch
 build     the options of a build for a model
 steps     the step of the pipeline
-audit     `spanloom audit`: a token dataset of anybody checked against a model
+audit     `spanloom audit`: checks any token dataset against a model
 """

@@ -1,4 +1,4 @@
-"""`spanloom audit`: a token dataset of anybody checked against the model that it trains."""
+"""`spanloom audit`: checks any token dataset against the model that it trains."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from spanloom.audit.result import Result
 
 AROUND = 30
-"""Tokens that a terminal shows before and behind a finding."""
+"""Tokens that a terminal shows before and after a finding."""
 
 
 @app.command("audit", rich_help_panel=LOOK)
@@ -71,7 +71,7 @@ def audit(
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
 ) -> None:
-    """Say where the mask of a token dataset is not what the model samples. Exits with 4 on any finding.
+    """Find where the mask of a token dataset differs from what the model samples. Exits with 4 on any finding.
 
     Example: `spanloom audit trl_prepared/ --model Qwen3-0.6B --messages chat.jsonl --html audit.html`
     """
@@ -86,7 +86,7 @@ def audit(
 
     unknown = [name for name in declare or () if name not in NAMES]
     if unknown:
-        raise typer.BadParameter(f"{unknown[0]} is no class: {', '.join(NAMES)}", param_hint="--declare")
+        raise typer.BadParameter(f"{unknown[0]} is not a class: {', '.join(NAMES)}", param_hint="--declare")
     progress = make_progress(quiet or as_json, verbose)
     request = AuditOptions(
         data=data,
@@ -124,7 +124,7 @@ def audit(
 
 
 def _show_examples(result: "Result") -> None:
-    """The first document of each class, coloured."""
+    """Prints the first document of each class, coloured."""
     from rich.console import Console
 
     from spanloom.audit.shown import cut

@@ -40,7 +40,7 @@ def probe(
     json: Annotated[bool, option("Print JSON.", "--json")] = False,
     html: Annotated[Path | None, option("Write a page with the tokens of each run.", metavar="FILE")] = None,
 ) -> None:
-    """Say which conversations are proven for a model: which of their tokens the model samples.
+    """Report which conversations are proven for a model, and which of their tokens the model samples.
 
     Renders forty conversations that find faults of templates. Each is proven by three methods, or refused under a
     class. Nothing is fetched.
@@ -101,7 +101,7 @@ def fetch(
 
 
 def variables_of(texts: list[str]) -> dict[str, Any]:
-    """`["a=1", "b=x"]` → `{"a": 1, "b": "x"}`. Raises typer.BadParameter where there is no `=`."""
+    """`["a=1", "b=x"]` → `{"a": 1, "b": "x"}`. Raises typer.BadParameter if there is no `=`."""
     import orjson
 
     variables: dict[str, Any] = {}

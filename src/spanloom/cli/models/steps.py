@@ -76,7 +76,7 @@ def step_tokenize(
 
 
 def _json_of(name: str, text: str, kind: type) -> Any:
-    """The JSON of an option. Raises typer.BadParameter where it is not of this kind."""
+    """The JSON of an option. Raises typer.BadParameter if it is not of this kind."""
     try:
         value = json.loads(text or "null")
     except ValueError as fault:

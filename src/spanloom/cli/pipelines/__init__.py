@@ -1,5 +1,5 @@
 """Commands about whole pipelines.
 
 tasks  a pipeline as a list of tasks, for any engine: `spanloom tasks`
-work   what passed between the steps is removed: `spanloom work clear`
+work   removes data that passed between steps: `spanloom work clear`
 """

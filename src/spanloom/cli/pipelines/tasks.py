@@ -88,7 +88,7 @@ def tasks(
 
     def absolute(where: str) -> str:
         if is_uri(where):
-            parse_uri(where)  # says what is wrong with it before any task runs
+            parse_uri(where)  # raises for an invalid URI before any task runs
         return where if is_uri(where) or not where else str(Path(where).absolute())
 
     listed = import_module(f"spanloom.families.{LISTS[pipeline]}")
@@ -122,7 +122,7 @@ def tasks(
 
 
 def _this_program() -> str:
-    """The program `spanloom` that runs. Raises SpanloomError where it cannot be found."""
+    """The running program `spanloom`. Raises SpanloomError if it cannot be found."""
     beside = Path(sys.executable).parent / "spanloom"
     program = str(beside) if beside.is_file() else shutil.which("spanloom")
     if program is None:

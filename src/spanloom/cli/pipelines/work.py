@@ -1,4 +1,4 @@
-"""`spanloom work clear`: removes what passed between the steps of pipelines."""
+"""`spanloom work clear`: removes data that passed between the steps of pipelines."""
 
 from typing import Annotated
 

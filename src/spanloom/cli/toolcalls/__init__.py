@@ -3,5 +3,5 @@
 commands  convert, validate, merge, sample, batches, serve, demo
 tokens    audit, mask, export, tokenize
 steps     `spanloom step …-toolcalls`
-options   options that several of them share
+options   options shared by several commands
 """

@@ -1,4 +1,4 @@
-"""Options of `spanloom toolcalls …`, and the files that a command is about."""
+"""Options of `spanloom toolcalls …`, and the files that a command reads."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -42,14 +42,14 @@ RequireToolCalls = Annotated[
 
 
 def one_target(data: str | None, data_dir: str | None) -> str:
-    """What is looked at: either the one or the other."""
+    """The one of two options that is given. Raises BadParameter for both and for none."""
     if (data is None) == (data_dir is None):
         raise typer.BadParameter("give either --data or --data-dir")
     return str(data if data is not None else data_dir)
 
 
 def sample_files(target: str, *, folder: bool) -> "list[SampleFile]":
-    """The files of a target. Raises SourceError where there are none."""
+    """The files of a target. Raises SourceError if there are none."""
     from spanloom.families.toolcalls.format.source import files_below, one_file
 
     return files_below(Path(target)) if folder else one_file(Path(target))

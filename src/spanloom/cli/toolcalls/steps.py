@@ -36,7 +36,7 @@ def step_validate_toolcalls(
     html: Annotated[str | None, place("File or URI for the report (a page); replaces an existing one.")] = None,
     scratch: options.Scratch = None,
 ) -> None:
-    """Tool calls, step 2: all samples checked against all rules. Exits with 4 where there are errors."""
+    """Tool calls, step 2: all samples checked against all rules. Exits with 4 on errors."""
 
 
 @step("merge-toolcalls", "toolcalls.steps.merge_toolcalls")
@@ -68,7 +68,7 @@ def step_audit_toolcalls(
     report: options.Report = None,
     scratch: options.Scratch = None,
 ) -> None:
-    """Tool calls, step 4: samples rendered with the template. Exits with 4 where that would spoil a mask."""
+    """Tool calls, step 4: samples rendered with the template. Exits with 4 if that would spoil a mask."""
 
 
 @step("tokenize-toolcalls", "toolcalls.steps.tokenize_toolcalls")

@@ -2,5 +2,5 @@
 
 commands  sample, ingest, list, show, delete, build, export, validate, tokenize, serve
 steps     `spanloom step …-traces`
-options   options that both share, and what is made of them
+options   shared options, and objects made from them
 """

@@ -145,7 +145,7 @@ def ingest(
 
 
 def _say_form(form: "TraceForm", record: Any) -> None:
-    """Says which form records have, and shows what becomes of the first."""
+    """Prints a description of the records' form on stderr."""
     for line in form.described():
         print(visible(line), file=sys.stderr)
 
@@ -163,7 +163,7 @@ def _preview(path: Path, called: str, choice: "FormChoice", max_step_characters:
 
 
 _PREVIEW_CHARACTERS = 2000
-"""Of each text of a trace, those that a preview shows."""
+"""Characters of each text of a trace that a preview shows."""
 
 
 def _print_ingested(results: list[dict[str, Any]], left_out: Counter[str], *, as_json: bool) -> None:
@@ -419,7 +419,7 @@ def export(
 
 @contextmanager
 def _reader_may_leave() -> Iterator[None]:
-    """`| head` has what it wanted: the command ends silently."""
+    """For `| head`: if the reader closes the pipe, the command ends silently."""
     try:
         yield
         sys.stdout.flush()
@@ -441,7 +441,7 @@ def validate(
     report: Annotated[Path | None, file_option("Write all findings here, as JSON.", metavar="OUT.json")] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Look for what is wrong with an exported file. Exits with 4 on errors; warnings alone do not count."""
+    """Check an exported file. Exits with 4 on errors; warnings alone do not count."""
     _require("sqlalchemy", "traces")
     from spanloom.families.traces.store.manifest import load_ids
     from spanloom.families.traces.verify.export import check_export
@@ -536,7 +536,7 @@ def serve(
     root: traces_options.Root = None,
     store: traces_options.Store = None,
 ) -> None:
-    """Serve traces, datasets and exports over HTTP, with pages to read them, and what `toolcalls serve` has.
+    """Serve traces, datasets and exports over HTTP, with pages to read them, and the routes of `toolcalls serve`.
 
     /docs lists all requests.
 

@@ -1,4 +1,4 @@
-"""Options of `spanloom traces …` and of its steps, and what is made of them."""
+"""Options of `spanloom traces …` and of its steps, and objects made from them."""
 
 import json
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ Eod = Annotated[
 
 
 def build_request(options: Mapping[str, Any], /, **others: Any) -> "BuildRequest":
-    """What the options ask for; `others` count first. Faults are reported before a store is opened."""
+    """The request from the options; `others` take precedence. Raises before a store is opened."""
     from pydantic import ValidationError
 
     from spanloom.errors import OptionError
@@ -104,7 +104,7 @@ _OPTIONS = {
     "filters": "--filter",
     "selection_strategy": "--strategy",
 }
-"""Options that are not called as the fields of a request are."""
+"""Options whose names differ from the fields of a request."""
 
 
 def key_values(option: str, values: list[str] | None) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Pages that a person reads in a browser.
+"""Pages for a browser.
 
-html       templates, escaping, what a browser may do with them
+html       templates, escaping, and the content security policy
 plots      the plots of the report, as SVG
 report     the report: `report.html`
 documents  documents as a page
-texts      texts and tables with links, for what a service shows
+texts      texts and tables with links, for a service
 """

@@ -1,7 +1,7 @@
 """Documents as one page: spans by colour and by the shape of their rule, tokens, ids and labels on demand, search.
 
-In: `ShownDocument`s. Out: self-contained HTML. Each token is an element of its own with its id and its two values on
-disk, so that the page can show boundaries and labels without a second copy of the text.
+In: `ShownDocument`s. Out: self-contained HTML. Each token is its own element with its id and its two values on disk, so
+that the page can show boundaries and labels without a second copy of the text.
 """
 
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from spanloom.report.terminal import Shown
 from spanloom.text import hex_bytes, visible
 
 _FEED, _MARKED_FEED = "\n", "<u></u>\n"
-"""A line feed, with an empty element before it that shows it where token boundaries are shown."""
+"""A line feed, with an empty element before it that makes it visible with token boundaries."""
 
 
 def documents_page(
@@ -23,8 +23,8 @@ def documents_page(
 ) -> str:
     """The page.
 
-    Args: `sequences`, how many documents the dataset holds; `shown`, what is switched on at first; `summary`, a table
-    above the documents, its first row the names of the columns.
+    Args: `sequences`, number of documents of the dataset; `shown`, what is switched on at first; `summary`, a table
+    above the documents whose first row has the column names.
     """
     names = documents[0].span_names if documents else ("context",)
     return page(
@@ -67,7 +67,7 @@ def _document(document: ShownDocument, most: int) -> dict[str, Any]:
 
 def _message(document: ShownDocument, message: ShownMessage, most: int) -> dict[str, Any]:
     head, missing, tail = shown_parts(message.first, message.last, len(document.tokens), most)
-    opening = sum(document.tokens[position].header for position in head)  # they are first
+    opening = sum(document.tokens[position].header for position in head)  # headers come first
     state = f"learned as {document.span_names[message.span]}" if message.trained else "masked"
     return {
         "role": message.role,
@@ -84,7 +84,7 @@ def _message(document: ShownDocument, message: ShownMessage, most: int) -> dict[
 
 
 def _tokens(document: ShownDocument, message: ShownMessage, positions: range) -> Markup:
-    """`<i data-n=17 data-i=1428 data-k=1,2>text</i>` a token: position, id, and loss mask and span on disk."""
+    """One `<i data-n=17 data-i=1428 data-k=1,2>text</i>` per token: position, id, loss mask and span on disk."""
     parts = []
     for position in positions:
         token = document.tokens[position]

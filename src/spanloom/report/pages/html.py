@@ -1,8 +1,8 @@
-"""Pages of our own making: self-contained, no network, nothing of the content ever runs.
+"""Self-contained HTML pages: no network, and no text from a dataset is ever run as code.
 
-In: a template of this folder and values. Out: HTML. Every value is escaped by Jinja and made `visible` before that, so
-no template has to remember it; what is markup already (our own SVG, style, script) says so by its type. The policy in
-the page's head lets the browser run one script, known by its hash, and fetch nothing.
+In: a template of this folder and values. Out: HTML. Every value is made `visible` and then escaped by Jinja, so
+templates need not do it. Trusted markup (our own SVG, style, script) has the type Markup. The policy in the page's head
+lets the browser run one script, identified by its hash, and fetch nothing.
 """
 
 import base64
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def page(template: str, *, style: str, script: str | None = None, inline_styles: bool = False, **values: Any) -> str:
     """Renders a template with its style and script inlined.
 
-    `inline_styles` allows style attributes, as plotted SVG has them; they come from us, never from content.
+    `inline_styles` allows style attributes, which plotted SVG has; these are ours, never from a dataset.
     """
     css = _asset("page.css") + "\n" + _asset(style)
     js = _asset(script) if script else ""
@@ -41,7 +41,7 @@ def page(template: str, *, style: str, script: str | None = None, inline_styles:
 
 
 def _source(text: str) -> str:
-    """A style or script as a content security policy names it."""
+    """The hash of a style or script, as in a content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
@@ -57,7 +57,7 @@ def _environment() -> "Environment":
     environment = Environment(
         loader=PackageLoader("spanloom.report"),
         autoescape=True,
-        finalize=lambda value: visible(value) if type(value) is str else value,  # not Markup, a str of another type
+        finalize=lambda value: visible(value) if type(value) is str else value,  # Markup, a subclass of str, stays
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -69,7 +69,7 @@ def _environment() -> "Environment":
 
 
 def percent(value: float | None) -> str:
-    """0.1234 → `12.3 %`. Only what is all says 100 %, and only what is nothing says 0 %."""
+    """0.1234 → `12.3 %`. 100 % means exactly all, and 0 % exactly nothing."""
     if value is None:
         return "–"
     if value in (0, 1):

@@ -1,7 +1,7 @@
-"""Plots as SVG that takes its colours from the page: light and dark, printed and enlarged, the same drawing.
+"""Plots as SVG that takes its colours from the page: the same drawing in light and dark, printed and enlarged.
 
 In: facts. Out: inline `<svg>`, with text as text, drawn by matplotlib. The same facts give the same bytes: no date, ids
-from a fixed salt. Nothing of the content is drawn, only numbers.
+from a fixed salt. Only numbers are drawn, no text of documents.
 """
 
 import io
@@ -16,7 +16,7 @@ from markupsafe import Markup
 from spanloom.dataset.statistics import SEQUENCE_LENGTHS
 from spanloom.report.pages.html import percent
 
-# Colours that stand for the page's variables: drawn as these, then replaced.
+# Placeholder colours: plots are drawn with these, which are then replaced by the page's variables.
 _INKS = {
     "#010101": "var(--ink)",
     "#020202": "var(--quiet)",
@@ -30,7 +30,7 @@ _INK, _QUIET, _LINE, _FAINT, _FIRST, _SECOND, _PAPER = _INKS
 
 _STYLE = {
     "svg.fonttype": "none",
-    "font.family": "DejaVu Sans",  # comes with matplotlib: text is measured the same everywhere
+    "font.family": "DejaVu Sans",  # part of matplotlib: text has the same width everywhere
     "font.size": 10,
     "text.parse_math": False,
     "axes.edgecolor": _FAINT,
@@ -50,19 +50,19 @@ _STYLE = {
 
 
 def can_plot() -> bool:
-    """Whether matplotlib is installed: without it a report has its tables and says what is missing."""
+    """Whether matplotlib is installed. Without it a report has only tables, and names what is missing."""
     return find_spec("matplotlib") is not None
 
 
 @cache
 def load_plotting() -> None:
-    """Makes matplotlib ready ahead of its use, where it is there: import and first drawing take a second."""
+    """Prepares matplotlib before its use, if it is installed: import and first drawing take a second."""
     if can_plot():
         _svg(lambda axes: axes.set_xscale("log", base=2), (4, 2), "")
 
 
 def lengths_plot(statistics: dict[str, Any]) -> Markup:
-    """Documents by length on a log axis, one outline a split, with what fits common sequence lengths."""
+    """Documents by length on a log axis, one outline per split, with the share that fits common sequence lengths."""
     lengths, total = statistics["lengths"], statistics["total"]
     edges = np.array([max(lengths["below"], 0.5), *lengths["edges"]], dtype=float)
 
@@ -73,7 +73,7 @@ def lengths_plot(statistics: dict[str, Any]) -> Markup:
             axes.stairs(share, edges, color=colour, linewidth=1.6, linestyle=style, label=split)
             axes.stairs(share, edges, color=colour, fill=True, alpha=0.14)
         axes.set_xscale("log", base=2)
-        # From a quarter of the shortest length: its label, and the legend, are to the left of its line.
+        # From a quarter of the shortest length, which leaves room for its label and the legend left of its line.
         axes.set_xlim(min(edges[0], SEQUENCE_LENGTHS[0] / 4) / 1.1, max(edges[-1], SEQUENCE_LENGTHS[-1]) * 1.3)
         low, high = axes.get_ylim()
         axes.set_yticks([tick for tick in axes.get_yticks() if low <= tick <= min(high, 1)])
@@ -126,7 +126,7 @@ def ratios_plot(ratios: dict[str, Any]) -> Markup:
 
 
 def fraction_plot(fraction: dict[str, Any]) -> Markup:
-    """The fraction that was asked, and the realised one with its interval."""
+    """The requested fraction, and the realised one with its interval."""
     low, high = fraction["interval"]
 
     def draw(axes: Any) -> None:
@@ -152,7 +152,7 @@ def _svg(draw: Any, size: tuple[float, float], label: str) -> Markup:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    with mpl.rc_context({**_STYLE, "svg.hashsalt": label}):  # ids that differ between the plots of a page
+    with mpl.rc_context({**_STYLE, "svg.hashsalt": label}):  # different ids for the plots of a page
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
         draw(figure.add_subplot())
@@ -168,7 +168,7 @@ def _svg(draw: Any, size: tuple[float, float], label: str) -> Markup:
 
 
 def _inlined(svg: str, label: str) -> str:
-    """A self-contained SVG file → an element of a page: no prolog, no fixed size, the page's colours and fonts."""
+    """A self-contained SVG file → an element for a page: no prolog, no fixed size, the page's colours and fonts."""
     svg = svg[svg.index("<svg") :]
     svg = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>", "", svg, flags=re.DOTALL)
     svg = re.sub(

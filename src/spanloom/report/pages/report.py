@@ -1,6 +1,6 @@
-"""The report as one page: the verdict first, then what the dataset is made of, in tables and plots.
+"""The report as one page: the verdict first, then the content of the dataset in tables and plots.
 
-In: facts. Out: self-contained HTML and runs nothing. Every number of a plot is in a table too.
+In: facts. Out: self-contained HTML without scripts. Every number of a plot is also in a table.
 """
 
 from collections.abc import Sequence
@@ -16,11 +16,11 @@ from spanloom.report.pages.plots import can_plot, fraction_plot, lengths_plot, r
 
 FINDINGS_SHOWN = 200
 ROWS_SHOWN = 40
-"""Groups beyond these are added up in one line: the page stays small whatever the source holds."""
+"""Further groups are summed in one line: the page stays small for any source."""
 
 
 def report_page(facts: dict[str, Any], description: Description, groups: Sequence[str]) -> str:
-    """The page of `dataset_facts`. `description`: what the family adds; `groups`: columns that it is counted by."""
+    """The page of `dataset_facts`. `description`: from the family; `groups`: the columns of its counts."""
     statistics = facts["statistics"]
     filled = statistics is not None and statistics["total"] is not None
     plots = {}
@@ -64,13 +64,13 @@ def report_page(facts: dict[str, Any], description: Description, groups: Sequenc
 
 
 def _longest_ids(samples: Sequence[dict[str, Any]]) -> dict[str, str]:
-    """Split → id of its longest document; nothing where documents have no ids."""
+    """Split → id of its longest document; empty if documents have no ids."""
     longest = [sample for sample in samples if sample["which"].startswith("longest") and sample["id"] is not None]
     return {sample["document"].split("/")[0]: sample["id"] for sample in longest}
 
 
 def _slices(lines: Sequence[dict[str, Any]], name: str) -> list[dict[str, Any]]:
-    """The largest slices, the rest added up; nothing where no document has a value."""
+    """The largest slices, the others summed in one line; empty if no document has a value."""
     if all(line[name] is None for line in lines):
         return []
     shown = [{**line, "name": "(none)" if line[name] is None else line[name]} for line in lines[:ROWS_SHOWN]]

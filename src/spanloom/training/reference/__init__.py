@@ -2,8 +2,8 @@
 
 __main__   the run
 model      a small GPT
-stream     which samples a step trains on
+stream     the samples of a step
 schedule   one step
 optimizer  its update
-groups     the loss by a column of the row table
+groups     the loss by a column of the rows
 """

@@ -3,8 +3,8 @@
 In: a finished dataset (read only), flags. Out: under `--output` the log, TensorBoard events and checkpoints.
 
 A GPT from megatron-core, Megatron's samples and schedule, the loss per span. It shows that a dataset trains and how the
-parts are put together; it is no trainer to build on: with GPUs, bring your own `pretrain_gpt.py`, see docs/training/.
-Run it again after an interruption: it resumes from its last checkpoint with the batches and losses of an unbroken run.
+parts fit together; it is not a base for your own trainer: with GPUs use your `pretrain_gpt.py`, see docs/training/.
+After an interruption, run it again: it resumes from its last checkpoint with the batches and losses of an unbroken run.
 """
 
 import contextlib
@@ -90,7 +90,7 @@ class Options:
     keep: Annotated[int, "checkpoints that are kept"] = 2
 
     def identity(self, content: Content) -> dict[str, Any]:
-        """What decides batches and losses: a run goes on only where it is the same."""
+        """The options and data that determine batches and losses. A run resumes only if they are unchanged."""
         free = {"root", "index_cache", "output", "micro_batch_size", "device", "workers", "keep"}
         free |= {"eval_interval", "eval_samples", "loss_by", "save_interval"}
         decides = {name: value for name, value in asdict(self).items() if name not in free}
@@ -105,14 +105,14 @@ def main(arguments: list[str] | None = None) -> int:
         with _process_group(options) as device:
             train(options, device)
     except SpanloomError as error:
-        # Not the command's own place for this: torchrun starts this module, and every rank must end by itself.
+        # Errors are not handled by the `spanloom` command: torchrun starts this module, and every rank exits by itself.
         print(visible(f"error: {error}"), file=sys.stderr)
         return error.exit_code
     return 0
 
 
 def train(options: Options, device: torch.device) -> None:
-    """The run, on every rank of a process group."""
+    """The run on every rank of a process group."""
     content = read_content(options.root)
     layout = _layout(options)
     tensor_rank = parallel_state.get_tensor_model_parallel_rank()
@@ -136,7 +136,7 @@ def train(options: Options, device: torch.device) -> None:
     if newest := checkpoint.latest(options.output, identity):
         first_step, folder = newest
         state = checkpoint.load(folder, rank=tensor_rank)
-        model.load_state_dict(state["model"], strict=False)  # Megatron's extra states are not tensors; none is used
+        model.load_state_dict(state["model"], strict=False)  # Megatron's extra states are not tensors; unused
         optimizer.load(state["optimizer"])
 
     log = TrainLog(options.output, first_step=first_step) if dist.get_rank() == 0 else None
@@ -181,11 +181,11 @@ def train(options: Options, device: torch.device) -> None:
 
 
 def build_datasets(options: Options, content: Content, layout: Layout) -> tuple[Any, Any]:
-    """Train and valid on tensor-parallel rank 0, else None. Valid is one epoch, and None where it gives no sample."""
+    """Train and valid on tensor-parallel rank 0, otherwise None. Valid is one epoch, or None if it gives no sample."""
 
     def build(split: str, size: int | None) -> Any:
         parts = blend(content, options.root, split, sequence_length=options.sequence_length)
-        # Without a size Megatron takes no weights: every shard once, as long as it is.
+        # Without a size Megatron accepts no weights: every shard is read once, in full.
         part = (list(parts.prefixes), None if size is None else [float(tokens) for tokens in parts.tokens])
         place = {"train": 0, "valid": 1}[split]
         config = GPTDatasetConfig(
@@ -213,8 +213,8 @@ def build_datasets(options: Options, content: Content, layout: Layout) -> tuple[
 def evaluate(
     options: Options, model: Any, valid_set: Any, layout: Layout, weights: SpanWeights, device: torch.device
 ) -> StepResult | None:
-    """The loss over the first `eval_samples` of valid: means over all their tokens, not of batches."""
-    # Ranks that read nothing, of tensor-parallel groups, learn from those that do how much there is.
+    """The loss over the first `eval_samples` of valid: means over all their tokens, not means of batches."""
+    # Ranks that do not read data (in tensor-parallel groups) need the number of micro-batches from those that do.
     mine = [] if valid_set is None else valid_batches(valid_set, layout, samples=options.eval_samples)
     count = torch.tensor(len(mine), device=device)
     dist.all_reduce(count, op=dist.ReduceOp.MAX)
@@ -300,7 +300,7 @@ def _layout(options: Options) -> Layout:
 
 @contextlib.contextmanager
 def _process_group(options: Options) -> Iterator[torch.device]:
-    """torchrun's process group, or one of this process alone; nccl on GPUs, gloo elsewhere."""
+    """torchrun's process group, or a group of this process only; nccl on GPUs, otherwise gloo."""
     cuda = options.device == "cuda" or (options.device == "auto" and torch.cuda.is_available())
     device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0))) if cuda else torch.device("cpu")
     if cuda:

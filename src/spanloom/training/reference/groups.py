@@ -1,9 +1,9 @@
 """Loss of each span by a column of the row table, such as language or exercise.
 
-In: the model, the documents of valid, a column's name. Out: `Group`s, over all ranks.
+In: the model, the documents of valid, a column name. Out: `Group`s, over all ranks.
 
-Documents are read one by one from their beginning, up to the sequence length, not end to end as in training: what a
-document's loss is does not depend on what is beside it. Each is forwarded by one data-parallel rank.
+Documents are read one by one from their beginning, up to the sequence length, not concatenated as in training, so a
+document's loss does not depend on its neighbours. Each document is forwarded by one data-parallel rank.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ MISSING = "(none)"
 
 @dataclass(frozen=True, kw_only=True)
 class Group:
-    """Documents with one value of the column. Tuples are in the order of span ids, from 1; loss None without tokens."""
+    """Documents with one value of the column. Tuples are in the order of span ids, from 1; loss None if no tokens."""
 
     value: str
     documents: int
@@ -39,9 +39,9 @@ class Group:
 
 
 def values_of(content: Content, root: Path, column: str, *, documents: int) -> list[str]:
-    """The column's value of each of the first documents of valid, in the order of `DocumentDataset`.
+    """The column's value for each of the first `documents` documents of valid, in the order of `DocumentDataset`.
 
-    Raises DatasetError where the row tables lack the column, ArtifactError where one cannot be read.
+    Raises DatasetError if a row table lacks the column, ArtifactError if one cannot be read.
     """
     values: list[str] = []
     wanted = pa.schema([pa.field(column, pa.string())])
@@ -63,7 +63,7 @@ def values_of(content: Content, root: Path, column: str, *, documents: int) -> l
 def losses_by(
     model: Any, root: Path, values: Sequence[str], *, spans: int, sequence_length: int, micro_batch: int, device: Any
 ) -> list[Group]:
-    """The groups by value, over the documents that `values` names. Call on all ranks; the model is in evaluation."""
+    """One group per value, over the first `len(values)` documents. Call on all ranks, with the model in eval mode."""
     dataset = DocumentDataset(root, VALID, max_length=sequence_length)
     names = sorted(set(values))
     place = {name: number for number, name in enumerate(names)}
@@ -76,7 +76,7 @@ def losses_by(
             numbers = mine[first : first + micro_batch]
             batch = {name: value.to(device) for name, value in collate([dataset[n] for n in numbers]).items()}
             positions = torch.arange(batch["tokens"].shape[1], device=device).expand_as(batch["tokens"])
-            # Padding is behind a document, so causal attention needs no mask for it.
+            # Padding follows a document, so causal attention needs no mask for it.
             losses = model(batch["tokens"], positions, None, labels=batch["labels"])
             for row, number in enumerate(numbers):
                 mask, span = batch["loss_mask"][row], batch["span_id"][row]

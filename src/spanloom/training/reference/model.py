@@ -1,7 +1,7 @@
-"""A GPT from megatron-core that runs wherever torch does.
+"""A GPT from megatron-core that runs on every device of torch.
 
-In: its size. Out: `GPTModel` over Megatron's local layers, without TransformerEngine or Apex. Two of those ask for CUDA
-whatever the device: core attention, replaced here by torch's own (flash attention where there is a GPU), and rotary
+In: its size. Out: `GPTModel` over Megatron's local layers, without TransformerEngine or Apex. Two of those layers
+require CUDA on any device: core attention, replaced here by torch's own (flash attention on a GPU), and rotary
 positions, replaced by learned ones.
 """
 
@@ -19,7 +19,7 @@ class CausalAttention(torch.nn.Module):  # type: ignore[misc]  # torch is not fo
     """Core attention over this rank's heads: `[S, B, heads, width]` three times → `[S, B, heads · width]`."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
-        """Takes what Megatron's layer spec hands over (config, mask, groups); causal attention needs none of it."""
+        """Accepts what Megatron's layer spec passes (config, mask, groups); causal attention needs none of it."""
         super().__init__()
 
     def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *_: Any, **__: Any) -> torch.Tensor:
@@ -43,11 +43,11 @@ def gpt(
 
     Megatron's parallel state must be initialised. Its schedule needs `model.config.finalize_model_grads_func`.
     """
-    # The tracker forks CUDA's random state around dropout. There is none here, and the one for inference forks nothing.
+    # The default tracker forks CUDA's random state around dropout. There is no dropout here; this one forks nothing.
     tensor_parallel.random.initialize_rng_tracker(inference_rng_tracker=True)
     torch.manual_seed(seed)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # megatron-core deprecates one of its own defaults
+        warnings.simplefilter("ignore")  # megatron-core warns about one of its own defaults
         config = TransformerConfig(
             num_layers=layers,
             hidden_size=hidden,

@@ -1,7 +1,7 @@
 """AdamW in fp32 over the parameters of a model in fp32 or bf16.
 
-In: the model. Out: a step from the gradients that `schedule.run_step` leaves. bf16 has 8 bits of precision: gradients
-are added over micro-batches in fp32 (`main_grad`, Megatron's name), and weights are kept in fp32 beside the model's.
+In: the model. Out: an update from the gradients that `schedule.run_step` leaves. bf16 has 8 bits of precision, so
+gradients are added over micro-batches in fp32 (`main_grad`, Megatron's name), and fp32 copies of the weights are kept.
 """
 
 import math
@@ -68,7 +68,7 @@ class MasterAdamW:
                 parameter.copy_(saved)
 
     def _gradient_norm(self) -> float:
-        """Over the whole model: sharded parameters count on every tensor-parallel rank, repeated ones on the first."""
+        """Norm over the whole model: counts sharded parameters on every tensor-parallel rank, others on the first."""
         first = parallel_state.get_tensor_model_parallel_rank() == 0
         squares = torch.zeros((), dtype=torch.float64, device=self._parameters[0].device)
         for parameter in self._parameters:

@@ -23,8 +23,8 @@ from spanloom.training.loss import SpanCounts, SpanWeights, span_loss_func
 class StepResult:
     """A step over all micro-batches and ranks. Tuples are in the order of the weights' names.
 
-    `loss`: L. `span_losses`: mean loss of each span, 0 for one without tokens. `counts`: trained tokens of each.
-    `effective_weights`: how many tokens of a plain masked mean one token of each span weighed.
+    `loss`: L. `span_losses`: mean loss of each span, 0 without tokens. `counts`: trained tokens of each span.
+    `effective_weights`: weight of one token of each span, in tokens of a plain masked mean.
     """
 
     loss: float
@@ -34,7 +34,7 @@ class StepResult:
 
 
 class _CpuForCuda(TorchFunctionMode):  # type: ignore[misc]  # torch is not followed by mypy here
-    """Megatron's schedule makes one tensor on `device="cuda"`, whatever the model is on. Here it is on the CPU."""
+    """Megatron's schedule makes one tensor on `device="cuda"` on every device. Here it is made on the CPU."""
 
     def __torch_function__(
         self, function: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
@@ -57,7 +57,7 @@ def run_step(
 ) -> StepResult:
     """Runs one step. `shape`: (B, S) of a micro-batch.
 
-    With `model.config.finalize_model_grads_func = average_gradients`, parameters hold the gradient of L after.
+    With `model.config.finalize_model_grads_func = average_gradients`, parameters then hold the gradient of L.
     """
     counts: SpanCounts | None = None
 
@@ -93,9 +93,9 @@ def run_step(
 
 
 def average_gradients(models: list[Any], num_tokens: torch.Tensor | None, *_: Any, **__: Any) -> None:
-    """What Megatron's DDP and `finalize_model_grads` do to gradients, for a model without them.
+    """Replaces the gradient reduction of Megatron's DDP and `finalize_model_grads`, for a model without them.
 
-    Adds gradients and token counts over data-parallel ranks, and divides: `calculate_per_token_loss`.
+    Sums gradients and token counts over data-parallel ranks and divides, as for `calculate_per_token_loss`.
     """
     group = parallel_state.get_data_parallel_group(with_context_parallel=True)
     assert num_tokens is not None, "the loss returns its count"
@@ -110,6 +110,6 @@ def average_gradients(models: list[Any], num_tokens: torch.Tensor | None, *_: An
 
 
 def gradient_of(parameter: torch.nn.Parameter) -> torch.Tensor | None:
-    """Where a parameter's gradient is added up: Megatron's name for the fp32 one, else torch's."""
+    """The tensor that holds a parameter's gradient: `main_grad`, Megatron's fp32 one, otherwise torch's `grad`."""
     gradient: torch.Tensor | None = getattr(parameter, "main_grad", None)
     return parameter.grad if gradient is None else gradient

@@ -1,10 +1,10 @@
-"""Which samples a step trains on, from its number alone, and the loaders that read them.
+"""The samples of a step, computed from its number, and the loaders that read them.
 
 In: a dataset from Megatron's builder, the layout of ranks. Out: wire batches in the order of steps and micro-batches.
 
 Step k takes samples k·G … (k+1)·G − 1 of the dataset (G = global batch size); micro-batch m of data-parallel rank r
-takes B of them, beginning at (m·R + r)·B. So a step's samples depend neither on the number of ranks nor on where a run
-resumed.
+takes B of them, starting at (m·R + r)·B. So a step's samples depend neither on the number of ranks nor on the point
+from which a run resumed.
 """
 
 from collections.abc import Iterator
@@ -32,7 +32,7 @@ class Layout:
         return self.replicas * self.micro_batches * self.micro_batch
 
     def samples(self, step: int) -> Iterator[list[int]]:
-        """This rank's samples of a step, one list a micro-batch."""
+        """This rank's samples of a step, one list per micro-batch."""
         for number in range(self.micro_batches):
             first = step * self.global_batch + (number * self.replicas + self.replica) * self.micro_batch
             yield list(range(first, first + self.micro_batch))
@@ -46,9 +46,9 @@ def train_batches(dataset: Any, layout: Layout, *, first_step: int, steps: int, 
 
 
 def valid_batches(dataset: Any, layout: Layout, *, samples: int) -> list[list[int]]:
-    """Samples 0 … `samples` − 1 (at most all) dealt to the ranks in micro-batches: this rank's.
+    """This rank's part of the samples 0 … `samples` − 1 (at most all), distributed to ranks in micro-batches.
 
-    Every rank gets as many micro-batches, the last of them perhaps empty-handed ones of sample 0 that carry no loss.
+    Every rank gets the same number of micro-batches; the last may be empty, and is filled with sample 0 without loss.
     """
     samples = min(samples, len(dataset))
     micro = [
@@ -59,7 +59,7 @@ def valid_batches(dataset: Any, layout: Layout, *, samples: int) -> list[list[in
 
 
 def valid_batch(dataset: Any, indices: list[int], micro_batch: int) -> Batch:
-    """A wire batch of B samples, filled up with sample 0 without loss."""
+    """A wire batch of B samples, padded with sample 0 without loss."""
     batch = collate([dataset[index] for index in [*indices, *[0] * (micro_batch - len(indices))]])
     batch["loss_mask"][len(indices) :] = 0.0
     return batch

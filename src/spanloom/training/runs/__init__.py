@@ -2,7 +2,7 @@
 
 script         flags, and the process group
 learning_rate  the learning rate of a step
-passes         passes over samples read in shards, which go on where they stopped
-checkpoint     checkpoints, whole or not at all
-trainlog       what a run says of itself
+passes         passes over sharded samples, which resume where they stopped
+checkpoint     checkpoints, written completely or not at all
+trainlog       the log of a run
 """

@@ -1,7 +1,7 @@
-"""Checkpoints of a training run: whole or not at all, and only for the run that wrote them.
+"""Checkpoints of a training run: written completely or not at all, and read only by the run that wrote them.
 
 In: the state of model and optimizer after a step. Out: `OUTPUT/checkpoints/step_00000100/`, one `rank_NN.pt` for each
-tensor-parallel rank, and `checkpoint.json`, which is written last: a folder without it is no checkpoint.
+tensor-parallel rank, and `checkpoint.json`, which is written last: a folder without it is not a checkpoint.
 """
 
 import re
@@ -29,7 +29,7 @@ def save(
 ) -> None:
     """Writes the state after `step` steps. Call on all ranks.
 
-    `rank`: tensor-parallel rank; `writes`: the first of its replicas; `keep`: how many checkpoints are kept.
+    `rank`: tensor-parallel rank; `writes`: True on the first of its replicas; `keep`: number of checkpoints to keep.
     """
     folder = output / "checkpoints" / f"step_{step:08d}"
     if writes:
@@ -39,22 +39,22 @@ def save(
     if dist.get_rank() == 0:
         write_atomically(folder / MARK, readable_json({"step": step, "identity": identity}))
         for _, older in _finished(output)[:-keep]:
-            (older / MARK).unlink()  # first, so that what is left when we are killed here is no checkpoint
+            (older / MARK).unlink()  # first: after a kill the rest is not a checkpoint
             shutil.rmtree(older)
     dist.barrier()
 
 
 def latest(output: Path, identity: dict[str, Any]) -> tuple[int, Path] | None:
-    """Step and folder of the newest checkpoint that can be read, the same on all ranks. Call on all ranks.
+    """Step and folder of the newest readable checkpoint, the same on all ranks. Call on all ranks.
 
-    A damaged one is passed over for the one before it, with a warning on stderr that names its file.
-    Raises ConflictError when another run wrote it, ArtifactError naming the file where none of them can be read.
+    A damaged checkpoint is skipped in favour of the one before it, with a warning on stderr that names its file.
+    Raises ConflictError if another run wrote it, ArtifactError naming the file if no checkpoint can be read.
     """
     newest: list[Any] = [None]
     if not dist.is_initialized() or dist.get_rank() == 0:
         try:
             newest = [_latest_whole(output, identity)]
-        except SpanloomError as error:  # which all ranks must learn of, or the others would wait
+        except SpanloomError as error:  # all ranks must get it, or the others would wait
             newest = [error]
     if dist.is_initialized():
         dist.broadcast_object_list(newest)
@@ -103,15 +103,15 @@ def load(folder: Path, *, rank: int) -> dict[str, Any]:
 
 def _state(path: Path) -> dict[str, Any]:
     try:
-        if path.exists() and not path.is_file():  # a FIFO would be waited for
-            raise ValueError("it is no file")
-        with zipfile.ZipFile(path) as parts:  # which torch reads without a look at their checksums
+        if path.exists() and not path.is_file():  # opening a FIFO would block
+            raise ValueError("it is not a file")
+        with zipfile.ZipFile(path) as parts:  # torch does not check their checksums
             if damaged := parts.testzip():
                 raise ValueError(f"{damaged} is not what was written")
         state = torch.load(path, map_location="cpu", weights_only=True)
         if not isinstance(state, dict):
-            raise ValueError(f"it holds {type(state).__name__}, no state")
-    # What torch says of a file that is torn or no checkpoint has many types, and the file is the cause of all of them.
+            raise ValueError(f"it holds {type(state).__name__}, not a state")
+    # torch raises many types of errors for a torn or foreign file; the file is the cause of all of them.
     except Exception as fault:
         why = (str(fault).strip() or type(fault).__name__).splitlines()[0][:200]
         raise ArtifactError(f"a checkpoint cannot be read: {why}", where=str(path), remedy=_REMEDY) from fault

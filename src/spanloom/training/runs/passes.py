@@ -1,10 +1,10 @@
-"""Passes over samples that are read in shards: how far each has come, and a state that another process goes on from.
+"""Passes over samples that are read in shards: the progress of each shard, and a state from which to resume.
 
-In: the options and the epoch, which worker of which rank a process is. Out: the shard to read and the place to begin
-at; batches; a state that JSON can carry.
+In: the options, the epoch, the rank and the worker of a process. Out: the shard to read and the place to start from;
+batches; a state of JSON values.
 
-Shards are ranks · workers: worker w of W in rank r reads shard r · W + w. A pass that goes on in the middle of the
-workers' turns begins with the worker whose turn it is (`first`).
+The number of shards is ranks · workers: worker w of W in rank r reads shard r · W + w. Workers take turns; a pass that
+resumes between two turns begins with the worker whose turn it is (`first`).
 """
 
 import json
@@ -21,12 +21,12 @@ from spanloom.workers import end_at_once, passing
 
 Sample = dict[str, torch.Tensor]
 ShardPlace = dict[str, Any]
-"""How far a shard has come, as values that JSON can carry: `shard`, which one, and what its samples need to go on."""
+"""The progress of a shard, as JSON values: `shard`, its number, and what its samples need to resume."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Begin:
-    """What a process is to read: its shard, of how many, and the place to go on behind, if there is one."""
+    """What a process must read: its shard, the number of shards, and the place after which to resume, or None."""
 
     shard: int
     shards: int
@@ -34,10 +34,10 @@ class Begin:
 
 
 class Progress:
-    """The epoch and the place of one rank. `options` are what a state must have been taken with.
+    """The epoch and the place of one rank. `options`: those of the run; a state must have been taken with the same.
 
-    `place`   behind the last sample of the pass that began last
-    `begin`   what the next pass goes on behind, by shard        `first`  the shard of the rank whose turn it is
+    `place`   after the last sample of the latest pass
+    `begin`   the places from which the next pass resumes, by shard  `first`  the shard of the rank whose turn it is
     """
 
     def __init__(self, options: Mapping[str, Any], *, epoch: int, rank: int, world_size: int) -> None:
@@ -45,17 +45,17 @@ class Progress:
         self.place: ShardPlace | None = None
         self.begin: dict[int, ShardPlace] = {}
         self.first = 0
-        self._begin_shards: int | None = None  # how many shards `begin` is of
-        self._shards = world_size  # of the pass that began last
+        self._begin_shards: int | None = None  # number of shards in the state of `begin`
+        self._shards = world_size  # of the latest pass
 
     def set_epoch(self, epoch: int) -> None:
-        """The next pass is of another epoch, from its beginning."""
+        """The next pass reads another epoch, from its beginning."""
         if epoch != self.epoch:
             self.epoch, self.place = epoch, None
             self.forget()
 
     def begin_pass(self, worker: int, workers: int) -> Begin:
-        """Begins a pass as this worker of so many: at its beginning, or where the state says."""
+        """Starts a pass as worker `worker` of `workers`: at its beginning, or at the place of the loaded state."""
         self._shards = self.world_size * workers
         if self._begin_shards is not None:
             check_shards(self._begin_shards, self._shards)
@@ -66,22 +66,22 @@ class Progress:
         return Begin(shard=shard, shards=self._shards, place=place)
 
     def here(self) -> ShardPlace | None:
-        """The place behind the last sample."""
+        """The place after the last sample."""
         return self.place
 
     def state_dict(self) -> dict[str, Any]:
-        """The place behind the last sample of this process, or the place of the state that was loaded last."""
+        """The place after the last sample of this process, or, before the next pass, the state that was loaded last."""
         if self._begin_shards is not None:
             return self.state_of(self._begin_shards, self.first, list(self.begin.values()))
         position = self.here()
         return self.state_of(self._shards, 0, [] if position is None else [position])
 
     def state_of(self, shards: int, first: int, places: list[ShardPlace]) -> dict[str, Any]:
-        """The state of a rank with these places of its shards."""
+        """The state of a rank, with these places of its shards."""
         return {"options": self.options, "epoch": self.epoch, "shards": shards, "first": first, "places": places}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next pass goes on behind that place. Raises DatasetError when it was taken with other options."""
+        """The next pass resumes after that place. Raises DatasetError if the state was taken with other options."""
         if different := differences(state["options"], self.options):
             raise DatasetError(
                 f"the state to resume from was taken with other options: {different}",
@@ -89,15 +89,15 @@ class Progress:
             )
         self.begin = {place["shard"]: dict(place) for place in state["places"]}
         self.epoch, self.first = state["epoch"], state["first"]
-        self._begin_shards = state["shards"] if self.begin else None  # at the beginning all shards are alike
+        self._begin_shards = state["shards"] if self.begin else None  # without places it fits any number of shards
 
     def forget(self) -> None:
-        """The next pass begins at its beginning."""
+        """The next pass starts at its beginning."""
         self.begin, self._begin_shards, self.first = {}, None, 0
 
 
 def check_shards(taken: int, shards: int) -> None:
-    """Raises DatasetError where a state is of another number of shards than there are here."""
+    """Raises DatasetError if a state was taken with another number of shards."""
     if taken != shards:
         raise DatasetError(
             f"the state to resume from is of {taken} shards (ranks · workers), and here are {shards}",
@@ -106,45 +106,45 @@ def check_shards(taken: int, shards: int) -> None:
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
-    """What differs between two sets of options, in words; nothing where nothing does."""
+    """The differences between two sets of options, as text; empty if there are none."""
     names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
     return ", ".join(f"{name} was {before.get(name)}, now {now.get(name)}" for name in names)
 
 
 class ShardedDataset(IterableDataset[Sample]):  # type: ignore[misc]  # torch is not followed by mypy here
-    """One pass after the other over this rank's shards, each read by one worker. `progress` has epoch and place."""
+    """Consecutive passes over this rank's shards, each read by one worker. `progress` has epoch and place."""
 
     progress: Progress
 
     @abstractmethod
     def samples(self, begin: Begin) -> Iterator[Sample]:
-        """The samples of a shard from a place on; each sets `progress.place` first."""
+        """The samples of a shard after a place; each sets `progress.place` before it is returned."""
 
     def __iter__(self) -> Iterator[Sample]:
         worker = get_worker_info()
         if worker:
             end_at_once()
-        # Now, not at the first sample: it takes what to go on from.
+        # `begin_pass` runs now, not at the first sample: it takes the loaded state.
         return self.samples(self.progress.begin_pass(*((worker.id, worker.num_workers) if worker else (0, 1))))
 
     def set_epoch(self, epoch: int) -> None:
-        """Another order and other draws for the next pass, which begins at its beginning."""
+        """The next pass starts at its beginning, with another order and other random draws."""
         self.progress.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """The place behind the last sample that this object gave, as values that JSON can carry."""
+        """The place after the last sample that this object returned, as JSON values."""
         return self.progress.state_dict()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """The next pass goes on behind that place. Raises DatasetError when it was taken with other options."""
+        """The next pass resumes after that place. Raises DatasetError if the state was taken with other options."""
         self.progress.load_state_dict(state)
 
 
 class PassLoader:
-    """torch's DataLoader over a `ShardedDataset`, able to go on in the middle of a pass though workers read ahead.
+    """torch's DataLoader over a `ShardedDataset`. It can resume in the middle of a pass, although workers read ahead.
 
-    Batches are of one worker after the other. `state_dict()` is the place behind the last batch that was given,
-    whatever the workers have read since. Workers are spawned again for each pass. `options` are DataLoader's.
+    Workers take turns with their batches. `state_dict()` is the place after the last batch that was returned; what
+    workers have read ahead does not matter. Workers are spawned again for each pass. `options` are DataLoader's.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class PassLoader:
 
     def __iter__(self) -> Iterator[Sample]:
         self._take_over()
-        batches = passing(self._loader)  # from here on the workers, or the iterator, know what they go on from
+        batches = passing(self._loader)  # from here on the workers, or the iterator, know where to resume
         self.dataset.progress.forget()
         for batch, shard, place in batches:
             self._places[shard] = place
@@ -178,13 +178,13 @@ class PassLoader:
                 yield batch
 
     def state_dict(self) -> dict[str, Any]:
-        """The place of this rank, as values that JSON can carry."""
+        """The place of this rank, as JSON values."""
         if self._epoch != self.dataset.progress.epoch:  # its next pass has not begun
             self._take_over()
         return self.dataset.progress.state_of(self._shards, self._first, self._shard_places())
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Takes a place. Raises DatasetError when it was taken with other options, or as another number of shards."""
+        """Sets the place. Raises DatasetError if it was taken with other options or another number of shards."""
         check_shards(state["shards"], self._shards)
         self.dataset.load_state_dict(state)
         self._take_over()
@@ -199,7 +199,7 @@ class PassLoader:
 
 
 class _Batches(IterableDataset[tuple[Sample | None, int, str]]):  # type: ignore[misc]  # as above
-    """Batches, each with its shard and the place behind it; last of all the place alone."""
+    """Batches, each with its shard and the place after it; the last item is the place without a batch."""
 
     def __init__(
         self, dataset: ShardedDataset, collate: Callable[[list[Sample]], Sample], batch_size: int, drop_last: bool

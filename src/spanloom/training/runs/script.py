@@ -1,4 +1,4 @@
-"""What a training script does around its model: flags, and the process group."""
+"""What a training script needs around its model: flags, and the process group."""
 
 import argparse
 import contextlib
@@ -11,7 +11,7 @@ import torch.distributed as dist
 
 
 def flag_parser(program: str, description: str, epilog: str) -> tuple[argparse.ArgumentParser, Callable[..., None]]:
-    """A parser, and `flag(name, default, text, …)`, which adds a flag whose help names its default."""
+    """Returns a parser, and `flag(name, default, text, …)`, which adds a flag whose help names its default."""
     parser = argparse.ArgumentParser(
         prog=program,
         description=description,
@@ -28,7 +28,7 @@ def flag_parser(program: str, description: str, epilog: str) -> tuple[argparse.A
 
 
 def add_flags(flag: Callable[..., None], options: type) -> None:
-    """A flag for each field of a dataclass that is `Annotated` with its help; a path is required, a bool a switch."""
+    """Adds a flag for each dataclass field that is `Annotated` with its help; a path is required, a bool a switch."""
     for name, hint in get_type_hints(options, include_extras=True).items():
         if get_origin(hint) is Annotated:
             kind, text = get_args(hint)
@@ -43,7 +43,7 @@ def add_flags(flag: Callable[..., None], options: type) -> None:
 
 @contextlib.contextmanager
 def process_group(backend: str = "gloo") -> Iterator[None]:
-    """torchrun's process group, or one of this process alone."""
+    """torchrun's process group, or a group of this process only."""
     if "RANK" in os.environ:
         dist.init_process_group(backend)
     else:

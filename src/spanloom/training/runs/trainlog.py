@@ -1,6 +1,6 @@
-"""What a training run says of itself: a line for people, JSON lines, TensorBoard.
+"""The log of a training run: a line for users, JSON lines, TensorBoard.
 
-In: one record a step, or an evaluation. Out: stdout, `OUTPUT/log.jsonl`, `OUTPUT/tensorboard/` where it is requested.
+In: one record per step or evaluation. Out: stdout, `OUTPUT/log.jsonl`, `OUTPUT/tensorboard/` if requested.
 """
 
 import json
@@ -18,12 +18,12 @@ LOG_BYTES = 1 << 30
 
 
 class TrainLog:
-    """Owns the open files. A resumed run goes on in them, after what it did beyond its checkpoint was taken out."""
+    """Owns the open files. A resumed run appends to them; records of steps after its checkpoint are removed first."""
 
     def __init__(
         self, output: Path, *, first_step: int, line: Callable[[Record], str] | None = None, board: bool = True
     ) -> None:
-        """`line`: of a record, for people; by default `say`."""
+        """`line`: formats a record for users; by default `say`."""
         output.mkdir(parents=True, exist_ok=True)
         path = output / LOG_NAME
         kept = [line for line in read_log(path) if line["step"] <= first_step]
@@ -39,7 +39,7 @@ class TrainLog:
     def write(self, record: Record) -> None:
         """`record`: kind (train or valid), step (from 1), and figures; docs/training/ documents them."""
         self._jsonl.write(_line(record))
-        # A record of one value of a column has a folder of its own: valid/language/de/final_loss
+        # A record of one value of a column has its own folder: valid/language/de/final_loss
         folder = "/".join(str(record[name]) for name in ("kind", "by", "value") if name in record)
         for name, value in record.items() if self._board is not None else ():
             if name not in ("kind", "step", "by", "value") and value is not None:
@@ -56,9 +56,9 @@ class TrainLog:
 
 
 def read_log(path: Path) -> list[Record]:
-    """The records of a log; a last line cut short by a kill is left out.
+    """The records of a log. A last line without a newline, cut short by a kill, is left out.
 
-    Raises ArtifactError naming the line for one that is no record.
+    Raises ArtifactError naming the line if a line is not a record.
     """
     remedy = f"remove this line, or the log: the run continues, and its checkpoints do not need {path.name}"
     try:
@@ -70,13 +70,13 @@ def read_log(path: Path) -> list[Record]:
         where = f"{path}, line {number}"
         record = parse_json(line, ArtifactError, "the line", where, remedy)
         if not isinstance(record, dict) or not isinstance(record.get("step"), int):
-            raise ArtifactError("the line is no record of a step", where=where, remedy=remedy)
+            raise ArtifactError("the line is not a record of a step", where=where, remedy=remedy)
         records.append(record)
     return records
 
 
 def say(record: Record) -> str:
-    """One line for people."""
+    """Formats a record as one line for users."""
     spans = "  ".join(
         f"{name} {'–' if record[f'{name}_loss'] is None else format(record[f'{name}_loss'], '.4f')}"
         f" ({record[f'{name}_tokens']:,} tokens)"

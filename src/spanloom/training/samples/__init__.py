@@ -1,6 +1,6 @@
-"""What samples are made of, without torch.
+"""Sources of samples, without torch.
 
-document_weights  the weights that the rows of a dataset have
+document_weights  document weights from the rows of a dataset
 packed            the samples of a plan
 epoch_order       their order in each epoch
 """

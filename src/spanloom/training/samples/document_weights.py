@@ -1,4 +1,4 @@
-"""The weight of each document, where the rows of a dataset have one.
+"""The weight of each document, if the rows of a dataset have weights.
 
 In: a dataset root. Out: an array, for a sampler or the weighted loss (`spanloom.training.weights`).
 """
@@ -17,7 +17,7 @@ _WEIGHT = pa.schema([pa.field("weight", pa.float64())])
 
 
 def document_weights(root: Path, split: str, shard: int) -> npt.NDArray[np.float64]:
-    """The column `weight` of the rows of one shard, float64 [documents]. Raises DatasetError where there is none."""
+    """The column `weight` of the rows of one shard, float64 [documents]. Raises DatasetError if it is missing."""
     path = rows_file(root, split, shard)
     parts = [np.empty(0)]
     for batch in row_batches(path, _WEIGHT):

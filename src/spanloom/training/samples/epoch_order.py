@@ -1,10 +1,10 @@
-"""The order of samples in an epoch, position by position: a permutation that is computed, not stored.
+"""The order of samples in an epoch: a permutation that is computed per position, not stored.
 
-In: how many samples, a seed, an epoch, positions. Out: the sample at each position. Any process gives the same, at
-once, wherever it begins: ranks, worker processes and resumed runs need no common state. Pure arrays.
+In: the number of samples, a seed, an epoch, positions. Out: the sample at each position. Every process computes the
+same order from any position: ranks, worker processes and resumed runs need no shared state. Pure arrays.
 
-A sample's number is cut into two halves of as many bits, which four rounds mix by turns (a Feistel network, so no two
-numbers become one); what falls beyond the last sample is mixed again until it does not.
+A sample's number is cut into two halves of equal bit width, which four rounds mix alternately (a Feistel network, so
+the mapping is one to one). A result beyond the last sample is mixed again until it is a sample.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ _ROUNDS = 4
 
 
 def samples_at(positions: npt.NDArray[np.int64], samples: int, *, seed: int, epoch: int) -> npt.NDArray[np.int64]:
-    """The sample at each of these positions of an epoch. int64 [N], each from 0 to `samples` - 1. Returns int64 [N]."""
+    """The sample at each position of an epoch. Positions: int64 [N], from 0 to `samples` - 1. Returns int64 [N]."""
     half = max(1, ((samples - 1).bit_length() + 1) // 2)
     low = np.uint64((1 << half) - 1)
     digest = hashlib.blake2b(f"{seed}\0{epoch}\0{samples}".encode(), digest_size=8 * _ROUNDS).digest()
@@ -49,10 +49,10 @@ class EpochOrder:
         self._held: tuple[tuple[int, int], npt.NDArray[np.int64]] = ((-1, -1), np.empty(0, dtype=np.int64))
 
     def __getitem__(self, number: int) -> int:
-        """The sample with this number. Positions next to each other are computed together."""
+        """The sample with this number. Neighbouring positions are computed together and cached."""
         epoch, position = divmod(number, self.samples)
         block, place = divmod(position, self._BLOCK)
-        held, order = self._held  # taken once: other threads put other blocks there
+        held, order = self._held  # read once: other threads replace it
         if held != (epoch, block):
             first = block * self._BLOCK
             positions = np.arange(first, min(first + self._BLOCK, self.samples), dtype=np.int64)

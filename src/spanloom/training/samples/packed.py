@@ -1,15 +1,15 @@
-"""The samples of a plan, read from the dataset's files. numpy alone; what trainers see is made of these.
+"""The samples of a plan, read from the dataset's files. Only numpy; the datasets of trainers are built on these.
 
-In: a plan, opened, and a split. Out: sample by sample, arrays of its sequence length S:
+In: an open plan and a split. Out: sample by sample, arrays of its sequence length S:
 
     tokens        int64   [S]      documents, or windows of them, each padded with 0 to a multiple, then 0 to the end
-    labels        int64   [S]      of position p of a document its token p + 1; 0 at its last position and in padding
-    loss_mask     float32 [S]      1 = the label is trained; 0 in padding and in what a window repeats
-    span_id       int64   [S]      of the label, as `loss_mask`; only where the dataset has spans
+    labels        int64   [S]      at position p of a document its token p + 1; 0 at its last position and in padding
+    loss_mask     float32 [S]      1 = the label is trained; 0 in padding and in repeated parts of a window
+    span_id       int64   [S]      of the label, as `loss_mask`; only if the dataset has spans
     position_ids  int64   [S]      from 0 in each document or window, and in the padding at the end
-    cu_seqlens    int32   [n + 1]  where each of these begins, then S
+    cu_seqlens    int32   [n + 1]  the first position of each of these, then S
 
-Everything is memory-mapped; opening takes no time that grows with the dataset.
+Everything is memory-mapped; the time to open does not grow with the dataset.
 """
 
 from bisect import bisect_right
@@ -31,8 +31,8 @@ _HEADER_BYTES, _TOKEN_BYTES = 34, 4
 
 @dataclass(frozen=True, kw_only=True)
 class _Shard:
-    """One shard, mapped. `first`: number of its first sample in the split; `lengths` int32 [D], `pointers` int64 [D]:
-    of the documents, from the index of the tokens, `pointers` in bytes."""
+    """One shard, memory-mapped. `first`: number of its first sample in the split. `lengths` int32 [D] and `pointers`
+    int64 [D] (in bytes): of the documents, from the index of the tokens."""
 
     first: int
     documents: int
@@ -44,8 +44,8 @@ class _Shard:
     arrays: dict[str, npt.NDArray[Any]]
 
     def pieces(self, unit: int) -> tuple[int, int, tuple[tuple[int, int], ...]]:
-        """The first position of its document in the arrays, the document's length, and the runs of its positions that
-        the unit holds, of which the last is trained."""
+        """The first position of the unit's document in the arrays, the document's length, and the unit's ranges of
+        positions in the document. Only the last range is trained."""
         if unit < self.documents:
             size = int(self.lengths[unit])
             return int(self.pointers[unit]) // _TOKEN_BYTES, size, ((0, size),)
@@ -60,7 +60,7 @@ class PackedSamples:
     def __init__(self, plan: Plan, split: str, *, allow_harmful: bool = False) -> None:
         """`allow_harmful`: see `spanloom.training.shard.read_content`.
 
-        Raises DatasetError where the plan has no samples of the split, or training cannot read the dataset.
+        Raises DatasetError if the plan has no samples of the split, or training cannot read the dataset.
         """
         read_content(plan.root, allow_harmful=allow_harmful)
         self.plan, self.split_name, self._allow_harmful = plan, split, allow_harmful
@@ -77,7 +77,7 @@ class PackedSamples:
         self._count = np.arange(self.sequence_length, dtype=np.int64)
 
     def __reduce__(self) -> Any:
-        # A worker process maps the files itself. The dataset may be elsewhere than the plan says.
+        # A worker process maps the files itself. The dataset may have moved since the plan was made.
         return partial(open_samples, root=self.plan.root, allow_harmful=self._allow_harmful), (
             self.plan.folder,
             self.split_name,
@@ -159,7 +159,7 @@ def _map_shard(plan: Plan, split: str, shard: ShardPlan, first: int) -> _Shard:
     sequences = int.from_bytes(index[18:26].tobytes(), "little")
     if sequences != shard.documents:
         raise DatasetError(
-            f"the index speaks of {sequences:,} documents, the plan of {shard.documents:,}",
+            f"the index has {sequences:,} documents, the plan {shard.documents:,}",
             where=f"{prefix}.idx",
             remedy="make the plan again: spanloom plan ROOT --sequence-length …",
         )
@@ -177,5 +177,5 @@ def _map_shard(plan: Plan, split: str, shard: ShardPlan, first: int) -> _Shard:
 
 
 def _map(path: Path, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """A file, mapped. As a plain array: slices of numpy's `memmap` take four times as long."""
+    """Maps a file as a plain array: slices of numpy's `memmap` take four times as long."""
     return np.asarray(np.memmap(path, dtype=dtype, mode="r"))

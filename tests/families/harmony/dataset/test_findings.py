@@ -267,7 +267,7 @@ def test_changed_files_differ_from_the_manifest(root: Path) -> None:
     [
         ("span.bin", lambda data: data + b"\0", "bin_size", "the lengths add up to"),
         ("span.bin", lambda data: data[:-1], "bin_size", "the lengths add up to"),
-        ("tokens.idx", lambda data: data[:-8], "readable", "its header asks for"),
+        ("tokens.idx", lambda data: data[:-8], "readable", "its header requires"),
         ("tokens.idx", lambda data: b"X" + data[1:], "readable", "not an IndexedDataset index"),
         ("tokens.idx", lambda data: data[:9] + b"\x02" + data[10:], "readable", "index version 2"),
         ("lossmask.idx", lambda data: data[:17] + b"\x04" + data[18:], "dtype", "expected 1 (uint8)"),
