@@ -55,7 +55,7 @@ class BuildOptions:
 
 
 def settled(options: BuildOptions, source: Source) -> BuildOptions:
-    """Fills `out`, `shards` and `rules` from the source. Raises SpanloomError if its profile allows no rules."""
+    """Fills `out`, `shards` and `rules` from the source. Raises SpanloomError for `rules` if its profile has none."""
     profile = profile_of_source(source.format)
     return replace(
         options,

@@ -2,7 +2,7 @@
 
 In: a checked conversation, `CutRules`. Out: `Cut`s. Pure: nothing is rendered here.
 
-An **assistant run** is a sequence of consecutive assistant messages; a server starts sampling at its begin. With the
+An **assistant run** is a sequence of consecutive assistant messages; a server starts sampling at its start. With the
 history `serve` and `openai-harmony`, the document of a run has the messages before it, without the reasoning that is no
 longer shown, and then the run. Two runs share a document if the history of the later run is exactly the document so
 far, as between tool calls. A run that ends in `final` ends its document: it is trained to end in `<|return|>`, but

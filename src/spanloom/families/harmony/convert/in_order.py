@@ -6,7 +6,7 @@ In: parsed records, or lines that a worker parses. Out: rows, rejects, and the c
     workers                   └─► read, convert ─┘
 
 Workers take batches of records and do not know the ids of earlier batches. So this process checks whether an id is new.
-If it is not, or if a shard ends within a batch, this process corrects the counts record by record.
+If it is not, or if a shard ends within a batch, this process counts the affected records again.
 """
 
 from collections import Counter, deque

@@ -367,7 +367,7 @@ def source_manifest(
 
 
 def _check_unused(out: Path) -> None:
-    """Raises ConflictError unless `out` is empty, except for files of a killed run or of this one."""
+    """Raises ConflictError unless `out` is missing, or empty except for the conversion's own `RECORD_NAME`."""
     if out.is_dir():
         file = next((path for path in sorted(out.iterdir()) if path.name != RECORD_NAME), None)
         if file is None:
