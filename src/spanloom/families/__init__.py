@@ -1,13 +1,13 @@
-"""The dataset families: from what a manifest says of itself to the module that answers for it.
+"""The dataset families: from the family that a manifest names to its module.
 
-A family is one folder, with the same names where it has the thing: `sample`, `convert`, `render` or `packing`,
-`verify`, `dataset` or `root`, `build`, `steps/`, `loader`, and `defaults`. Families never import each other.
+A family is one folder. Families use the same names for the parts that they have: `sample`, `convert`, `render` or
+`packing`, `verify`, `dataset` or `root`, `build`, `steps/`, `loader`, and `defaults`. Families never import each other.
 
     harmony/    SYNTH rows, or conversations of any kind → Harmony conversations → tokens, loss mask, spans
     chat/       conversations → transcripts → packed blocks with a loss mask
     traces/     a store of traces → datasets of them → tokens, loss mask, spans
     toolcalls/  samples of tool calls → checked, merged → tokens with a loss mask
-    models/     conversations by the chat template of any Hugging Face model: masks that are proven
+    models/     conversations → the chat template of any Hugging Face model → tokens with a proven loss mask
     chess/      games and engine variations → memory-mapped arrays → fixed-shape batches
 
 `family` in a manifest.json names the family: `synth_kd` and `harmony_chat` (harmony), `packed_chat`,
@@ -75,7 +75,7 @@ FAMILIES: dict[str, Callable[[], "DatasetFamily"]] = {
     "tool_calls": _toolcalls,
     "model_chat": _models,
 }
-"""`family` in a manifest → its module, imported on demand: each brings libraries that others do without."""
+"""`family` in a manifest → its module, imported on demand: each imports libraries that the others do not need."""
 
 
 def dataset_family(name: str) -> "DatasetFamily":
@@ -88,11 +88,11 @@ def dataset_family(name: str) -> "DatasetFamily":
 
 
 FOLDERS: dict[str, Callable[[], "DataFolder"]] = {"spanloom_chess_v1": _chess}
-"""`schema_version` of a manifest → the module of the data that it lists, where that is no token dataset."""
+"""`schema_version` of a manifest → the module of its data, for data that is not a token dataset."""
 
 
 def data_folder(place: str) -> "DataFolder | None":
-    """The functions for what is at a root, a path or a URI; None where its manifest is not of one of `FOLDERS`."""
+    """The module for the data at a root (path or URI); None if the manifest's schema is not in `FOLDERS`."""
     from spanloom.dataset import manifest
 
     version = manifest.schema_version_at(place)
@@ -100,7 +100,7 @@ def data_folder(place: str) -> "DataFolder | None":
 
 
 def check_manifest(stored: Any, where: "Path | Uri") -> dict[str, Any]:
-    """A manifest of any schema, as JSON has it. Raises ManifestError where it does not follow its schema."""
+    """Checks a parsed JSON manifest of any schema and returns it. Raises ManifestError if it violates its schema."""
     from spanloom.dataset import manifest
 
     version = stored.get("schema_version") if isinstance(stored, dict) else None

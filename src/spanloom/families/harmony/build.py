@@ -1,8 +1,8 @@
 """All six steps on one machine: a `synth_harmony_v1` or `harmony_conversations_v1` folder → a validated dataset.
 
-In: `BuildOptions`. Out: the dataset under `out`, with its manifest only when validation found nothing.
-Intermediates are under `out/.work`, are kept when a build stops, so that the same command goes on where it stopped, and
-are cleared when it is done.
+In: `BuildOptions`. Out: the dataset under `out`; its manifest is written only if validation has no findings.
+Intermediates are under `out/.work`. They are kept when a build stops, so that the same command can resume it, and
+removed when the build is done.
 """
 
 import threading
@@ -71,16 +71,16 @@ from spanloom.tokenizers.o200k.asset import locate_asset, verify_asset
 from spanloom.workers import Counters, Pool, process_pool
 
 FAMILIES: dict[Profile, DatasetFamily] = {SYNTH_KD: dataset, HARMONY_CHAT: chat_dataset}
-"""What validation and reports ask of a dataset of each profile."""
+"""Profile → the module that validation and reports call."""
 
 
 def build(options: BuildOptions, progress: Progress | None = None, validator: Validator | None = None) -> BuildResult:
-    """Builds and validates a dataset. The same options and source give the same bytes, whatever the workers.
+    """Builds and validates a dataset. The same options and source give the same bytes with any number of workers.
 
-    `validator`: the process that is to validate, where it is started already.
+    `validator`: the validating process, if it is already running.
 
-    Raises a SpanloomError before any work for what can be known then (tokenizer, source, options, disk, what is at
-    the root); later for rows, duplicates, conflicts and dead workers. Findings do not raise: they are in the report.
+    Raises a SpanloomError before any work for an invalid tokenizer, source, option or root, or a lack of disk space;
+    later for rows, duplicates, conflicts and dead workers. Findings do not raise: they are in the report.
     """
     workers.end_importing_worker()
     progress = progress or Progress(mode=Mode.SILENT)
@@ -88,7 +88,7 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
     require_git_sha(allow_unknown=options.allow_unknown_sha)
     chosen_reader(options.reader)
     check_apart(options.source, options.root)
-    # Who renders or validates tries the special tokens; validation also encodes texts of this dataset in tiktoken.
+    # Rendering and validation check the special tokens; validation also encodes texts of this dataset with tiktoken.
     asset = verify_asset(locate_asset(options.tokenizer))
     source = open_source(options.source, shards=options.shards)
     options = settled(options, source)
@@ -135,13 +135,13 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
             if finished is not None:
                 target = work / NEW_NAME
                 progress.say(f"the dataset at {root} stays until the new one, made under {target}, is validated")
-                # Of a run that was killed before it replaced anything.
+                # Left by a run that was killed before it replaced anything.
                 (target / manifest.MANIFEST_NAME).unlink(missing_ok=True)
             try:
                 with _ready(validator, options.reader) as process:
                     result = _run_steps(options, source, asset, target, work, process, progress)
             except BaseException:
-                clear_leftovers(root, work, record)  # workers that were ended could not clear up after themselves
+                clear_leftovers(root, work, record)  # terminated workers could not remove their own files
                 raise
             if result.report.clean and finished is not None:
                 _say_kept(root, replace_dataset(root, work, is_own_view), progress)
@@ -160,9 +160,9 @@ def _say_kept(root: Path, names: Iterable[str], progress: Progress) -> None:
 
 
 def _check_same(options: BuildOptions, record: BuildRecord, finished: Manifest, work: Path) -> None:
-    """Raises ConflictError where the finished dataset at the root is not the one that is requested."""
+    """Raises ConflictError if the finished dataset at the root is not the requested one."""
     root = options.root
-    begun = read_record(work)  # is until a run has come to its end: killed there, the same command finishes it
+    begun = read_record(work)  # exists until a run finishes: if it was killed, the same command finishes it
     resume = options.resume or (begun is not None and begun.identity == record.identity)
     difference = (
         differs(root, finished.content, record.identity, options) if resume else "--no-resume asks to build again"
@@ -248,9 +248,9 @@ def _run_steps(
             ]
             for shard, future in enumerate(futures):
                 pool.result(future, f"writing shard {shard:02d}")
-        pool.abort()  # they have nothing left to do, and take a quarter of a second to end by themselves
+        pool.abort()  # the workers have nothing left to do; a normal exit would take a quarter of a second
 
-    (root / manifest.PENDING_NAME).unlink(missing_ok=True)  # of a build that stopped: it says when, and is made again
+    (root / manifest.PENDING_NAME).unlink(missing_ok=True)  # of a stopped build: it has a date, and is made again
     written = assemble_manifest(
         inventories=inventories,
         split=work / SPLIT_NAME,
@@ -268,19 +268,19 @@ def _run_steps(
 
 
 def _useful_workers(profile: Profile, rows: int) -> int:
-    """As many as CPUs and memory have room for, but none that would still be loading its libraries when the others have
-    done the work."""
+    """As many workers as CPUs and memory allow, but not so many that the work is done before the last has loaded its
+    libraries."""
     return max(1, min(workers_that_fit(worker_bytes(profile)), rows // ROWS_WORTH_LOADING))
 
 
 @contextmanager
 def _ready(validator: Validator | None, reader: ReaderChoice) -> Iterator[Validator]:
-    """The process that validates, started if need be; it imports the checks, and this one matplotlib, while others
-    render."""
+    """The validating process, started if needed. While workers render, it imports the checks, and this process imports
+    matplotlib."""
     with validating_process(reader) if validator is None else nullcontext(validator) as process:
         process.pool.submit(_load_checks)
-        # Not a daemon: where the build fails at once, Python would end this thread in the middle of matplotlib's C++,
-        # and with it, by abort(), the process.
+        # Not a daemon: if the build fails at once, Python would stop this thread inside matplotlib's C++ code, and
+        # abort() would end the process.
         threading.Thread(target=load_plotting).start()
         yield process
 
@@ -313,12 +313,12 @@ def _validate(
 
 
 def _load_checks() -> None:
-    """In the process that validates: imports what it needs beside Megatron's reader."""
+    """Runs in the validating process: imports what it needs besides Megatron's reader."""
     from spanloom.families.harmony import tiktoken_encoding  # noqa: F401
 
 
 def _validate_here(root: Path, **arguments: Any) -> tuple[Report, float]:
-    """`validate_dataset` in a worker, which counts what it has checked; and how long it took."""
+    """Runs `validate_dataset` in a worker and updates its counters. Returns the report and the duration in seconds."""
     counters, checked = workers.counters_here, 0
 
     def count(done: int, _: int) -> None:
@@ -334,14 +334,14 @@ def _validate_here(root: Path, **arguments: Any) -> tuple[Report, float]:
 
 
 def _for_each_shard(work: Callable[[int], dict[str, Any]], shards: int, pool: Pool) -> list[dict[str, Any]]:
-    """Runs `work` for all shards at once, in threads that only wait for the pool; the first failure ends all of it."""
+    """Runs `work` for all shards in parallel, in threads that only wait for the pool; the first failure stops all."""
     with ThreadPoolExecutor(shards) as threads:
-        try:  # of the starts too: with many shards they take seconds
+        try:  # includes the submits: with many shards they take seconds
             futures = [threads.submit(work, shard) for shard in range(shards)]
             finished, _ = wait(futures, return_when=FIRST_EXCEPTION)
             failed = [future for future in futures if future in finished and future.exception() is not None]
         except BaseException:
-            pool.abort()  # else leaving the block would wait for threads that wait for the workers
+            pool.abort()  # otherwise leaving the block would wait for threads that wait for the workers
             raise
         if failed:
             pool.abort()

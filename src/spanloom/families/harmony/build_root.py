@@ -1,6 +1,6 @@
-"""What is where a build is to go: this dataset, another one, an unfinished build, too little disk.
+"""Checks the output root before a build: the same dataset, another one, an unfinished build, too little disk.
 
-In: the root, the options, what decides the bytes. Out: whether it is the one, a root that is free, or an error.
+In: the root, the options, the build's identity. Out: whether the dataset is the requested one; a free root or an error.
 """
 
 from functools import partial
@@ -30,18 +30,18 @@ from spanloom.split import SPLITS
 from spanloom.storage import free_bytes
 
 SPLIT_NAME = "split.json"
-"""The intermediate in `.work` that says how many rows are valid, and how many repeat an id."""
+"""The intermediate in `.work` with the number of valid rows, and of rows that repeat an id."""
 
-# What a token takes on disk at the worst moment: 4 + 1 + 1 bytes in the .bin files, and the rendered parts (4 bytes
-# where lz4 finds nothing to pack, mask and span next to nothing), which are cleared only at the end. Conversations
-# have 3.6 (much code and numbers) to 5.6 bytes of JSON a token (real SYNTH): 3.5 errs on the safe side.
+# Peak disk use per token: 4 + 1 + 1 bytes in the .bin files, and the rendered parts (4 bytes if lz4 cannot compress
+# them; mask and span next to nothing), which are removed only at the end. Conversations have 3.6 (much code and
+# numbers) to 5.6 (real SYNTH) bytes of JSON per token: 3.5 is a safe estimate.
 BYTES_PER_TOKEN = 6 + 4.5
 TEXT_BYTES_PER_TOKEN = 3.5
 BYTES_PER_ROW = 200
 
 
 def differs(root: Path, content: Content, identity: dict[str, Any], options: BuildOptions) -> str | None:
-    """Why the dataset at `root` is not the one that is requested, or None when it is and its files are."""
+    """Why the dataset at `root` is not the requested one, or None if it is and its files are intact."""
     if content.renderer is None or content.split is None:
         return f"it is of the family {content.family}"
     if not _made_of(content, identity):
@@ -58,7 +58,7 @@ def differs(root: Path, content: Content, identity: dict[str, Any], options: Bui
 
 
 def record_of(options: BuildOptions, identity: dict[str, Any]) -> BuildRecord:
-    """What this build may write below its root."""
+    """The files that this build may write below its root."""
     shards = options.shards or 0
     each = [name for shard in range(shards) for name in work_names(shard)]
     return BuildRecord(
@@ -74,9 +74,9 @@ def work_names(shard: int) -> tuple[str, str, str]:
 
 
 def claim_work(root: Path, work: Path, record: BuildRecord, finished: Content | None, *, resume: bool) -> None:
-    """Makes the held folder that of this very build and no other; without `resume` what another left is discarded.
+    """Claims the held work folder for this build; without `resume`, the files of an earlier build are discarded.
 
-    `finished`: the finished dataset at the root, which is to be replaced; nothing of it is touched.
+    `finished`: the finished dataset at the root that will be replaced; its files are not touched.
     """
     made_by = None if finished is None else partial(_made_of, finished)
     claim_or_discard(root, work, record, made_by=made_by, resume=resume, remove_views=remove_views)
@@ -92,7 +92,7 @@ def _made_of(content: Content, identity: dict[str, Any]) -> bool:
 
 
 def _growth(source: Source, rules: CutRules) -> tuple[float, float]:
-    """How many times over conversations are written, and documents a row, by the first rows of each shard."""
+    """Estimates from the first rows of each shard: text written ÷ text of the conversations, and documents per row."""
     original = written = rows = documents = 0
     for shard in source.shards:
         part = Part(index=0, row_groups=(0,), first_row=0, rows=min(shard.rows, BATCH_ROWS))
@@ -116,8 +116,8 @@ def _size(message: dict[str, Any]) -> int:
 
 
 def check_disk(source: Source, options: BuildOptions, folder: Path) -> None:
-    """Refuses when the estimate does not fit: better than a full disk hours into a build. What an unfinished
-    build has made in `folder` already counts as there."""
+    """Raises StorageError if the estimated size does not fit, instead of a full disk hours into a build. The files that
+    an unfinished build has left in `folder` are subtracted from the estimate."""
     rows = sum(shard.rows for shard in source.shards)
     tokens = sum(text_bytes(shard) for shard in source.shards) / TEXT_BYTES_PER_TOKEN
     documents = 1.0

@@ -1,7 +1,7 @@
 """harmony_chat as the shared commands see it: a module that satisfies `spanloom.dataset.family.DatasetFamily`.
 
-In: what the commands hand over. Out: findings, values. What it does like SYNTH KD is in `dataset`, which goes by the
-profile that a manifest names; here are the constants, and what people see.
+In: the arguments of the commands. Out: findings, values. The functions that SYNTH KD shares are in `dataset`, which
+follows the profile that a manifest names; this module has the constants and the texts for users.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -49,7 +49,7 @@ ENDS_IN_END = (
     "every answer but the last of a conversation is trained to end in `<|end|>`, and the model stops at `<|return|>`:"
     " train for serving with `--history serve`"
 )
-"""What people see of `keep`."""
+"""The warning for `keep`."""
 CALL_FORMAT_SAID = {
     "json": "calls are written `<|channel|>commentary json`, as servers show them, also where they are trained",
     "as-served": "calls are trained as the model emits them, with `<|constrain|>json`, and shown before later runs as"
@@ -61,18 +61,18 @@ SINCE_MERGED = ("runs", "weight")
 
 
 def is_merged(content: Content) -> bool:
-    """Whether assistant runs share documents. Datasets of earlier releases have a document for each run."""
+    """Whether assistant runs share documents. Datasets of earlier releases have one document per run."""
     return content.config.get("merge") is True
 
 
 def row_schema(content: Content) -> pa.Schema:
-    """The columns of the row table; without those that the dataset's release did not have yet."""
+    """The columns of the row table, without those that are newer than the dataset's release."""
     fields = [field for field in HARMONY_CHAT.about if is_merged(content) or field.name not in SINCE_MERGED]
     return pa.schema(fields)
 
 
 def document_notes(row: Mapping[str, Any]) -> Iterable[str]:
-    """How many assistant runs a document trains, and its weight, where they are not 1."""
+    """The number of assistant runs that a document trains, and its weight, each only if it is not 1."""
     if row.get("runs", 1) != 1:
         yield runs_note(row["runs"])
     if row.get("weight", 1.0) != 1.0:
@@ -80,7 +80,7 @@ def document_notes(row: Mapping[str, Any]) -> Iterable[str]:
 
 
 def describe(content: Content) -> Description:
-    """Conversations, what of them is shown and trained, rendered by what, split how."""
+    """Describes the dataset: conversations, shown and trained messages, renderer, split."""
     split, cutting = content.split, content.totals.cutting
     assert split is not None, "the schema demands it of this family"
     assert cutting is not None, "the schema demands it of this family"
@@ -151,7 +151,7 @@ def describe(content: Content) -> Description:
 
 
 def export_columns(content: Content) -> Sequence[ExportColumn]:
-    """The id of a document, and that of its conversation; how many runs it trains, where runs share documents."""
+    """The ids of a document and of its conversation; its number of trained runs, if runs share documents."""
     merged = [ExportColumn(name="runs", meaning="assistant runs that the document trains", kind=pa.int64())]
     return (
         ExportColumn(name="id", meaning="the id of the document: CONVERSATION#RUN"),

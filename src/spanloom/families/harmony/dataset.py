@@ -1,9 +1,9 @@
 """SYNTH KD as the shared commands see it: a module that satisfies `spanloom.dataset.family.DatasetFamily`.
 
-The functions serve harmony_chat too, whose module `chat_dataset` has other constants: what differs follows from the
-profile that a manifest's `family` names.
+The functions are also used for harmony_chat, whose module `chat_dataset` has other constants. Differences follow from
+the profile that a manifest's `family` names.
 
-In: what the commands hand over, documents as they are on disk, a manifest's `content`. Out: findings, values.
+In: the arguments of the commands, documents as stored on disk, a manifest's `content`. Out: findings, values.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,13 +61,13 @@ row_schema = one_row_schema(ROW_SCHEMA)
 SPLITS = BOTH_SPLITS
 RATIO = ("analysis", "final")
 WHOLE_TOKENS = 50_000
-"""Of a sample of rows, so many tokens are of rows whose documents are all rendered again; of the rows after these one
-document is. Only where every row is wanted are all documents."""
+"""Token budget for the sampled rows whose documents are all rendered again; of later sampled rows, only one document is
+rendered again. If all rows are sampled, all documents are rendered again."""
 
 
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
-    """Each row of the source is one document, or as many as it was cut into, or rejected, and named in the rejects file
-    then."""
+    """Checks that each source row was written, as one document or as its cuts, or rejected; and that there is a rejects
+    file if rows were rejected."""
     documents = sum(counts.sequences for counts in shard.splits.values())
     rejected = sum(shard.rejected.values())
     written = documents if shard.cutting is None else shard.cutting["conversations"]
@@ -88,7 +88,7 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
 
 
 def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
-    """Every document: tokens, mask, spans, its row, its split. Returns the digests of the ids."""
+    """Checks every document: tokens, mask, spans, row, split. Returns the digests of the ids."""
     rule, profile = opened.content.split, profile_of_family(opened.content.family)
     assert rule is not None, "the schema demands it of this family"
     trained = verify.trained_messages(opened.content.config, opened.content.totals.cutting, profile)
@@ -105,8 +105,8 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
 
 
 def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
-    """Every row that was read is in the dataset once, or with all its cuts in one split, or was rejected; ids that
-    repeat are counted."""
+    """Checks that every row read is in the dataset once, or with all its cuts in one split, or rejected; and the count
+    of repeated ids."""
     profile = profile_of_family(whole.content.family)
     check_rows_and_ids(
         report,
@@ -121,7 +121,7 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
 
 
 def check_source(report: Report, check: SourceCheck) -> None:
-    """The source is that of the manifest, byte by byte; all its rows compared, some of them rendered again."""
+    """Checks that the source is the manifest's, byte by byte; compares all its rows and renders some of them again."""
     from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
     from spanloom.families.harmony.verify.source import Places, ShardSource, sampled_rows
 
@@ -131,7 +131,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
     if source.manifest_sha256 != content.input.manifest_sha256:
         report.wrong("source", "the dataset was built from another source", file=str(check.source))
         return
-    rules_of(content.config, profile_of_source(source.format))  # raises where the config names none
+    rules_of(content.config, profile_of_source(source.format))  # raises if they are missing or invalid
     stated = content.input.model_dump(mode="json", exclude_unset=True)
     report.add(check_stated(stated, source_input(source), "input", check="source"))
     asset = locate_asset(check.tokenizer) if check.deep else None
@@ -151,7 +151,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
             own.wrong("source", message, shard=number, file=source_shard.path.name)
             return
 
-        @cache  # a document after another is read of the same files
+        @cache  # many documents are read from the same files
         def opened(split: str) -> dict[str, Any]:
             return {name: whole.open_with(array_prefix(whole.root, split, number, name)) for name in ARRAY_DTYPES}
 
@@ -190,7 +190,7 @@ stage_source = staged_source
 
 
 def stage_source_shards(scratch: Scratch, place: str, only: tuple[int, ...]) -> Path:
-    """The manifest of the source and the shards of these numbers."""
+    """Stages the manifest of the source and the shards with these numbers."""
     return staged_source(scratch, place, only=only)
 
 
@@ -215,7 +215,7 @@ def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[st
 
 
 def messages_of(tokens: Sequence[ShownToken]) -> Iterator[ShownMessage]:
-    """The messages of a document, with what their headers say."""
+    """The messages of a document, with the role and channel in their headers."""
     cuts = [at for at, token in enumerate(tokens) if token.id == tokenizer.START]
     closing = [len(tokens) - 1] if tokens and tokens[-1].id == tokenizer.EOD else []
     edges = sorted({0, *cuts, *closing, len(tokens)})
@@ -225,17 +225,17 @@ def messages_of(tokens: Sequence[ShownToken]) -> Iterator[ShownMessage]:
             for token in tokens[first:last]
             if token.header
         ).partition("\0")
-        # The last token stands for its message: only a document's very first token can differ from the rest of its own.
+        # The last token represents its message: only the first token of a document can differ from its message.
         yield ShownMessage.of(tokens[last - 1], first, last, role=role.strip(), channel=channel.strip())
 
 
 def document_notes(row: Mapping[str, Any]) -> Iterable[str]:
-    """Nothing beside id, language and exercise."""
+    """No notes: id, language and exercise are shown anyway."""
     return ()
 
 
 def describe(content: Content) -> Description:
-    """Conversations as documents with spans: rendered by what, split how."""
+    """Describes the dataset: documents with spans, renderer, split."""
     split = content.split
     assert split is not None, "the schema demands it of this family"
     realised = f"{split.realised_valid_fraction:.6f}"
@@ -252,7 +252,7 @@ def describe(content: Content) -> Description:
 
 
 def described(content: Content, *, parts: str, columns: str, unit: str) -> Description:
-    """What people see of both families: `parts` of an answer, `columns` of the row table, what is audited."""
+    """The description of both families. Texts: `parts` of an answer, `columns` of the row table, audited `unit`."""
     origin, renderer = content.input.dataset, content.renderer
     assert renderer is not None, "the schema demands it of this family"
     made_from = f"from {code(origin)} " if origin else ""

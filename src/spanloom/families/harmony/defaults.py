@@ -1,6 +1,6 @@
 """The defaults of the options of SYNTH KD and harmony_chat: written here once, read by commands, steps and pipeline.
 
-Constants alone, nothing of Spanloom imported: `pipelines/` reads this file where kfp is installed and Spanloom is not.
+Only constants, and no import of Spanloom: `pipelines/` reads this file where kfp is installed and Spanloom is not.
 """
 
 from typing import Literal
@@ -23,13 +23,13 @@ RENDERER: Literal["fast", "harmony"] = "fast"
 AUDIT_FRACTION = 0.001
 DEEP = 64
 
-# Of conversations (harmony_chat): what each document shows, and what of it is trained.
+# For conversations (harmony_chat): the messages that each document shows, and those that it trains.
 HISTORY: Literal["serve", "openai-harmony", "keep"] = "serve"
 TRAIN = "analysis,final,commentary"
 TURNS: Literal["all", "last"] = "all"
 CALL_FORMAT: Literal["constrain", "json", "as-served"] = "constrain"
 
-# Conversion of raw SYNTH: texts around every row, and how rows are laid out.
+# Conversion of raw SYNTH: texts for every row, and how rows are assigned to shards.
 MODEL_IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
 REASONING_EFFORT = "high"
 START_DATE = "2026-01-01"
@@ -37,7 +37,7 @@ KNOWLEDGE_CUTOFF = "2024-06"
 ASSIGNMENT: Literal["round-robin", "contiguous"] = "round-robin"
 DATASET_NAME = "PleIAs/SYNTH"
 
-# Conversion of chat data: no text is put around a conversation that the user has not chosen.
+# Conversion of chat data: no text is added to a conversation unless the user chooses it.
 ROWS_PER_SHARD = 65_536
 
 

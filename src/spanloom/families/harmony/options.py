@@ -1,6 +1,6 @@
-"""The options of a build of SYNTH KD or harmony_chat, and what can be refused before anything is read.
+"""The options of a build of SYNTH KD or harmony_chat, and the checks that need no input file.
 
-In: what the user gave. Out: `BuildOptions`, checked.
+In: the user's options. Out: `BuildOptions`, checked.
 """
 
 from dataclasses import dataclass, field, replace
@@ -22,11 +22,11 @@ from spanloom.megatron.readers import ReaderChoice
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """What to build. `out` None is the default root, or the smoke root when the run is capped; `source_as_given` is
-    the URI that `source` was staged from, for the record; `workers` None is one a usable CPU, fewer for few rows.
+    """The options of a build. `out` None: the default root, or the smoke root of a capped run. `source_as_given`: the
+    URI that `source` was staged from, for the record. `workers` None: one per usable CPU, fewer for few rows.
 
-    `shards` None is as many as the source's profile demands, or its manifest lists; `rules` None are those by default
-    of a source whose profile cuts rows, and must be None for others. `build` settles all three (see `settled`)."""
+    `shards` None: the number that the source's profile requires, or that its manifest lists. `rules` None: the default
+    rules if the profile cuts rows; for others it must be None. `build` fills all three options (see `settled`)."""
 
     source: Path = Path(defaults.SOURCE)
     source_as_given: str | None = None
@@ -55,7 +55,7 @@ class BuildOptions:
 
 
 def settled(options: BuildOptions, source: Source) -> BuildOptions:
-    """The options with what they leave to the source. Raises SpanloomError for rules that its profile has none of."""
+    """Fills `out`, `shards` and `rules` from the source. Raises SpanloomError for `rules` if its profile has none."""
     profile = profile_of_source(source.format)
     return replace(
         options,

@@ -3,8 +3,8 @@
     convert-shard ×N ─► assemble-source ─► render-shard ×N ─► …
                        verify-tokenizer ─┘
 
-Constants alone: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not; hence the
-relative import. `spanloom/tasks/listed.py` says how a task is written.
+Only constants: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not; hence the
+relative import. `spanloom/tasks/listed.py` describes the form of a task.
 """
 
 from typing import Any

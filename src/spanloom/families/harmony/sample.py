@@ -3,11 +3,11 @@
 In: a number of rows, at most 240. Out: ``synth_sample.parquet``, with raw SYNTH's columns (all strings, some null),
 in row groups of 64 rows. Two calls give equal bytes (under one version of pyarrow).
 
-The rows are beside this module. Their texts were written for this project, in 14 languages; ``script`` names the kind
-of a row. The first 33 rows are one of each kind but the long ones. Of row ``i`` it holds by ``i % 80``:
+The rows are in a file beside this module. Their texts were written for this project, in 14 languages; ``script`` names
+the kind of a row. The first 33 rows have one row of each kind, except the long ones. Special rows ``i``, by ``i % 80``:
 
 * 40: a very long answer (at least 20,000 bytes);
-* 13, 37, 61: the row is incomplete on purpose, so that a converter's counted skips are seen: 13 has a null
+* 13, 37, 61: the row is incomplete on purpose, to show the skips that a converter counts: 13 has a null
   ``synthetic_reasoning``, 37 an empty ``synthetic_answer``, 61 a null ``query``.
 """
 
@@ -39,12 +39,12 @@ def _table(rows: int) -> pa.Table:
 
 
 def sample_rows(rows: int = defaults.SAMPLE_ROWS) -> list[Row]:
-    """The first ``rows`` raw rows, in order. Raises ValueError for more than there are."""
+    """The first ``rows`` raw rows, in order. Raises ValueError outside 0 … 240."""
     return list(_table(rows).to_pylist())
 
 
 def write_sample(out: Path, rows: int = defaults.SAMPLE_ROWS) -> Path:
-    """Write the sample to ``out / FILE_NAME``, whole or not at all, and return that path. Raises as `sample_rows`."""
+    """Writes the sample atomically to ``out / FILE_NAME`` and returns that path. Raises ValueError as `sample_rows`."""
     table = _table(rows)
     out.mkdir(parents=True, exist_ok=True)
     with written_atomically(out / FILE_NAME) as stream:
@@ -53,7 +53,7 @@ def write_sample(out: Path, rows: int = defaults.SAMPLE_ROWS) -> Path:
 
 
 def run(*, out: str, rows: int, scratch: Path | None = None) -> str:
-    """`write_sample` to a place; returns the place of the file."""
+    """`write_sample` to a path or URI; returns the path or URI of the file."""
     with scratch_for("sample", [out], scratch) as staging:
         file = write_sample(staging.path(out), rows)
         if not is_uri(out):

@@ -4,11 +4,11 @@
                                          └─► assemble-split ───┘
         ─► validate-shard ×N ─► assemble-validation
 
-Constants alone: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not; hence the
-relative import. `spanloom/tasks/listed.py` says how a task is written.
-A shard is written as soon as it is rendered. A duplicate id fails assemble-split, and there is no manifest.
-Steps that publish under the dataset root or the work place are not cached: publishing what is there already costs a
-look, a skipped publish costs a dataset.
+Only constants: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not; hence the
+relative import. `spanloom/tasks/listed.py` describes the form of a task.
+A shard is written as soon as it is rendered. A duplicate id fails assemble-split, and no manifest is written.
+Steps that publish under the dataset root or the work place are not cached: publishing existing files again costs only a
+lookup, but a skipped publish would leave the dataset incomplete.
 """
 
 from typing import Any

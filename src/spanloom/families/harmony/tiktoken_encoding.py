@@ -1,4 +1,4 @@
-"""The o200k Harmony tokenizer a second time: as tiktoken has it, over the pinned asset; and whether the two are one.
+"""tiktoken's o200k Harmony tokenizer over the pinned asset, and its comparison with openai-harmony's.
 
 In: the asset; openai-harmony's encoding. Out: tiktoken's encoding, made from verified bytes without the network; the
 first difference between the two.
@@ -22,23 +22,23 @@ if TYPE_CHECKING:
 
 FIRST_SPECIAL = min(SPECIAL_NAMES)
 _PLANES = range(0x20000)
-"""The code points of the first two planes: nearly all letters that are in use, and the emoji."""
+"""The code points of the first two Unicode planes: nearly all letters in use, and the emoji."""
 _loading = Lock()
 
 
 def load_tiktoken(asset: Path) -> "tiktoken.Encoding":
-    """tiktoken's encoding of that name: its own pattern and special tokens, over the asset's tokens.
+    """tiktoken's `o200k_harmony` encoding: its own pattern and special tokens, over the asset's tokens.
 
-    The asset is verified each time; the encoding is loaded once a process. Raises TokenizerError where the asset, or
-    the file that tiktoken asks for, is another one.
+    The asset is verified each time; the encoding is loaded once per process. Raises TokenizerError if the asset, or
+    the file that tiktoken requests, is not the pinned one.
     """
     return _loaded(verify_asset(asset).absolute())
 
 
 @cache
 def _loaded(asset: Path) -> "tiktoken.Encoding":
-    """tiktoken would look for the asset in a cache of its own and then on the network. Its loader is replaced while it
-    defines the encoding."""
+    """tiktoken would look for the asset in its own cache and then on the network. Therefore its loader is replaced
+    while it defines the encoding."""
     import tiktoken
     from tiktoken_ext import openai_public
 
@@ -68,21 +68,22 @@ def _loaded(asset: Path) -> "tiktoken.Encoding":
 
 @cache
 def probe_texts() -> tuple[str, ...]:
-    """Texts that must give the same tokens everywhere: the built-in sample's, and one of each 64 code points."""
+    """Texts that must give the same tokens in both: those of the built-in sample, one per 64 code points, and the names
+    of the special tokens."""
     written = [text for row in sample_rows(KINDS) for column in TEXTS if (text := row[column])]
     points = [
         "".join(map(chr, range(first, first + 64)))
         for first in _PLANES[::64]
-        if not 0xD800 <= first <= 0xDFFF  # surrogates are no text
+        if not 0xD800 <= first <= 0xDFFF  # surrogates are not valid text
     ]
     return (*written, *points, *SPECIAL_NAMES.values())
 
 
 def first_difference(encoding: "HarmonyEncoding", second: "tiktoken.Encoding") -> str | None:
-    """Where openai-harmony and tiktoken are not the same tokenizer, or None: every id, and the tokens of all texts.
+    """The first difference between openai-harmony and tiktoken, over every id and the tokens of all texts, or None.
 
-    `<|endofprompt|>` is a second name that tiktoken has for id 200018, and openai-harmony has an id more than the
-    vocabulary; neither is ever written.
+    Two differences are ignored, because neither is ever written: tiktoken's second name `<|endofprompt|>` for id
+    200018, and one id of openai-harmony beyond the vocabulary.
     """
     if second.n_vocab != VOCAB_SIZE:
         return f"tiktoken has a vocabulary of {second.n_vocab}, not {VOCAB_SIZE}"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from spanloom.errors import TokenizerError
 from spanloom.tokenizers.o200k.asset import ASSET_DIRECTORY_VARIABLE, ASSET_NAME, verify_asset
 
-if TYPE_CHECKING:  # imported where the encoding is loaded: most that know the ids need no encoding
+if TYPE_CHECKING:  # imported where the encoding is loaded: most users of the ids need no encoding
     from openai_harmony import HarmonyEncoding
 
 NAME = "o200k_harmony"
@@ -36,18 +36,19 @@ SPECIAL_NAMES = {
 
 
 def load_encoding(asset: Path) -> "HarmonyEncoding":
-    """openai-harmony's gpt-oss encoding, from the asset at `asset`, which is verified each time; loaded once a process.
+    """openai-harmony's gpt-oss encoding from the file `asset`, which is verified each time; loaded once per process.
 
-    Raises TokenizerError where the asset is another file, or a special token has another id than here.
+    Raises TokenizerError if the asset is another file, or a special token has another id than in this module.
     """
     return _loaded(verify_asset(asset).absolute())
 
 
 @cache
 def _loaded(asset: Path) -> "HarmonyEncoding":
-    """openai-harmony takes only a *directory*, from an environment variable, and would go to the network without it.
+    """openai-harmony takes only a *directory*, from an environment variable; without it, it uses the network.
 
-    That is the folder of the verified file where it has its expected name; else one that shows it under that name.
+    The directory is the verified file's own folder if the file has its expected name; otherwise a temporary folder with
+    a symlink of that name.
     """
     from openai_harmony import HarmonyEncodingName, load_harmony_encoding
 

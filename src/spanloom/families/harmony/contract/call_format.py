@@ -5,9 +5,9 @@ In: messages of a Harmony conversation. Out: the same messages; a call whose hea
     emitted   <|start|>assistant to=functions.f<|channel|>commentary <|constrain|>json<|message|>{}<|call|>
     served    <|start|>assistant to=functions.f<|channel|>commentary json<|message|>{}<|call|>
 
-`constrain` writes calls as the conversation has them everywhere (of `conversations_v1`: `<|constrain|>json`). `json`
-writes the served header everywhere. `as-served` writes the emitted one in the run that the model samples, and the
-served one in all that is shown before that run.
+`constrain` writes every call as it is in the conversation (in `conversations_v1`: `<|constrain|>json`). `json` writes
+the served header everywhere. `as-served` writes the emitted header in the run that the model samples, and the served
+header in the history before that run.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ CONSTRAIN = "<|constrain|>"
 
 
 def served(message: dict[str, Any]) -> dict[str, Any]:
-    """A message as servers show it; the same object where that changes nothing."""
+    """A message as servers show it; the same object if nothing changes."""
     kind = message.get("content_type")
     if message["role"] != "assistant" or message.get("recipient") is None or not isinstance(kind, str):
         return message
@@ -29,9 +29,9 @@ def served(message: dict[str, Any]) -> dict[str, Any]:
 def emitted_and_served(
     messages: list[dict[str, Any]], call_format: str
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The messages of a conversation as runs emit them, and as they are shown before later runs.
+    """The messages of a conversation as runs emit them, and as later runs see them in their history.
 
-    A message is the same object in both where the two are the same; so are the lists, unless with `as-served`.
+    A message that does not differ is the same object in both lists. Both lists are one object unless with `as-served`.
     """
     if call_format == "constrain":
         return messages, messages

@@ -1,7 +1,7 @@
-"""What of a build's options changes the bytes: the one place that says so.
+"""The options of a build that change the bytes of its files.
 
-In: options. Out: the `config` section of the manifest. No paths, no worker counts, nothing that only decides whether a
-build goes on (rejects, duplicates): two builds with equal config and input must give equal files.
+In: options. Out: the `config` section of the manifest. It has no paths, no worker counts and no options that only
+decide whether a build continues (rejects, duplicates). Two builds with equal config and input must give equal files.
 """
 
 from typing import Any
@@ -20,12 +20,12 @@ ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8", "span": "uint8"}
 
 
 def rule_of_split(profile: Profile) -> str:
-    """The split rule as a manifest words it."""
+    """The split rule, as text for the manifest."""
     return split_rule(profile.source.id_column)
 
 
 def split_decided(profile: Profile, valid_fraction: float) -> dict[str, Any]:
-    """How the rows are split, as a manifest has it. Raises SpanloomError for a fraction that there is not."""
+    """The `split` entries of a manifest. Raises SpanloomError for an invalid fraction."""
     try:
         threshold = valid_threshold(valid_fraction)
     except ValueError as fault:
@@ -36,7 +36,7 @@ def split_decided(profile: Profile, valid_fraction: float) -> dict[str, Any]:
 def dataset_config(
     profile: Profile, *, shards: int, caps: Caps, valid_fraction: float, rules: CutRules | None
 ) -> dict[str, Any]:
-    """The config of a dataset, as its manifest records and hashes it. `rules`: where the profile cuts rows."""
+    """The config of a dataset, as its manifest records and hashes it. `rules`: None if the profile cuts no rows."""
     return {
         "input_schema": profile.source.schema_version,
         "shards": shards,

@@ -1,7 +1,7 @@
 """One row → its checked conversation, by the rules of a profile.
 
-In: the JSON of a row. Out: what `spanloom.conversations.source.structure` makes of it; a row of `conversations_v1`
-becomes the messages of a Harmony conversation first.
+In: the JSON of a row. Out: a `LabelledConversation`. Rows for any model are converted to Harmony messages; all other
+rows are checked by `spanloom.conversations.source.structure`.
 """
 
 import numpy as np
@@ -18,9 +18,9 @@ from spanloom.supervision import SPAN_CONTEXT
 def parse_conversation(
     messages_json: str | bytes | None, quotes: int | None = None, profile: Profile = SYNTH_KD
 ) -> LabelledConversation:
-    """`structure.parse_conversation` with the format and the spans of a profile.
+    """Parses one row with the format and the spans of a profile.
 
-    Raises RowRefusedError, also for a conversation of any model that Harmony cannot hold.
+    Raises RowRefusedError for an invalid row, and for a conversation that Harmony cannot represent.
     """
     if profile.source.schema_version != ANY_MODEL.schema_version:
         return structure.parse_conversation(messages_json, profile.source, profile.span_of_channel, quotes)
@@ -30,7 +30,7 @@ def parse_conversation(
     labels = bytearray(len(messages))
     for index, message in enumerate(messages):
         is_untrained = message.pop("trained", None) is False
-        if "name" in message or "recipient" in message:  # what else a header holds is made here
+        if "name" in message or "recipient" in message:  # all other header fields are generated
             structure.check_message(index, message)
         if message["role"] == "assistant":
             untrained += is_untrained

@@ -1,13 +1,13 @@
-"""One conversation → its documents: what each shows, and which of its messages are trained.
+"""One conversation → its documents: the messages of each, and which of them are trained.
 
 In: a checked conversation, `CutRules`. Out: `Cut`s. Pure: nothing is rendered here.
 
-An **assistant run** is a stretch of assistant messages; where it begins, a server would have sampled. With the history
-`serve` and `openai-harmony` the document of a run shows what came before it, less the reasoning that is no longer
-shown, and then the run. Runs share a document where the later one is shown exactly the document so far, as between
-calls of tools. A run that ends in `final` ends its document: it is trained to end in `<|return|>`, and later runs are
-shown `<|end|>`. So does a run with a call that later runs are shown with another header (see `call_format`). With
-`keep` the conversation is one document.
+An **assistant run** is a sequence of consecutive assistant messages; a server starts sampling at its start. With the
+history `serve` and `openai-harmony`, the document of a run has the messages before it, without the reasoning that is no
+longer shown, and then the run. Two runs share a document if the history of the later run is exactly the document so
+far, as between tool calls. A run that ends in `final` ends its document: it is trained to end in `<|return|>`, but
+later runs see `<|end|>`. A run with a call whose header differs in the history (see `call_format`) also ends its
+document. With `keep` the conversation is one document.
 
     user  analysis  final │ user  analysis  call  tool  analysis  final │ user  analysis  final
     serve            0:  user ANALYSIS FINAL
@@ -34,19 +34,19 @@ from spanloom.supervision import SPAN_CONTEXT
 HISTORIES = ("serve", "openai-harmony", "keep")
 TURNS = ("all", "last")
 FLAGS = ("merge", "mask_generation_prompt")
-"""Rules that a config names where they are set."""
+"""Boolean rules; a config has their keys only if they are true."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CutRules:
-    """What of a conversation its documents show and train.
+    """Which messages of a conversation its documents show, and which they train.
 
-    history  what a run's document shows of what came before it (see `hidden_before`), or `keep`: one document
-    train    names of the spans that are trained; messages of the others are context
+    history  which earlier messages the document of a run shows (see `hidden_before`), or `keep`: one document
+    train    names of the spans that are trained; messages of other spans are context
     turns    `all` runs, or those of the `last` turn: after the last user message that is answered
-    merge    runs share a document where they can; False in datasets of earlier releases: a document for each run
-    mask_generation_prompt   the tokens that each run begins with, `<|start|>assistant`, are not trained: a server gives
-             them to the model
+    merge    runs share a document if possible; False in datasets of earlier releases: one document per run
+    mask_generation_prompt   the first tokens of each run, `<|start|>assistant`, are not trained: a server gives them
+             to the model
     call_format   how the headers of calls are written: see `call_format`
     """
 
@@ -77,7 +77,7 @@ class CutRules:
             )
 
     def as_dict(self) -> dict[str, Any]:
-        """As the config of a manifest has it; the spans in the order of their ids."""
+        """The entries in a manifest's config; the spans in the order of their ids."""
         train = [name for name in HARMONY_CHAT.span_names if name in self.train]
         config: dict[str, Any] = {"history": self.history, "train": train, "turns": self.turns}
         if self.call_format != defaults.CALL_FORMAT:
@@ -86,7 +86,7 @@ class CutRules:
 
     @property
     def counts(self) -> tuple[str, ...]:
-        """What is counted of the conversations."""
+        """The names of the counts in a manifest's `cutting`."""
         return (*CUTTING, *DIVIDED) if self.call_format == "as-served" else CUTTING
 
 
@@ -96,9 +96,9 @@ def parsed_train(text: str) -> tuple[str, ...]:
 
 
 def rules_for(profile: Profile, rules: CutRules | None) -> CutRules | None:
-    """The rules that a build of this profile goes by: those given, else the default; None where rows are not cut.
+    """The rules for a build of this profile: the given ones or the defaults; None if the profile does not cut rows.
 
-    Raises SpanloomError for rules where there are none to choose.
+    Raises SpanloomError if rules are given for a profile that does not cut rows.
     """
     if profile.cuts:
         return rules or CutRules()
@@ -112,9 +112,9 @@ def rules_for(profile: Profile, rules: CutRules | None) -> CutRules | None:
 
 
 def rules_of(config: Mapping[str, Any], profile: Profile) -> CutRules | None:
-    """The rules that the config of a manifest, or what a step recorded, names; None where rows are not cut.
+    """The rules in the config of a manifest or in the record of a step; None if the profile does not cut rows.
 
-    Raises SpanloomError, KeyError or TypeError where it names none.
+    Raises SpanloomError, KeyError or TypeError if they are missing or invalid.
     """
     if not profile.cuts:
         return None
@@ -132,23 +132,22 @@ def rules_of(config: Mapping[str, Any], profile: Profile) -> CutRules | None:
 
 
 CUTTING = ("conversations", "runs", "documents", "left_out_messages", "untrained_messages")
-"""What a manifest counts of the rows that were taken: conversations; their assistant runs; the documents made of them;
-messages that none of their documents shows, such as a question without an answer; assistant messages that the source
-marks with `trained: false`."""
+"""Counts in a manifest, over the accepted rows: conversations; their assistant runs; their documents; messages that are
+in no document, such as a question without an answer; assistant messages that the source marks with `trained: false`."""
 DIVIDED = ("divided_documents", "divided_tokens")
-"""What is counted beside these where calls are shown otherwise than they were emitted: documents that would have been
-the begin of the next one, were it not for the header of a call, and their tokens."""
+"""Further counts if the history shows calls with another header than was emitted: documents that are separate from the
+next one only because of the header of a call, and their tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cut:
     """One document of a conversation.
 
-    number  the first assistant run that it trains, counted from 0; 0 where the conversation is kept whole
-    shown   its messages; those of the runs that it trains have the label of their span, all others that of context
-    begins  of each run that it trains: place of the run's first message among `shown`, and in the conversation
-    source  all messages of the conversation, as they are shown before later runs
-    divided   the next document begins with it, but for the header of a call
+    number  the first assistant run that it trains, counted from 0; 0 if the conversation is kept whole
+    shown   its messages; trained messages have the label of their span, all others the label of context
+    begins  for each run that it trains: index of the run's first message in `shown`, and in the conversation
+    source  all messages of the conversation, as later runs see them in their history
+    divided   it is a prefix of the next document, except for the header of a call
     """
 
     number: int
@@ -159,13 +158,13 @@ class Cut:
 
     @property
     def runs(self) -> int:
-        """How many assistant runs it trains."""
+        """The number of assistant runs that it trains."""
         return len(self.begins)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CutConversation:
-    """The documents of a conversation. `runs`: its assistant runs; `left_out`: messages that none of them shows."""
+    """The documents of a conversation. `runs`: number of assistant runs; `left_out`: messages in no document."""
 
     cuts: tuple[Cut, ...]
     runs: int
@@ -173,7 +172,7 @@ class CutConversation:
 
 
 def cut_conversation(conversation: LabelledConversation, rules: CutRules) -> CutConversation:
-    """The documents of a conversation; none where it has no message that the rules train."""
+    """The documents of a conversation; no document if the rules train none of its messages."""
     messages, before = emitted_and_served(conversation.messages, rules.call_format)
     roles = [message["role"] for message in messages]
     runs = assistant_runs(roles)
@@ -225,10 +224,10 @@ def cut_conversation(conversation: LabelledConversation, rules: CutRules) -> Cut
 
 @dataclass(kw_only=True)
 class _Group:
-    """Runs that share a document: it shows the messages before `end`, but for analysis before `hidden`.
+    """Runs that share a document: it shows the messages before `end`, except analysis before `hidden`.
 
-    trained  the end of its last message that is trained: what comes later may be shown otherwise to the next run
-    divided  a later run would share it, were it not for the header of a call
+    trained  the end of its last trained message: messages after it may look different to the next run
+    divided  only the header of a call prevents a later run from sharing it
     """
 
     runs: list[int]
@@ -246,19 +245,19 @@ def _groups(
     rewritten_before: Sequence[int],
     rules: CutRules,
 ) -> Iterator[_Group]:
-    """The runs with a message that is trained, in as few documents as they can share.
+    """Groups the runs that have a trained message into as few documents as possible.
 
-    `analysis_before[n]`, `rewritten_before[n]`: messages on analysis among the first n, and those that later runs are
-    shown with another header.
+    `analysis_before[n]`, `rewritten_before[n]`: how many of the first n messages are on analysis, and how many have
+    another header in the history of later runs.
 
-    A run joins the document before it where it is shown what that document has, token for token:
+    A run joins the document before it if its history is that document, token for token:
 
-    - nothing of that document is dropped, or shown again, for the later run: no analysis is between the two `hidden`;
-    - the document does not end in a `final` that is trained, whose end would change from `<|return|>` to `<|end|>`;
-    - no function is defined only after a system message of the document, whose text would change;
-    - no call of its last run, up to the last trained message, is shown to later runs with another header.
+    - the later run hides and shows the same analysis: no analysis is between the two values of `hidden`;
+    - the document does not end in a trained `final`, whose end would change from `<|return|>` to `<|end|>`;
+    - functions are not first defined after a system message of the document, because its text would change;
+    - no call of its last run, up to the last trained message, has another header in the history of later runs.
 
-    What of the document comes after its last message that is trained may change.
+    The messages after the last trained message of the document may change.
     """
     definition = next((at for at, message in enumerate(messages) if defines_functions(message)), len(messages))
     system = next((at for at, message in enumerate(messages) if message["role"] == "system"), len(messages))
@@ -293,7 +292,7 @@ def _labelled(messages: list[dict[str, Any]], labels: list[int]) -> LabelledConv
 
 
 def defines_functions(message: Mapping[str, Any]) -> bool:
-    """Whether a message defines functions: openai-harmony then says in every system message where calls must go."""
+    """Whether a message defines functions: openai-harmony then adds the channel of calls to every system message."""
     content = message.get("content")
     for part in content if isinstance(content, list) else ():
         if isinstance(part, dict) and part.get("type") == "developer_content":
@@ -307,11 +306,11 @@ def defines_functions(message: Mapping[str, Any]) -> bool:
 def hidden_before(
     messages: Sequence[Mapping[str, Any]], runs: Sequence[tuple[int, int]], history: str
 ) -> Iterator[int]:
-    """For each run the place before which analysis is not shown to the model that samples the run; 0 for none.
+    """For each run, the message index before which analysis is hidden from the model; 0 if nothing is hidden.
 
-    serve           the last assistant final before the run: what vLLM's gpt-oss path and the model's published chat
-                    template show
-    openai-harmony  the first final, and only where the last assistant message before the run is a final:
+    serve           the last assistant final before the run, as in vLLM's gpt-oss path and the model's published chat
+                    template
+    openai-harmony  the first final, and only if the last assistant message before the run is a final:
                     `render_conversation_for_completion` of openai-harmony 0.0.8
     """
     first_final = last_final = 0

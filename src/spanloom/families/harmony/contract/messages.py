@@ -1,13 +1,13 @@
 """A conversation of any kind → the messages of a Harmony conversation.
 
-In: a `Conversation`. Out: messages as openai-harmony's JSON has them, or a refusal of what Harmony cannot hold.
+In: a `Conversation`. Out: messages in openai-harmony's JSON form, or an error if Harmony cannot represent it.
 
-    system      identity, effort, dates, channels: what the conversation does not say stays out of the render
-    developer   instructions (what others call the system prompt) and definitions of functions, where there are any
-    user        with a name where the record has one
+    system      identity, effort, dates, channels: fields that the conversation lacks are not rendered
+    developer   instructions (elsewhere called the system prompt) and definitions of functions, if there are any
+    user        with a name if the record has one
     assistant   reasoning on `analysis`; text before a call, and calls (to `functions.NAME`), on `commentary`; an answer
                 on `final`
-    tool        what a function answered: author `functions.NAME`, to the assistant, on `commentary`
+    tool        the result of a call: author `functions.NAME`, recipient assistant, on `commentary`
 
 Harmony has one developer message, at the beginning, and one call at a time. Messages that are not trained have the key
 `trained`, false.
@@ -24,7 +24,7 @@ from spanloom.conversations.turns import Call, Message
 from spanloom.errors import SpanloomError
 
 CALL_CONTENT_TYPE = "<|constrain|>json"
-"""What a call's header says of its text: as in OpenAI's guide to the format, and as gpt-oss writes it."""
+"""The content type in a call's header, as in OpenAI's guide to the format, and as gpt-oss writes it."""
 VALID_CHANNELS = ("analysis", "commentary", "final")
 
 Effort = Literal["Low", "Medium", "High"]
@@ -33,9 +33,9 @@ HarmonyMessage = dict[str, Any]
 
 @dataclass(frozen=True, kw_only=True)
 class SystemFields:
-    """Texts around every conversation. None leaves a line of the system message out of the render.
+    """Texts for every conversation. With None, that line of the system message is not rendered.
 
-    `developer`: instructions for conversations that bring none.
+    `developer`: instructions for conversations that have no instructions.
     """
 
     model_identity: str | None = None
@@ -46,7 +46,7 @@ class SystemFields:
 
     @property
     def settings(self) -> Settings:
-        """The same as a conversation has it."""
+        """The same fields as the `Settings` of a conversation; without `developer`."""
         return Settings(
             reasoning_effort=self.reasoning_effort and self.reasoning_effort.lower(),
             model_identity=self.model_identity,
@@ -56,7 +56,7 @@ class SystemFields:
 
 
 def effort_of(name: str) -> Effort:
-    """`low` → `Low`. Raises SpanloomError for what is no effort."""
+    """`low` → `Low`. Raises SpanloomError for an unknown effort."""
     for effort in get_args(Effort):
         if name.capitalize() == effort:
             return cast(Effort, effort)
@@ -66,9 +66,9 @@ def effort_of(name: str) -> Effort:
 def harmony_messages(conversation: Conversation) -> list[HarmonyMessage]:
     """The messages of a conversation, the system message first.
 
-    Raises RowRefusedError where Harmony cannot hold it: an effort that it does not have, two texts of instructions or
-    such a text later on, calls made at once, a result that belongs to no call, an answer after an answer, a run of the
-    assistant that ends in reasoning.
+    Raises RowRefusedError if Harmony cannot represent it: an unknown effort, two texts of instructions, instructions
+    after the start, parallel calls, a result without its call, an answer after an answer, an assistant run that ends
+    without an answer or a call.
     """
     system = system_message(_fields(conversation.settings))
     messages, first, instructions = conversation.messages, 0, []
@@ -88,7 +88,7 @@ def harmony_messages(conversation: Conversation) -> list[HarmonyMessage]:
 
 
 def harmony_fault(conversation: Conversation) -> RowRefusedError | None:
-    """Why Harmony cannot hold a conversation, None where it can."""
+    """Why Harmony cannot represent a conversation; None if it can."""
     effort = conversation.settings.reasoning_effort
     if (effort is None or effort.capitalize() in get_args(Effort)) and _is_turn_by_turn(conversation.messages):
         return None
@@ -100,8 +100,8 @@ def harmony_fault(conversation: Conversation) -> RowRefusedError | None:
 
 
 def _is_turn_by_turn(messages: Sequence[Message]) -> bool:
-    """Whether these are what most conversations are, which Harmony holds: maybe a system text, then a user and an
-    assistant in turn, who may make calls before the answer, each followed by its result."""
+    """Whether a conversation has the most common form, which Harmony can represent: an optional system text, then user
+    and assistant alternate. The assistant may make calls before its answer, each followed by its result."""
     expected, call = "user", None
     for number, message in enumerate(messages):
         role = message.role
@@ -141,7 +141,7 @@ def _fields(settings: Settings) -> SystemFields:
 
 
 def system_message(fields: SystemFields) -> HarmonyMessage:
-    """The system message. Every field is written: where one is missing, openai-harmony puts its own default."""
+    """The system message. Every field is written, because openai-harmony fills a missing field with its own default."""
     content = {
         "type": "system_content",
         "model_identity": fields.model_identity,
@@ -169,7 +169,7 @@ def _described(tool: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Spoken:
-    """Messages so far. `_open`: the call that has no result yet."""
+    """The messages so far. `_open`: the call that has no result yet."""
 
     def __init__(self) -> None:
         self.messages: list[HarmonyMessage] = []
@@ -224,7 +224,7 @@ class _Spoken:
         self._done = channel
 
     def _result(self, message: Message, where: str) -> None:
-        """The result of the open call: of its id, or where one of them has none, of its name."""
+        """Adds the result of the open call. Both ids must be equal if both are given, and so must the names."""
         call = self._open
         by_id = call is not None and None not in (call.id, message.call_id)
         if call is None or message.name not in (None, call.name) or (by_id and call.id != message.call_id):

@@ -1,9 +1,9 @@
 """The two profiles of Harmony datasets: what differs between SYNTH KD and conversations of any kind, as values.
 
-In: what a source's manifest, or a dataset's, says of itself. Out: a `Profile`, which is handed down to whatever opens,
-checks, renders, splits, writes and verifies.
+In: the format of a source, or the family in a dataset's manifest. Out: a `Profile`, which is passed to the code that
+opens, checks, renders, splits, writes and verifies.
 
-    synth_kd      synth_harmony_v1           one document a row, all of it trained but context
+    synth_kd      synth_harmony_v1           one document per row; everything except context is trained
     harmony_chat  conversations_v1, harmony_conversations_v1
                                              documents of the assistant runs of a row, as a server would show them
 """
@@ -22,18 +22,18 @@ from spanloom.families.harmony.contract import spans
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Profile:
-    """What differs between the families. Each is one object in a process, also where it comes from another one.
+    """What differs between the families. A process has one object per profile, also after unpickling.
 
     family           in a dataset's manifest
     source           the format of the source
-    root, capped_root   where a build goes without --out
-    span_of_channel  of an assistant message
+    root, capped_root   default output roots of a build without --out
+    span_of_channel  channel of an assistant message → span id
     span_names       `span_names[span_id]`
     table_keys       keys of a message that the fast renderer's table covers
-    table_tools      it covers definitions of tools and contents of several parts too
+    table_tools      the table also covers tool definitions and contents of several parts
     cuts             a row may become several documents
-    split_column     of the row table: what is hashed to choose train or valid
-    about            the columns of the row table that the family brings, `row` first
+    split_column     column of the row table that is hashed to choose train or valid
+    about            the columns that the family adds to the row table, `row` first
     """
 
     family: str
@@ -64,7 +64,7 @@ SYNTH = SourceFormat(
     roles=("system", "developer", "user", "assistant"),
     strict=False,
 )
-"""`synth_harmony_v1`, the locked contract: docs/format.md. Its columns of metadata travel to the row table."""
+"""`synth_harmony_v1`, the locked contract: docs/format.md. Its metadata columns are copied to the row table."""
 
 SYNTH_KD = Profile(
     family="synth_kd",
@@ -102,19 +102,19 @@ HARMONY_CHAT = Profile(
 )
 
 CHAT_OF_ANY_MODEL = replace(HARMONY_CHAT, source=ANY_MODEL)
-"""The same from conversations that belong to the format of no model."""
+"""`HARMONY_CHAT` from conversations in the format for any model."""
 
 PROFILES = (SYNTH_KD, HARMONY_CHAT, CHAT_OF_ANY_MODEL)
 
 
 def profile_of_source(source: SourceFormat) -> Profile:
-    """The profile that a source of this format is built with. Raises KeyError for another format."""
+    """The profile for a source of this format. Raises KeyError for an unknown format."""
     return {profile.source: profile for profile in PROFILES}[source]
 
 
 def profile_of_family(family: str, schema_version: str | None = None) -> Profile:
-    """The profile of a dataset; of the source with this `schema_version`, else the first of the family. Raises KeyError
-    for another family."""
+    """The profile of a family whose source has this `schema_version`; otherwise the first profile of the family. Raises
+    KeyError for an unknown family."""
     profiles = [profile for profile in PROFILES if profile.family == family]
     if not profiles:
         raise KeyError(family)

@@ -1,7 +1,6 @@
-"""The source folders that Harmony datasets are made from, SYNTH's and those of any conversations, opened and staged.
+"""Opens and stages the source folders of Harmony datasets: SYNTH and conversations.
 
-In: a directory, or a place as text. Out: what `spanloom.conversations.source` makes of it, by the formats of the
-profiles.
+In: a directory, or a path or URI as text. Out: a `Source` or a staged directory, in one of the formats of the profiles.
 """
 
 from collections.abc import Iterator
@@ -27,12 +26,12 @@ def staged_source(scratch: Scratch, place: str, *, only: folder.Only = None) -> 
 
 
 def staged_listing(scratch: Scratch, place: str) -> Source:
-    """What the manifest of a source says. No shard is staged or looked at."""
+    """The listing in the manifest of a source. No shard is staged or read."""
     return folder.read_listing(places.staged_source(scratch, place, FORMATS, only=-1), FORMATS)
 
 
 @contextmanager
 def local_source(source: str, scratch: Path | None = None) -> Iterator[Path]:
-    """The whole of a source folder on this machine, while the block runs."""
+    """A local copy of a whole source folder, while the block runs."""
     with scratch_for("source", [source], scratch) as staging:
         yield staged_source(staging, source)

@@ -1,8 +1,7 @@
 """The manifest of a source whose shards were converted one by one: a step of the pipeline.
 
 In: the inventories of all shards, in order, and the place of the source. Out: `manifest.json` there, as
-`convert-synth --assignment contiguous` writes it. No shard is read: each must be there, with the size that its
-inventory names.
+`convert-synth --assignment contiguous` writes it. No shard is read: each must exist with the size in its inventory.
 """
 
 from collections import Counter
@@ -23,9 +22,9 @@ _OF_ALL = ("conversion", "spanloom", "raw")
 
 
 def assemble_source(inventories: Sequence[dict[str, Any]], where: Sequence[str]) -> dict[str, Any]:
-    """The manifest of the source that these shards make. `where`: the places of the inventories, for messages.
+    """The manifest of the source with these shards. `where`: the places of the inventories, for messages.
 
-    Raises ArtifactError when they are not one inventory for each shard, in order, of one conversion.
+    Raises ArtifactError unless there is one inventory per shard, in order, all from one conversion.
     """
     wrong = next(
         (place for part, place in zip(inventories, where, strict=True) if part.get("artifact") != ARTIFACT), None
@@ -63,10 +62,10 @@ def assemble_source(inventories: Sequence[dict[str, Any]], where: Sequence[str])
 
 
 def run(*, inventories: Sequence[str], out: str, scratch: Path | None = None) -> dict[str, Any]:
-    """The step over places. Returns the manifest.
+    """The step over paths or URIs. Returns the manifest.
 
-    Raises ArtifactError where a shard differs from its inventory, ConflictError for shards of another
-    conversion at `out`, and for another manifest there.
+    Raises ArtifactError if a shard differs from its inventory, ConflictError if `out` has shards of another conversion
+    or another manifest.
     """
     with scratch_for("assemble-source", [*inventories, out], scratch) as staging:
         files = [staging.file(place) for place in inventories]

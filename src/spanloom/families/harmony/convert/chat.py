@@ -1,14 +1,14 @@
-"""Chat data of any form → a folder of conversations: one whole conversation a row, rejects, a manifest.
+"""Chat data of any form → a folder of conversations: one whole conversation per row, rejects, a manifest.
 
 In: files of records (see `records/record_files.py`) in one of the forms of `conversations.forms`. Out:
 
     conversations_shard_00.parquet   at most `rows_per_shard` conversations, in the order of the records
-    rejects/shard_00.jsonl           records read meanwhile that make none, each with its reason; where there are any
-    manifest.json                    last
+    rejects/shard_00.jsonl           rejected records read for that shard, each with its reason; only if there are any
+    manifest.json                    written last
 
-Records are streamed: what is held is one record and one row group. A run that ends early, killed or not, is gone on
-with after its last whole shard. There is no clock and no randomness, so the same input and options give the same
-bytes (under one version of pyarrow), resumed or not.
+Records are streamed: memory holds one record and one row group. A run that ends early, killed or not, is resumed after
+its last whole shard. There is no clock and no randomness, so the same input and options give the same bytes (under one
+version of pyarrow), resumed or not.
 """
 
 import codecs
@@ -57,19 +57,19 @@ from spanloom.storage.uri import is_uri
 from spanloom.workers import OnProgress, Pool, process_pool
 
 RECORD_NAME = ".spanloom-convert-unfinished"
-"""In a folder whose conversion has not come to its end."""
+"""A file in a folder whose conversion is unfinished."""
 
 PROGRESS_EVERY = 256
 LOOKED_AT = 1000
-"""Records among which the first of a known form, and the first conversation to show, are looked for."""
+"""How many records are searched for the first one of a known form, and for the first conversation to show."""
 
 COLLECT_AFTER = 50_000
-"""Objects made between two looks of the garbage collector, while records are converted."""
+"""Allocations between two runs of the garbage collector, while records are converted."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatInput:
-    """The places that were given, their files of records, and the first record of a known form, which all must have."""
+    """The given places, their record files, and the first record of a known form, which all records must have."""
 
     places: tuple[Path, ...]
     files: tuple[RecordFile, ...]
@@ -81,7 +81,7 @@ class ChatInput:
         return sum(file.state.bytes for file in self.files)
 
     def described(self) -> list[str]:
-        """Lines for a person: which files, and what the records are taken for."""
+        """Lines for the user: the files, and the recognised form of the records."""
         kinds = sorted({file.kind for file in self.files})
         named = ", ".join(file.name for file in self.files[:3]) + (" …" if len(self.files) > 3 else "")
         count = f"{len(self.files)} files" if len(self.files) > 1 else "1 file"
@@ -95,7 +95,7 @@ class ChatInput:
 
 
 def open_chat(places: Sequence[Path], conversion: ChatConversion) -> ChatInput:
-    """Finds the files and recognises the form. Raises SourceError where no record among the first has one."""
+    """Finds the files and recognises the form. Raises SourceError if none of the first records has a known form."""
     for place in places:
         if place.suffix == ".txt" and place.is_file():
             raise SourceError("plain text holds no conversations", where=str(place), remedy=PLAIN_TEXT)
@@ -135,12 +135,12 @@ def _is_utf16(path: Path) -> bool:
 
 
 def reopened(chat: ChatInput, conversion: ChatConversion) -> ChatInput:
-    """The same files, whose form is recognised with other options."""
+    """The same files, with the form recognised again under other options."""
     return replace(chat, form=recognise(chat.first.value, conversion.keys, chat.first.where))
 
 
 def text_beside(chat: ChatInput) -> tuple[str, tuple[str, ...]] | None:
-    """The first key among the first records that looks like a part of the question, and the keys of the question."""
+    """The first key in the first records that looks like a part of the question, and the keys of the question."""
     if chat.form.kind is not columns.COLUMNS:
         return None
     for read in islice(_reads(chat.files), LOOKED_AT):
@@ -153,7 +153,7 @@ def text_beside(chat: ChatInput) -> tuple[str, tuple[str, ...]] | None:
 
 
 def conversations(chat: ChatInput, conversion: ChatConversion) -> Iterator[Converted | Rejected | LeftAway]:
-    """What each record becomes, in order."""
+    """The result of converting each record, in order."""
     converter = Converter(chat.form, conversion)
     return (converter.convert(read) for read in _reads(chat.files))
 
@@ -161,8 +161,8 @@ def conversations(chat: ChatInput, conversion: ChatConversion) -> Iterator[Conve
 def _reads(
     files: Sequence[RecordFile], on_progress: OnProgress | None = None, *, as_lines: bool = False
 ) -> Iterator[Read]:
-    """The records of all files in order, those that cannot be read among them. `as_lines`: records of JSON Lines are
-    left as lines, for workers to parse."""
+    """The records of all files in order, including unreadable ones. `as_lines`: records of JSON Lines stay unparsed
+    lines, for workers to parse."""
     total = sum(file.state.bytes for file in files)
     before, number = 0, 0
     for file in files:
@@ -200,7 +200,7 @@ def _faults(file: RecordFile, faults: list[RecordError]) -> Iterator[Read]:
 
 @dataclass(frozen=True, kw_only=True)
 class Examples:
-    """The first record of each reason of refusal, and the first conversation of each that Harmony cannot hold."""
+    """The first rejected record, and the first conversation that Harmony cannot represent, for each reason."""
 
     refused: dict[str, Rejected]
     unheld: dict[str, Converted]
@@ -222,14 +222,14 @@ def count_chat(
 def convert_chat(
     *, chat: ChatInput, out: Path, conversion: ChatConversion, on_progress: OnProgress | None = None, workers: int = 1
 ) -> dict[str, Any]:
-    """Converts all records into the new folder `out`, or goes on with one that an earlier run has begun.
+    """Converts all records into the new folder `out`, or resumes the unfinished folder of an earlier run.
 
-    `workers`: processes that convert; they decide nothing that is written.
-    Returns the manifest that was written there. Raises RejectedRowError where more records are refused than allowed,
-    SourceError for a file that cannot be read or has changed, ConflictError when `out` holds something else.
+    `workers`: processes that convert; their number does not change the result.
+    Returns the manifest that was written there. Raises RejectedRowError if more records are rejected than allowed,
+    SourceError for a file that cannot be read or has changed, ConflictError if `out` has other content.
     """
     for place in chat.places:
-        if place.is_dir():  # the next run would read what this one has written
+        if place.is_dir():  # the next run would read the output of this one
             check_apart(place, out)
     identity = {
         "conversion": conversion.deciding(),
@@ -250,8 +250,8 @@ def convert_chat(
 
 @contextmanager
 def _unwatched() -> Iterator[None]:
-    """The garbage collector leaves alone what there is, and looks more rarely. Records make objects by the thousand,
-    without cycles, which sets it looking through all that the libraries made."""
+    """The garbage collector ignores all existing objects and runs less often. Records allocate thousands of objects
+    without cycles, and each collection would scan all objects of the libraries."""
     thresholds = gc.get_threshold()
     gc.freeze()
     gc.set_threshold(COLLECT_AFTER, *thresholds[1:])
@@ -299,7 +299,7 @@ def _write_shards(
             undo.pop_all()  # it is complete: keep it
         steps.end({**shard_end, "counts": in_order.counts.as_dict()})
     counts = in_order.counts
-    # How many records a share allows is known at the end alone.
+    # For a share, the allowed number of records is known only at the end.
     if first is not None and limit.endswith("%") and counts.refused.total() > reject_limit(limit, counts.read):
         raise first.as_error(allowed=f"{limit} of {counts.read:,} records: {counts_text(counts.refused)}")
     if not counts.written:
@@ -333,7 +333,7 @@ def _ids(path: Path) -> Iterator[str]:
 
 
 class _Shard:
-    """One shard and the rejects of the records beside its own. Registers with `undo` the removal of what it makes."""
+    """One shard and the rejects of the records read for it. Registers the removal of its files with `undo`."""
 
     def __init__(self, out: Path, format_: SourceFormat, index: int, steps: Steps, undo: ExitStack) -> None:
         self._path, self._rejects_path = out / format_.shard_name(index), rejects_file(out, index)
@@ -362,7 +362,7 @@ class _Shard:
         self.rejected += 1
 
     def finish(self) -> dict[str, Any]:
-        """Both files under their names. Returns what the manifest says of them."""
+        """Gives both files their final names. Returns their entry in the manifest."""
         self._files.close()
         entry: dict[str, Any] = {} if self._writer is None else {"shard": self._writer.finish()}
         if self._rejects is not None:
@@ -411,7 +411,7 @@ def _manifest(
 
 
 def local_inputs(staging: Scratch, places: Sequence[str]) -> list[Path]:
-    """The places, those in object stores staged."""
+    """Local paths of the places; objects in object stores are staged."""
     return [staged_records(staging, place, SUFFIXES) for place in places]
 
 
@@ -424,10 +424,10 @@ def run(
     on_progress: OnProgress | None = None,
     workers: int = 1,
 ) -> dict[str, Any]:
-    """The conversion into a place, a folder or a URI. Returns the manifest."""
+    """The conversion into a folder or a URI. Returns the manifest."""
     local_out = staging.path(out)
     if is_uri(out) and (local_out / MANIFEST_NAME).is_file() and not (local_out / RECORD_NAME).exists():
-        shutil.rmtree(local_out)  # of a run that was killed while it published
+        shutil.rmtree(local_out)  # left by a run that was killed while it published
     manifest = convert_chat(chat=chat, out=local_out, conversion=conversion, on_progress=on_progress, workers=workers)
     staging.publish_folder(out, last=MANIFEST_NAME)
     return manifest

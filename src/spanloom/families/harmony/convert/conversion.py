@@ -1,7 +1,7 @@
-"""Records of chat data → rows of a shard of conversations; what became of each is counted.
+"""Records of chat data → rows of a shard of conversations, with counts of the results.
 
 In: records in order, each with its file and number. Out: a row, or a `Rejected`; `Counts`. No file is opened here, and
-nothing depends on when or where it runs.
+the result does not depend on time or machine.
 """
 
 import json
@@ -41,18 +41,18 @@ REMEDIES = {
     Refusal.ANSWER_MISSING: "--max-rejects 100% sets such records aside",
     Refusal.ASSISTANT_AFTER_ANSWER: "--join-consecutive makes one message of both",
 }
-"""The option of a conversion that helps where Harmony cannot hold a conversation."""
+"""The option of a conversion that helps if Harmony cannot represent a conversation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChatConversion:
-    """The options of a conversion. Raises SpanloomError for a value that cannot be used.
+    """The options of a conversion. Raises SpanloomError for an invalid value.
 
-    `maps`: `MEANING=KEY`, see `conversations.forms`. `metadata`: keys that are metadata, whatever they look like.
-    `think_tags`: True makes analysis of them, False keeps them as text, None refuses them. `call_tags`: the style of
-    calls in texts (`conversations.markup.CALL_STYLES`). `text_as_is`: markup stays text. `roles`: `NAME=ROLE`.
+    `maps`: `MEANING=KEY`, see `conversations.forms`. `metadata`: keys that are always metadata. `think_tags`: True
+    converts them to analysis, False keeps them as text, None rejects the record. `call_tags`: the style of calls in
+    texts (`conversations.markup.CALL_STYLES`). `text_as_is`: markup stays text. `roles`: `NAME=ROLE`.
     `join_consecutive`, `calls_in_turn`, `keep_unprompted`: see `conversations.arranged.Arrangement`. `drop`: keys,
-    `role:NAME`, `part:TYPE`, `think`, `unprompted`, `unanswered`. `max_rejects`: how many records may be refused, a
+    `role:NAME`, `part:TYPE`, `think`, `unprompted`, `unanswered`. `max_rejects`: how many records may be rejected, a
     number or a share such as 0.1%. `format`: a name of `FORMATS`.
     """
 
@@ -96,7 +96,7 @@ class ChatConversion:
 
     @property
     def keys(self) -> KeyMap:
-        """Which keys of records mean what."""
+        """The meaning of the keys of records."""
         return key_map(self.maps, self.metadata)
 
     @property
@@ -115,7 +115,7 @@ class ChatConversion:
 
     @property
     def arrangement(self) -> Arrangement:
-        """What is stored of a record."""
+        """How the messages of a record are arranged, and which are stored."""
         return Arrangement(
             settings=self.system_fields.settings,
             developer=self.system_fields.developer,
@@ -130,7 +130,7 @@ class ChatConversion:
         return FORMATS[self.format]
 
     def deciding(self) -> dict[str, Any]:
-        """What decides the bytes of the shards. Options that came later are named where they are used."""
+        """The options that decide the bytes of the shards. Newer options are included only if they are used."""
         options = asdict(self)
         for name in ("metadata", "call_tags", "text_as_is"):
             value = options.pop(name)
@@ -140,7 +140,7 @@ class ChatConversion:
             if not options[name]:
                 del options[name]
         del options["max_rejects"], options["dataset"], options["license"]
-        # Manifests have `around`: the name that system fields had first.
+        # Manifests have the key `around`, the first name of the system fields.
         return {
             "around": options.pop("system_fields"),
             **options,
@@ -150,7 +150,7 @@ class ChatConversion:
 
 
 def _role(pair: str) -> tuple[str, Role]:
-    """`human=user` → the two. Raises SpanloomError for what is no such pair."""
+    """`human=user` → `("human", "user")`. Raises SpanloomError for an invalid pair."""
     name, _, role = pair.partition("=")
     if not name.strip() or role not in get_args(Role):
         raise SpanloomError(
@@ -162,9 +162,9 @@ def _role(pair: str) -> tuple[str, Role]:
 
 @dataclass(frozen=True, kw_only=True)
 class Converted:
-    """A record as a conversation: its row, the conversation in it, where the record comes from.
+    """A record as a conversation: its row, its conversation, the origin of the record.
 
-    `fault`: why Harmony cannot hold it, None where it can.
+    `fault`: why Harmony cannot represent it; None if it can.
     """
 
     where: str
@@ -174,9 +174,9 @@ class Converted:
 
 
 class Converter:
-    """Converts records one after the other. `counts` and `ids`: of the records before, where a run goes on.
+    """Converts records one after the other. `counts` and `ids`: in a resumed run, those of the earlier records.
 
-    `unheld`: the first conversation of each reason for which Harmony cannot hold it.
+    `unheld`: for each reason, the first conversation that Harmony cannot represent.
     """
 
     def __init__(self, form: Form, conversion: ChatConversion, counts: Counts | None = None) -> None:
@@ -188,7 +188,7 @@ class Converter:
         self.unheld: dict[str, Converted] = {}
 
     def convert(self, read: Read) -> Converted | Rejected | LeftAway:
-        """What a record becomes. It is counted, whatever it is."""
+        """Converts one record, and counts it whatever the result."""
         counts = self.counts
         counts.read += 1
         counts.files[read.file] += 1
@@ -196,7 +196,7 @@ class Converter:
         try:
             converted = self._converted(read, dropping)
         except RecursionError:
-            # What one parser still reads another cannot write: the record is left out of the reject too.
+            # One parser can read values that another cannot write: the reject is written without the record.
             counts.skipped[Refusal.UNREADABLE.value] += 1
             bare = replace(read, value=None)
             return Rejected(read=bare, reason=Refusal.UNREADABLE.value, detail="it is nested too deep", remedy=None)
@@ -268,7 +268,7 @@ def _json(value: Any) -> bytes:
 
 
 def _count_messages(conversation: Conversation, counts: Counts) -> None:
-    """By role; and those with reasoning, with calls, not trained. What Harmony does not render is counted too."""
+    """Counts messages by role; with reasoning, with calls, untrained. Also counts what Harmony does not render."""
     messages = counts.messages
     for message in conversation.messages:
         messages[message.role] += 1
@@ -287,5 +287,5 @@ def _count_messages(conversation: Conversation, counts: Counts) -> None:
 
 @lru_cache(maxsize=256)
 def _not_rendered(tools: bytes) -> tuple[str, ...]:
-    """Names of the keys of schemas that openai-harmony passes over. Many records have the same tools."""
+    """Names of the schema keys that openai-harmony ignores. Cached, because many records have the same tools."""
     return tuple(name for tool in json.loads(tools) for name in not_rendered_keys(tool.get("parameters")))

@@ -1,8 +1,8 @@
-"""One shard of a source out of raw SYNTH: a step of the pipeline, once a shard.
+"""Raw SYNTH → one shard of a source: a step of the pipeline, once per shard.
 
-In: raw SYNTH at a place, the number of the shard out of how many. Out: the shard at the place of the source, with the
-bytes that `convert-synth --assignment contiguous` gives it, and its inventory, which `assemble_source` joins.
-Every file is created, never overwritten: one that exists with the same bytes counts as written.
+In: raw SYNTH at a place, the number of the shard and of all shards. Out: the shard at the place of the source, with the
+same bytes as from `convert-synth --assignment contiguous`, and its inventory, which `assemble_source` joins.
+Files are never overwritten: an existing file with the same bytes counts as written.
 """
 
 from collections import Counter
@@ -48,11 +48,11 @@ def convert_shard(
     conversion: Conversion,
     on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
-    """Converts the rows of `runs` into the file `shard`. `files`: those of the runs, by their numbers.
+    """Converts the rows of `runs` into the file `shard`. `files`: the files of the runs, by number.
 
-    `on_progress` is called now and then with the rows read so far and the rows to read. Returns `rows_read`, `skipped`
-    and the shard's `entry` in the manifest. Raises SourceError for a fault of a file, ConflictError where other bytes
-    are under the name of the shard; nothing of this run stays behind then.
+    `on_progress` is called regularly with the rows read so far and the rows to read. Returns `rows_read`, `skipped` and
+    the shard's `entry` in the manifest. Raises SourceError for an invalid file, ConflictError if `shard` exists with
+    other bytes; then all files of this run are removed.
     """
     total, read = sum(run.rows for run in runs), 0
     skipped: Counter[Skip] = Counter()
@@ -94,10 +94,10 @@ def run(
     progress: Progress,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places. Of raw objects only those with rows of this shard are staged; of the others, the footer.
+    """The step over paths or URIs. Only raw objects with rows of this shard are staged; of others the footer is read.
 
-    A remote place is claimed for this number of shards first. Returns what the inventory holds. Raises SpanloomError,
-    before anything is staged, for a shard that there is not, for more shards than row groups, and for a place with
+    A remote place is first claimed for this number of shards. Returns the inventory's content. Raises SpanloomError,
+    before any object is staged, for an invalid shard number, for more shards than row groups, and for a place with
     another number of shards.
     """
     _check_number(out, conversion.shards)
@@ -117,7 +117,7 @@ def run(
         name = SYNTH_KD.source.shard_name(shard)
         path = staging.path(out) / name
         if is_uri(out):
-            path.unlink(missing_ok=True)  # of a run that was killed while it published
+            path.unlink(missing_ok=True)  # left by a run that was killed while it published
         with progress.stage("convert"), progress.counting("convert", "rows") as on_progress:
             made = convert_shard(files=files, runs=runs, shard=path, conversion=conversion, on_progress=on_progress)
         if is_uri(out):
@@ -138,7 +138,7 @@ def run(
 
 
 def _check_number(out: str, shards: int) -> None:
-    """Raises ConflictError where shards or the manifest of a source with another number of shards are at the place."""
+    """Raises ConflictError if the place has shards or the manifest of a source with another number of shards."""
     there = shard_sizes(out).keys()
     wanted = {SYNTH_KD.source.shard_name(shard) for shard in range(shards)}
     place = f"{out.rstrip('/')}/{MANIFEST_NAME}"
@@ -152,7 +152,7 @@ def _check_number(out: str, shards: int) -> None:
 
 
 def shard_sizes(out: str) -> dict[str, int]:
-    """The bytes of each shard that is at the place of a source, by name."""
+    """Name → size in bytes of each shard that exists at the place of a source."""
     glob = SYNTH_KD.source.shard_glob
     if not is_uri(out):
         return {path.name: path.stat().st_size for path in Path(out).glob(glob)}

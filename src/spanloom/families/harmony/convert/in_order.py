@@ -1,12 +1,12 @@
-"""Records converted in their order, in this process or by several, with the same results and the same counts.
+"""Converts records in order, in this process or in workers, with the same results and counts.
 
-In: records as they were read, or lines that a worker reads. Out: rows, rejects, and the counts up to each of them.
+In: parsed records, or lines that a worker parses. Out: rows, rejects, and the counts up to each of them.
 
     this process   lines ─► batches ─────────────► ids, counts ─► the shard
     workers                   └─► read, convert ─┘
 
-Workers take batches of records and know nothing of the ids before them. So this process looks whether an id is new, and
-counts a record again by itself where it is not, or where a shard ends within a batch.
+Workers take batches of records and do not know the ids of earlier batches. So this process checks whether an id is new.
+If it is not, or if a shard ends within a batch, this process counts the affected records again.
 """
 
 from collections import Counter, deque
@@ -28,12 +28,12 @@ from spanloom.workers import Pool
 
 BATCH = 256
 Outcome = OutputRow | Rejected | None
-"""What a record becomes; None where it is left out."""
+"""The result of converting a record; None if it is left out."""
 
 
 class InOrder:
-    """What becomes of records, in order. `counts`: up to the last one that was given out, those of a run before it
-    among them; `refused`: how many count against a limit."""
+    """The results for records, in order. `counts`: up to the last result yielded, including those of an earlier run;
+    `refused`: how many count against the limit."""
 
     def __init__(
         self, form: Form, conversion: ChatConversion, reads: Iterator[Read], counts: Counts, ids: SeenIds
@@ -48,7 +48,7 @@ class InOrder:
         self._here_by: Converter | None = None
 
     def outcomes(self, pool: Pool | None) -> Iterator[Outcome]:
-        """Of each record. `pool`: the workers that convert; None converts here."""
+        """The outcome of each record. `pool`: the workers that convert; None converts in this process."""
         if pool is None:
             yield from self._in_this_process()
             return
@@ -64,7 +64,7 @@ class InOrder:
             self._batch, self._done, self._repeated = ((), Counts()), 0, []
 
     def _in_this_process(self) -> Iterator[Outcome]:
-        """The same in this process, one record after the other."""
+        """The outcomes, converted in this process one after the other."""
         converter = self._here_by = Converter(self._form, self._conversion, self._before)
         converter.ids = self._ids
         for read in self._reads:
@@ -74,7 +74,7 @@ class InOrder:
 
     @property
     def counts(self) -> Counts:
-        """Up to the last outcome that was given out."""
+        """The counts up to the last outcome yielded."""
         if self._here_by is not None:
             return self._here_by.counts
         reads, counts = self._batch
@@ -83,7 +83,7 @@ class InOrder:
         return _sum([self._before, counts, *self._repeated])
 
     def _repeats(self, read: Read, identity: str) -> Rejected:
-        """The refusal of a record whose id an earlier batch has; what its own batch counted for it is taken back."""
+        """The rejection of a record whose id is in an earlier batch; the counts of its own batch are corrected."""
         (_, alone) = convert_batch(self._form.name, self._form.keys, self._conversion, [read])
         reason = Refusal.ID_REPEATED.value
         taken_back: dict[str, Any] = {
@@ -100,7 +100,7 @@ class InOrder:
         )
 
     def _batches(self, pool: Pool) -> Iterator[tuple[Sequence[Read], Sequence[Outcome], Counts]]:
-        """Each batch of records with what becomes of it; twice as many as there are workers are under way."""
+        """Each batch of records with its outcomes and counts; two batches per worker are in flight."""
         name, keys = self._form.name, self._form.keys
         under_way: deque[tuple[list[Read], Future[tuple[list[Outcome], Counts]]]] = deque()
         while True:
@@ -115,7 +115,7 @@ class InOrder:
 def convert_batch(
     form: str, keys: KeyMap, conversion: ChatConversion, reads: Sequence[Read]
 ) -> tuple[list[Outcome], Counts]:
-    """What becomes of records, as if there were none before them, and their counts."""
+    """The outcomes of records and their counts, without knowledge of earlier records."""
     kind = next(kind for kind in FORMS if kind.name == form)
     converter = Converter(Form(kind=kind, keys=keys), conversion)
     outcomes = [_outcome(converter.convert(parsed(read))) for read in reads]
@@ -129,7 +129,7 @@ def _outcome(done: Converted | Rejected | LeftAway) -> Outcome:
 
 
 def parsed(read: Read) -> Read:
-    """A record that was read as a line alone, with its value or its fault."""
+    """Parses a record that is still a line: returns it with its value or its fault."""
     if read.line is None:
         return read
     value, fault = unique_value(read.line)
@@ -137,7 +137,7 @@ def parsed(read: Read) -> Read:
 
 
 def _sum(parts: Sequence[Counts]) -> Counts:
-    """The counts of all parts; what comes to nothing is left out."""
+    """The sum of the counts of all parts, without zeros."""
     total = Counts()
     for part in parts:
         for name, value in vars(part).items():

@@ -1,7 +1,7 @@
-"""A converted conversation as a build makes documents of it, to look at before anything is written.
+"""Previews the documents that a build would make of a converted conversation, before anything is written.
 
-In: a conversation's row, the tokenizer asset. Out: `ShownDocument`s, as `inspect` shows those of a dataset: one for
-each assistant run, with the default history, through the same functions as a build.
+In: a conversation's row, the tokenizer asset. Out: `ShownDocument`s, as `inspect` shows them for a dataset, with the
+default rules and the same functions as in a build.
 """
 
 from pathlib import Path
@@ -25,9 +25,9 @@ from spanloom.tokenizers.o200k.vocabulary import load_vocabulary
 
 
 def preview_documents(converted: Converted, asset: Path, most: int | None = None) -> tuple[list[ShownDocument], int]:
-    """The first `most` documents of one conversation, or all, and how many it has.
+    """The first `most` documents of one conversation (None: all), and the number of all its documents.
 
-    Raises SpanloomError where a build would refuse the conversation.
+    Raises SpanloomError if a build would reject the conversation.
     """
     encoding = tokenizer.load_encoding(asset)
     try:
@@ -36,7 +36,7 @@ def preview_documents(converted: Converted, asset: Path, most: int | None = None
         raise SpanloomError(f"a build refuses this conversation: {refused.detail}", where=converted.where) from None
     cuts = cut_conversation(conversation, CutRules()).cuts
     first = cuts[:most]
-    # The last one as well, for what openai-harmony does not take: all of them are as many tokens as a build stores.
+    # Also render the last document, to find content that openai-harmony refuses; all would be as much as a build.
     looked_at = [*first, *cuts[len(first) :][-1:]]
     rendered = render_through_harmony([cut.shown for cut in looked_at], encoding)
     for _, reason in rendered.refused:

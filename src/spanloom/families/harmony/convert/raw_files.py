@@ -1,9 +1,9 @@
-"""Which raw files hold the rows of one shard, by the footers of the files alone.
+"""Finds the raw files with the rows of one shard, from the footers of the files alone.
 
-In: raw SYNTH at a place, the number of a shard. Out: the row groups to read, and only their files on this machine: of
-an object that holds no row of the shard, nothing but the footer is read.
+In: raw SYNTH at a place, the number of a shard. Out: the row groups to read, with only their files staged: if an object
+has no row of the shard, only its footer is read.
 
-Shard `i` of `N` holds the source rows `r` with `r * N // rows == i`, as `Conversion.shard_of` deals them out. 10 rows
+Shard `i` of `N` holds the source rows `r` with `r * N // rows == i`, as in `Conversion.shard_of`. 10 rows
 in groups of 4, 4 and 2, over 2 shards: shard 0 has rows 0 to 4, from groups 0 and 1; shard 1 rows 5 to 9, from 1 and 2.
 """
 
@@ -26,14 +26,14 @@ from spanloom.storage.transfer import Transfers
 from spanloom.storage.uri import is_uri, parse_uri
 
 TAIL = 64 << 10
-"""Bytes that are read of an object's end at first: most footers are no longer."""
+"""Bytes first read from the end of an object: most footers fit."""
 
 MAGIC = b"PAR1"
 
 
 @dataclass(frozen=True, kw_only=True)
 class RawFooter:
-    """What the footer of one raw file says, and `version`, which changes when the file is written."""
+    """The footer of one raw file, and `version`, which changes when the file is written."""
 
     name: str
     bytes: int
@@ -47,7 +47,7 @@ class RawFooter:
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """Neighbouring rows of one raw file: `rows` of the row groups `groups`, after the first `skip`."""
+    """Consecutive rows of one raw file: `rows` rows of the row groups `groups`, after the first `skip` rows."""
 
     file: int
     groups: tuple[int, ...]
@@ -56,7 +56,7 @@ class Run:
 
 
 class RawPlace:
-    """Raw SYNTH at a place. `footers`: of its files, in the order of their names, which is the order of their rows."""
+    """Raw SYNTH at a place. `footers`: those of its files, sorted by name, which is also the order of the rows."""
 
     def __init__(self, scratch: Scratch, raw: str, *, with_seed_text: bool) -> None:
         self._raw, self._path, self._with_seed_text = raw, scratch.path(raw), with_seed_text
@@ -78,14 +78,14 @@ class RawPlace:
             ]
 
     def files(self, wanted: Sequence[int]) -> dict[int, RawFile]:
-        """These files by their numbers, staged where they are objects, their columns checked.
+        """The files with these numbers, their columns checked; objects are staged.
 
-        Raises SourceError for a file that is not raw SYNTH, StorageError for an object that cannot be had.
+        Raises SourceError for a file that is not raw SYNTH, StorageError for an object that cannot be fetched.
         """
         if self._files is not None:
             return {number: self._files[number] for number in wanted}
         names = {number: self.footers[number].name for number in wanted}
-        itself = parse_uri(self._raw)  # which may be one object, or the folder of all
+        itself = parse_uri(self._raw)  # one object, or the folder of all objects
         paths = {
             number: self._path if self._objects[name].uri == itself else self._path / name
             for number, name in names.items()
@@ -103,10 +103,10 @@ class RawPlace:
 
 
 def runs_of_shard(footers: Sequence[RawFooter], shard: int, shards: int) -> list[Run]:
-    """The rows of one shard, in order, as runs of whole row groups of which the ends may be left out.
+    """The rows of one shard, in order, as runs of row groups; the first and last group may be used only in part.
 
-    Raises SpanloomError for a shard that there is not, and for more shards than row groups that hold rows: a shard
-    would read a group that others read too, to keep a few of its rows.
+    Raises SpanloomError for an invalid shard number, and for more shards than non-empty row groups: then several shards
+    would read the same group, each for a few of its rows.
     """
     if not 0 <= shard < shards:
         raise SpanloomError(f"there is no shard {shard} of {shards}", remedy=f"shards count from 0 to {shards - 1}")
@@ -148,7 +148,7 @@ def _remote_footers(objects: dict[str, StoredObject]) -> list[RawFooter]:
 
 
 def _group_rows(stored: StoredObject, reading: Transfers) -> tuple[int, ...]:
-    """Of an object that ends, as Parquet does, in its footer, four bytes with the footer's length and `PAR1`."""
+    """The rows of each row group. A Parquet object ends with its footer, the footer's length in 4 bytes, and `PAR1`."""
     tail = read_range(stored, max(stored.bytes - TAIL, 0), stored.bytes, reading.stop)
     footer = int.from_bytes(tail[-8:-4], "little") + 8
     if tail[-4:] != MAGIC or footer > stored.bytes:

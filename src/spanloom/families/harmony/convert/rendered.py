@@ -1,7 +1,7 @@
-"""Rendered text of Harmony → messages as openai-harmony's JSON has them.
+"""Rendered Harmony text → messages in openai-harmony's JSON form.
 
-In: a text that begins with `<|start|>`. Out: its messages, parsed by openai-harmony. Only a text that openai-harmony
-renders to the same tokens again is taken: what its types cannot say would be missed.
+In: a text that begins with `<|start|>`. Out: its messages, parsed by openai-harmony. A text is accepted only if
+openai-harmony renders the messages to the same tokens again: otherwise parts that its types lack would be lost.
 
     # Valid channels, Knowledge cutoff, Current date, Reasoning    fields of the system message
     # Instructions                                                 instructions of the developer message
@@ -37,7 +37,7 @@ def _encoding() -> "HarmonyEncoding":
 
 
 def rendered_messages(text: str) -> list[dict[str, Any]]:
-    """The messages of a rendered text. Raises RecordRefusedError where it is none, or says what messages cannot."""
+    """The messages of a rendered text. Raises RecordRefusedError if it is invalid, or if messages would lose parts."""
     from openai_harmony import Conversation, HarmonyError, Message, RenderConversationConfig
 
     encoding = _encoding()
@@ -60,14 +60,15 @@ def rendered_messages(text: str) -> list[dict[str, Any]]:
 
 
 def _without_end(tokens: list[int]) -> list[int]:
-    """The last message may end as history has it, or as the model ends its turn; answers within may do so too."""
+    """Tokens without the end of the last message, which may end as in the history or as the model ends its turn; so may
+    earlier answers."""
     same = {tokenizer.RETURN: tokenizer.END}
     held = [same.get(token, token) for token in tokens]
     return held[:-1] if held and held[-1] in (tokenizer.END, tokenizer.CALL) else held
 
 
 def _typed(message: dict[str, Any]) -> dict[str, Any]:
-    """Text of a system or developer message as the fields that it was rendered from."""
+    """A system or developer message with its text parsed back into the fields it was rendered from."""
     kept = {key: value for key, value in message.items() if value is not None}
     if message["role"] not in ("system", "developer"):
         return kept

@@ -1,4 +1,4 @@
-"""Raw SYNTH Parquet → a `synth_harmony_v1` directory: one Harmony conversation a row, and a manifest.
+"""Raw SYNTH Parquet → a `synth_harmony_v1` directory: one Harmony conversation per row, and a manifest.
 
 In: a Parquet file, or a directory of them, with the columns of PleIAs/SYNTH. Out: shards, then `manifest.json` last.
 
@@ -8,8 +8,8 @@ In: a Parquet file, or a directory of them, with the columns of PleIAs/SYNTH. Ou
     synthetic_answer       the assistant message on `final`
     synth_id, language, …  metadata_json, and columns of the same names
 
-Rows are streamed: what is held is one batch of the input and at most one row group of each shard. There is no clock and
-no randomness, so the same input and options give the same bytes (under one version of pyarrow).
+Rows are streamed: memory holds one batch of the input and at most one row group of each shard. There is no clock and no
+randomness, so the same input and options give the same bytes (under one version of pyarrow).
 """
 
 import json
@@ -48,20 +48,20 @@ Assignment = Literal["round-robin", "contiguous"]
 
 SEED_TEXT = "query_seed_text"
 KEPT_COLUMNS = ("language", "exercise", "model", "constraints", "seed_license", "query_seed_url")
-"""Optional raw columns that travel with a row; one that a file lacks is null in all of its rows."""
+"""Optional raw columns that are kept with a row; a column that a file lacks is null in all its rows."""
 
 SHARD_SCHEMA = pa.schema(
     [(name, pa.string()) for name in ("messages_json", "metadata_json", "synth_id", *KEPT_COLUMNS)]
 )
 FEW_VALUES = ["language", "exercise", "model", "constraints", "seed_license"]
-"""Columns that a dictionary makes small; the others differ in every row."""
+"""Columns that dictionary encoding makes small; the others differ in every row."""
 
 RECORD_NAME = ".spanloom-convert-unfinished"
-"""In a folder whose conversion has not come to its end."""
+"""A file in a folder whose conversion is unfinished."""
 
 
 class Skip(StrEnum):
-    """Why a raw row makes no conversation. A row is counted once, under the first that holds."""
+    """Why a raw row is skipped. A row is counted once, under the first reason that applies."""
 
     QUERY_MISSING = "query_missing"
     REASONING_MISSING = "reasoning_missing"
@@ -76,19 +76,19 @@ REQUIRED_COLUMNS = {
     "synthetic_answer": Skip.ANSWER_MISSING,
     "synth_id": Skip.SYNTH_ID_MISSING,
 }
-"""What a row cannot do without, and how it counts where that is null or empty."""
+"""Required column → the reason for which a row is skipped if the column is null or empty."""
 
 RawRow = dict[str, str | bytes | None]
-"""One raw row, by column; bytes stand for a string that is not UTF-8."""
+"""One raw row, by column; a string that is not UTF-8 is bytes."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conversion:
-    """Texts around every row, and how rows are laid out over shards.
+    """Texts for every row, and the assignment of rows to shards.
 
-    Of the system message, None leaves that line out of the render; `reasoning_effort` is Low, Medium or High in any
-    case. `with_seed_text` puts a row's seed text after its query. Round-robin deals source rows out to the shards in
-    turn; contiguous gives each shard one run of them. Raises SpanloomError for a value that cannot be used.
+    Fields of the system message with the value None are not rendered; `reasoning_effort` is Low, Medium or High, in any
+    case. `with_seed_text` puts a row's seed text after its query. Round-robin assigns source rows to the shards
+    in turn; contiguous gives each shard one range of rows. Raises SpanloomError for an invalid value.
     """
 
     model_identity: str | None = defaults.MODEL_IDENTITY
@@ -111,7 +111,7 @@ class Conversion:
         if self.shards < 1:
             raise SpanloomError(f"rows cannot be laid out over {self.shards} shards", remedy="use 1 or more")
         for name, value in vars(self).items():
-            # A command line can carry bytes that are not text: reported now, not at the first row or the manifest.
+            # A command line can have bytes that are not UTF-8: reported now, not at the first row or the manifest.
             if isinstance(value, str) and not is_utf8(value):
                 raise SpanloomError(f"the option {name} is not UTF-8: {value!r}")
 
@@ -124,7 +124,7 @@ class Conversion:
 class RawFile:
     """One raw Parquet file whose columns were checked; `state`: its state before its rows were read.
 
-    `name` is its path below what was given, with slashes; `group_rows`, the rows of each row group.
+    `name`: its path relative to the given directory, with slashes; `group_rows`: the rows of each row group.
     """
 
     path: Path
@@ -149,9 +149,9 @@ def convert_synth(
     """Converts `raw` into the new directory `out` and returns the manifest that was written there.
 
     Files of a directory are read in the order of their relative paths; `max_rows` stops after that many source rows.
-    Rows that make no conversation are counted by reason, never repaired. `on_progress` is called now and then with the
-    rows read so far and the rows to read. Raises SourceError for a fault of a file or column, ConflictError when `out`
-    holds something. Whatever is raised, nothing of this run stays behind; what a killed run left is cleared.
+    Unusable rows are counted by reason, never repaired. `on_progress` is called regularly with the rows read so far and
+    the rows to read. Raises SourceError for an invalid file or column, ConflictError if `out` is not empty. After any
+    exception the files of this run are removed; the files of an earlier killed run are also removed.
     """
     if max_rows is not None and max_rows < 1:
         raise SpanloomError(f"a conversion of {max_rows} rows makes no dataset", remedy="use 1 or more for max_rows")
@@ -197,7 +197,7 @@ def convert_synth(
 
 
 def skip_reason(row: RawRow) -> Skip | None:
-    """Why a row makes no conversation, or None when it does."""
+    """Why a row is skipped, or None if it is usable."""
     for column, reason in REQUIRED_COLUMNS.items():
         if not row[column]:
             return reason
@@ -207,7 +207,7 @@ def skip_reason(row: RawRow) -> Skip | None:
 
 
 def output_row(row: RawRow, conversion: Conversion) -> OutputRow:
-    """A usable raw row → the columns of `SHARD_SCHEMA`; `messages_json` as UTF-8 bytes, whose size is what counts."""
+    """A usable raw row → the columns of `SHARD_SCHEMA`; `messages_json` as UTF-8 bytes, because their size matters."""
     kept = {name: row.get(name) for name in ("synth_id", *KEPT_COLUMNS)}
     return {
         "messages_json": json.dumps({"messages": messages(row, conversion)}, ensure_ascii=False).encode(),
@@ -217,7 +217,7 @@ def output_row(row: RawRow, conversion: Conversion) -> OutputRow:
 
 
 def messages(row: RawRow, conversion: Conversion) -> list[dict[str, Any]]:
-    """The Harmony messages of a usable row: system, developer where one is wanted, user, analysis, final."""
+    """The Harmony messages of a usable row: system, developer (if configured), user, analysis, final."""
     query, seed_text = row["query"], row.get(SEED_TEXT)
     if conversion.with_seed_text and seed_text:
         query = f"{query}\n\n{seed_text}"  # type: ignore[str-bytes-safe]  # a usable row holds no bytes
@@ -252,7 +252,7 @@ def system_message(conversion: Conversion) -> dict[str, Any]:
 def find_raw_files(raw: Path, *, with_seed_text: bool) -> list[RawFile]:
     """The file `raw`, or every `*.parquet` below the directory `raw` by relative path, each opened and checked."""
     if raw.is_dir():
-        # A folder may be called x.parquet too; a dangling link stays in the list and is refused when it is opened.
+        # A folder may be named x.parquet too; a dangling link stays in the list and fails when it is opened.
         files = {path.relative_to(raw).as_posix(): path for path in raw.rglob("*.parquet") if not path.is_dir()}
         if not files:
             raise SourceError(
@@ -271,7 +271,7 @@ _RAW_COLUMNS = (
 
 
 def check_raw_file(path: Path, name: str, *, with_seed_text: bool) -> RawFile:
-    """The file `path`, opened. Raises SourceError where it is no Parquet file with the columns of raw SYNTH."""
+    """Opens and checks the file `path`. Raises SourceError unless it is Parquet with the columns of raw SYNTH."""
     if not is_utf8(name):
         raise SourceError(
             "the file's name is not UTF-8, so the manifest cannot hold it", where=repr(name), remedy="rename the file"
@@ -292,7 +292,7 @@ def check_raw_file(path: Path, name: str, *, with_seed_text: bool) -> RawFile:
         if times == 0:
             continue
         kind = schema.field(column).type
-        # A column without a single value may have lost its type on the way to Parquet; it says nothing either way.
+        # A column with only null values may have lost its type on the way to Parquet; it is harmless.
         untyped = column in KEPT_COLUMNS and kind == pa.null()
         if kind not in (pa.string(), pa.large_string()) and not untyped:
             raise SourceError(
@@ -319,7 +319,7 @@ def _batches(files: list[RawFile], total: int) -> Iterator[tuple[int, list[RawRo
 
 
 def file_batches(raw: RawFile, row_groups: Sequence[int] | None = None) -> Iterator[list[RawRow]]:
-    """The rows of a file in batches, of these row groups or of all. Raises SourceError where they cannot be read."""
+    """The rows of a file in batches, of these row groups or of all. Raises SourceError if they cannot be read."""
     with open_parquet(raw.path) as file:
         if file.metadata.num_rows != raw.rows:
             raise SourceError(
@@ -343,7 +343,7 @@ def source_manifest(
     skipped: Mapping[Skip, int],
     shards: list[dict[str, Any]],
 ) -> dict[str, Any]:
-    """The manifest of a source. `sources`: path, rows and bytes of each raw file; `shards`: what their writers say."""
+    """The manifest of a source. `sources`: path, rows and bytes of each raw file; `shards`: their writers' entries."""
     written = sum(shard["rows"] for shard in shards)
     return {
         "schema_version": SYNTH_KD.source.schema_version,
@@ -367,7 +367,7 @@ def source_manifest(
 
 
 def _check_unused(out: Path) -> None:
-    """Nothing is in `out`, but what a killed run may have left, or what this one has begun with."""
+    """Raises ConflictError unless `out` is missing, or empty except for the conversion's own `RECORD_NAME`."""
     if out.is_dir():
         file = next((path for path in sorted(out.iterdir()) if path.name != RECORD_NAME), None)
         if file is None:
@@ -389,12 +389,12 @@ def run(
     on_progress: OnProgress | None = None,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The conversion over places: raw SYNTH (a Parquet file or a folder of them) → a `synth_harmony_v1` folder."""
+    """The conversion over paths or URIs: raw SYNTH (Parquet file or folder of them) → a `synth_harmony_v1` folder."""
     with scratch_for("convert-synth", [raw, out], scratch) as staging:
         local_raw = staged_records(staging, raw, (".parquet",))
         local_out = staging.path(out)
         if is_uri(out):
-            shutil.rmtree(local_out, ignore_errors=True)  # of a run that was killed while it published
+            shutil.rmtree(local_out, ignore_errors=True)  # left by a run that was killed while it published
         result = convert_synth(
             raw=local_raw, out=local_out, conversion=conversion, max_rows=max_rows, on_progress=on_progress
         )

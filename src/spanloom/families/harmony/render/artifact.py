@@ -4,15 +4,15 @@ In: token documents with their rows. Out: two directories of Parquet parts, each
 
     rendered/  part_00000.parquet   row int64 · tokens, loss_mask, span_id: a document's int32 or uint8 items as bytes
                part_00000.json      written last: the part is complete; its counts and the sha256 of each of its files
-               part_00000.rejects.jsonl   only where rows were set aside
+               part_00000.rejects.jsonl   only if rows were rejected
                rendered.json        the whole shard: what it was made from and with, counts
     ids/       part_00000.parquet   one row a document: row int64 · synth_id · language · exercise, or what the profile
                                     has instead (`Profile.about`)
                ids.json             the sha256 of each part
 
-Everything in here is token-aligned. Memory does not follow the size of a part: rows go to disk in row groups.
-A document's items are one binary value, little-endian, not a Parquet list: lists cost two levels a token, which took
-longer than all of the tokens themselves to write and to read.
+All arrays are token-aligned. Memory does not grow with the size of a part: rows go to disk in row groups.
+A document's items are one binary value, little-endian, not a Parquet list: lists need two levels per token, which took
+longer to write and read than the tokens.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -105,7 +105,7 @@ class PartWriter:
         self._rejects.append(reject.as_json_line())
 
     def commit(self, summary: dict[str, Any]) -> dict[str, Any]:
-        """Completes the part. Returns `summary` with the sha256 of every file of it, as its JSON holds it."""
+        """Completes the part. Returns the content of its JSON: `summary` with the sha256 of each of its files."""
         self._documents.close()
         self._rows.close()
         if self._rejects:
@@ -165,9 +165,9 @@ def read_folders(rendered: Path, ids: Path, parts: Sequence[dict[str, Any]]) -> 
 
 
 def read_ids(directory: Path, parts: Sequence[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-    """What the profile says about each document of a shard, in source order.
+    """The profile's columns about each document of a shard, in source order.
 
-    One batch a row group: both files of a part are written in the same groups, so they read in step.
+    One batch per row group: both files of a part have the same row groups, so they are read in step.
     """
     for part in parts:
         with open_part(directory / f"{part_name(part['part'])}.parquet") as file:
@@ -175,7 +175,7 @@ def read_ids(directory: Path, parts: Sequence[dict[str, Any]]) -> Iterator[pa.Re
 
 
 def row_groups(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """One batch a row group. `columns`: those wanted, None all."""
+    """One batch per row group. `columns`: those to read; None reads all."""
     for group in range(file.metadata.num_row_groups):
         (batch,) = file.read_row_group(group, columns=columns, use_threads=False).combine_chunks().to_batches()
         yield batch
@@ -206,9 +206,9 @@ _AGAIN = "run the step that wrote it again"
 
 
 def read_sidecar(path: Path) -> dict[str, Any]:
-    """A JSON file that a step wrote. Raises ArtifactError when it is not there: the step did not finish.
+    """A JSON file that a step wrote. Raises ArtifactError if it is missing: the step did not finish.
 
-    So does code that looks up a key that it should have and has not.
+    Looking up a missing key of the result also raises ArtifactError.
     """
     try:
         value = read_json(path, ArtifactError, path.name, _AGAIN)
@@ -222,7 +222,7 @@ def read_sidecar(path: Path) -> dict[str, Any]:
 
 
 class _Sidecar(dict[str, Any]):
-    """What a file says; a key that it lacks is the file's fault, not ours."""
+    """The content of a file; a missing key raises ArtifactError, because the file is wrong, not the code."""
 
     def __init__(self, value: dict[str, Any], path: Path) -> None:
         super().__init__(value)
@@ -233,7 +233,7 @@ class _Sidecar(dict[str, Any]):
 
 
 def files_stand(directory: Path, sha256s: dict[str, str]) -> bool:
-    """Whether every named file is there with the hash it was written with."""
+    """Whether every named file exists with the given sha256."""
     return all(
         (directory / name).is_file() and sha256_file(directory / name) == sha256 for name, sha256 in sha256s.items()
     )

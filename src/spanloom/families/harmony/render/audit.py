@@ -1,12 +1,12 @@
 """The audit: sampled rows of a fast render are rendered again by openai-harmony; a difference stops the build.
 
 In: batches with their renders. Out: how many documents were compared, or `AuditError` with row, position and text.
-The sample follows from row numbers, shapes and lengths alone, part by part, so that every run audits the same rows.
-openai-harmony takes some hundred times as long as the fast renderer, so what is audited is bounded in tokens.
+The sample depends on row numbers, shapes and lengths alone, part by part, so that every run audits the same rows.
+openai-harmony takes about a hundred times as long as the fast renderer, so the number of audited tokens is limited.
 
-Of a row with several documents one is audited. What comes before its last trained run is compared with what
-openai-harmony renders for completion: that is what a server would have shown to the model that samples the run. What
-comes before its other runs is the begin of that.
+If a row has several documents, one is audited. The tokens before its last trained run are compared with
+openai-harmony's render for completion, which is the prompt that a server gives the model for this run. The prompts of
+its earlier runs are prefixes of it.
 """
 
 from collections import Counter
@@ -32,19 +32,19 @@ from spanloom.supervision import TokenDocuments, Tokens
 
 AUDITED_AT_LEAST = 64
 AUDITED_SHARE = 0.05
-"""Of the tokens of a part so far, which are audited at most, beside the first row of each shape; more where a larger
+"""Maximum audited share of the tokens of a part so far, besides the first row of each shape; higher if a larger
 fraction is requested."""
 AUDITED_TOKENS = 200_000
-"""Tokens of a shard that may be audited whatever their share."""
+"""Tokens of a shard that may be audited regardless of the share."""
 _CHARACTERS_PER_TOKEN = 4
 AROUND = 12
 """Tokens shown on either side of a difference."""
 
 
 def audit_stride(rows: int, fraction: float) -> int:
-    """Every n-th row of a shard of `rows` rows is audited, n of this: `fraction` of them, but at least 64; 0 for none.
+    """The n for which every n-th of `rows` rows is audited: `fraction` of them, but at least 64 rows; 0 for none.
 
-    20,000 rows at 0.001: every 312th, since every 1,000th would be 20 rows only.
+    20,000 rows at 0.001: every 312th, since every 1,000th would be only 20 rows.
     """
     if fraction <= 0:
         return 0
@@ -57,7 +57,7 @@ def audit_share(fraction: float) -> float:
 
 
 def audit_floor(rows: int, of_rows: int) -> int:
-    """The part of `AUDITED_TOKENS` that `rows` of a shard of `of_rows` rows have: parts are audited one by one."""
+    """The part of `AUDITED_TOKENS` for `rows` of a shard's `of_rows` rows: parts are audited one by one."""
     return AUDITED_TOKENS * rows // max(1, of_rows)
 
 
@@ -68,10 +68,10 @@ def check_fraction(fraction: float) -> None:
 
 
 class Auditor:
-    """Audits the batches of a part; remembers which shapes of conversation it has looked at, and how many tokens.
+    """Audits the batches of a part; remembers the audited shapes of conversations, and the number of audited tokens.
 
-    `share`, `floor`: audited are at most so large a share of the tokens, or so many tokens; the first row of each
-    shape is audited in any case.
+    `share`, `floor`: at most this share of the tokens, or this number of tokens, is audited; the first row of each
+    shape is always audited.
     """
 
     def __init__(
@@ -99,11 +99,11 @@ class Auditor:
         rendered: RenderedBatch,
         cuts: Sequence[Cut] = (),
     ) -> int:
-        """Compares the sampled rows of a batch with the record route: who was refused, tokens, span and mask; and what
-        is before a run with openai-harmony's render for completion.
+        """Compares the sampled rows of a batch with the record route: refusals, tokens, span and mask; and the tokens
+        before a run with openai-harmony's render for completion.
 
-        `places`: row and id of each conversation; `cuts`: how each was cut, where they are cuts of others.
-        Returns how many were compared; raises AuditError at a difference.
+        `places`: row and id of each conversation; `cuts`: the cut of each, if they are cuts of conversations.
+        Returns the number of compared documents; raises AuditError at a difference.
         """
         lengths = dict(zip(rendered.kept, rendered.documents.lengths.tolist(), strict=True))
         documents_of = Counter(row for row, _ in places)
@@ -217,10 +217,10 @@ class Auditor:
 
 
 def prompt_before_last(cut: Cut, history: str, encoding: HarmonyEncoding) -> Tokens:
-    """What openai-harmony renders for the completion of the last run that a document trains, without its last two
-    tokens, which begin the run: `<|start|>assistant`. Returns int32 [T].
+    """openai-harmony's render for the completion of a document's last trained run, without the last two tokens
+    `<|start|>assistant`, which belong to the run. Returns int32 [T].
 
-    With `serve` it gets the messages that are shown, and drops none; with `openai-harmony` all, and drops what it does.
+    With `serve` it gets the shown messages and drops none; with `openai-harmony` it gets all and drops its default.
     """
     place, at = cut.begins[-1]
     if history != "serve":

@@ -1,7 +1,7 @@
-"""A work place is cleared: what Spanloom published there is removed, and nothing else.
+"""Clears a work place: removes only the files that Spanloom published there.
 
-In: the place. Out: what was removed and what stays. A folder is ours when its `work.json` holds the identity of which
-the folder's name is the hash; in it, only files with names of ours are.
+In: the place. Out: the removed and the remaining names. A folder is Spanloom's if its name is the hash of the identity
+in its `work.json`; in such a folder, only files with Spanloom's file names are removed.
 """
 
 import re
@@ -24,7 +24,7 @@ _FILE = re.compile(rf"(?P<folder>[0-9a-f]{{32}})/(?:{re.escape(WORK_JSON)}|shard
 
 @dataclass(frozen=True, kw_only=True)
 class Cleared:
-    """What was removed, and the names that stay, relative to the place."""
+    """The removed files, and the names that stay, relative to the place."""
 
     files: int
     bytes: int
@@ -32,7 +32,7 @@ class Cleared:
 
 
 def clear_work(place: str) -> Cleared:
-    """Removes what Spanloom published at a work place. Raises SpanloomError where it published nothing there."""
+    """Removes what Spanloom published at a work place. Raises SpanloomError if it published nothing there."""
     if is_uri(place):
         uri = parse_uri(place)
         prefix = f"{uri.key}/" if uri.key else ""
@@ -51,7 +51,7 @@ def clear_work(place: str) -> Cleared:
 
 
 def _divided(sizes: dict[str, int], place: str, read: Callable[[str], bytes]) -> tuple[list[str], tuple[str, ...]]:
-    """Names that are ours, and the others. `read`: the bytes of a file by its name."""
+    """Names of Spanloom's files, and all others. `read`: the bytes of a file by its name."""
     folders = {
         match["folder"]
         for name in sizes

@@ -1,18 +1,18 @@
 """The fast renderer: wrappers from a table that openai-harmony itself fills, content through a fast exact encoder.
 
-In: checked conversations. Out: the bits of the record route, whole batches at a time, without a loop over tokens.
+In: checked conversations. Out: the same bits as the record route, in whole batches, without a loop over tokens.
 
     message   = prefix of its role and channel · tokens of its text · closer
     document  = messages · EOD
 
-Nothing of the table is copied from documentation: each prefix and closer is read off openai-harmony's render of an
-empty message, and structured contents (`system_content`, `developer_content`) are rendered by it once and remembered.
-A conversation outside the table's shape goes through openai-harmony whole, and is counted: unknown keys, text that
-openai-harmony may refuse; and names, recipients, content types, tools and several parts of content where the profile's
-table does not cover them.
+The table is not copied from documentation: each prefix and closer is taken from openai-harmony's render of an empty
+message, and structured contents (`system_content`, `developer_content`) are rendered by it once and cached. A
+conversation that the table does not cover goes through openai-harmony whole, and is counted: unknown keys, text that
+openai-harmony may refuse; and names, recipients, content types, tools and several parts of content, unless the
+profile's table covers them.
 
-Documents that are cuts of one conversation share its messages: each is laid out and encoded once a batch, and documents
-are gathered from them.
+Documents that are cuts of one conversation share its messages: each is laid out and encoded once per batch, and
+documents are gathered from them.
 """
 
 from collections.abc import Sequence
@@ -64,7 +64,7 @@ row is refused; a text this long goes to openai-harmony, so that both routes ref
 
 
 def may_be_refused(text: str) -> bool:
-    """Whether openai-harmony might refuse the text, as it does a lone surrogate: then it shall decide."""
+    """Whether openai-harmony might refuse the text, for instance a lone surrogate; then openai-harmony decides."""
     if len(text) > LONGEST_TEXT:
         return True
     if text.isascii():
@@ -87,7 +87,7 @@ class Wrapper:
 
     @cached_property
     def last_token(self) -> int:
-        """`last`, or -1 where it is `closer`."""
+        """`last`, or -1 if it equals `closer`."""
         return -1 if np.array_equal(self.last, self.closer) else int(self.last[0])
 
     @cached_property
@@ -105,7 +105,7 @@ def _is_text(part: Any) -> bool:
 
 
 def derive_wrappers(encoding: HarmonyEncoding, profile: Profile = SYNTH_KD) -> dict[tuple[str, str | None], Wrapper]:
-    """(role, channel) → the wrapper of a message that has no more in its header."""
+    """(role, channel) → the wrapper of a message with no other header fields."""
     roles = [role for role in profile.source.roles if role not in ("assistant", "tool")]
     shapes: list[tuple[str, str | None]] = [(role, None) for role in roles]
     shapes += [("assistant", channel) for channel in profile.span_of_channel]
@@ -132,7 +132,7 @@ def derive_wrapper(header: dict[str, Any], encoding: HarmonyEncoding) -> Wrapper
 
 @dataclass
 class _Layout:
-    """What a batch is made of: messages, each of segments, and documents, which are numbers of messages.
+    """The layout of a batch: messages consist of segments, documents are lists of message numbers.
 
     A segment is a constant, or a text still to be encoded (of length 0 till then); `text_segments` says which are.
 
@@ -229,8 +229,8 @@ class FastRenderer:
         )
 
     def _numbers(self, layout: _Layout, messages: Sequence[dict[str, Any]]) -> list[int]:
-        """The number of each message of a document, -1 where it is outside of the table. A message that is new is laid
-        out; by identity: the messages live as long as the batch."""
+        """The number of each message of a document, -1 if the table does not cover it. New messages are laid out. They
+        are compared by identity, because they live as long as the batch."""
         ids = [*map(id, messages)]
         # Functions in a message of another role are outside of the table, and so is the document.
         developers = [message for message in messages if message["role"] == "developer"]
@@ -299,7 +299,7 @@ class FastRenderer:
         return self._header(message["role"], channel, *more)
 
     def _derive_header(self, role: str, channel: str | None, *more: str | None) -> Wrapper | None:
-        """The wrapper of a header with a name, a recipient or a content type; None where openai-harmony refuses it."""
+        """The wrapper of a header with a name, a recipient or a content type; None if openai-harmony refuses it."""
         named = zip(("role", "channel", *MORE_OF_A_HEADER), (role, channel, *more), strict=True)
         try:
             return derive_wrapper({key: value for key, value in named if value is not None}, self._encoding)
@@ -369,10 +369,10 @@ class FastRenderer:
 
 
 def _gathered(tokens: Tokens, lengths: npt.NDArray[np.int64], order: npt.NDArray[np.int64]) -> Tokens:
-    """Messages that are end to end, in another order, some of them several times.
+    """Copies messages into another order, some of them several times.
 
-    Messages that follow each other on both sides are copied together: an index of each token takes longer than the
-    tokens.
+    Messages that are adjacent in source and target are copied together: an index per token would take longer than
+    copying the tokens.
 
         lengths [2 1 3]   order [0 1 0 2]   tokens a a b c c c   →   a a b · a a · c c c
 

@@ -1,6 +1,6 @@
 """The record route: every conversation rendered by openai-harmony's own package, which is the authority.
 
-In: checked conversations. Out: `RenderedBatch`: one document a conversation, each closed by a masked EOD, plus the
+In: checked conversations. Out: `RenderedBatch`: one document per conversation, each closed by a masked EOD, plus the
 conversations that openai-harmony refused.
 """
 
@@ -69,7 +69,7 @@ def render_through_harmony(conversations: Sequence[LabelledConversation], encodi
 
 
 class RefusedByRendererError(Exception):
-    """openai-harmony does not take this conversation."""
+    """openai-harmony refuses to render this conversation."""
 
 
 def render_one(messages: Sequence[dict[str, Any]], encoding: HarmonyEncoding) -> Tokens:
@@ -81,8 +81,8 @@ def render_one(messages: Sequence[dict[str, Any]], encoding: HarmonyEncoding) ->
 
 
 def render_prompt(messages: Sequence[dict[str, Any]], encoding: HarmonyEncoding, *, drop_analysis: bool) -> Tokens:
-    """What openai-harmony shows to the author of the next message, without the two tokens that this begins with:
-    `<|start|>assistant`. Returns int32 [T]. Raises RefusedByRendererError.
+    """openai-harmony's prompt for the next message, without the last two tokens `<|start|>assistant`, which belong to
+    that message. Returns int32 [T]. Raises RefusedByRendererError.
 
     `drop_analysis`: leave out the reasoning that it leaves out by default.
     """

@@ -1,6 +1,6 @@
-"""The parts of a rendered shard in few large files: packs of about 256 MiB, and the ids of the whole shard in one.
+"""The parts of a rendered shard in a few large files: packs of about 256 MiB, and the ids of the shard in one file.
 
-In: parts as workers leave them, in order. Out: `rendered_00000.tar` and so on, each an uncompressed tar of whole parts,
+In: parts as workers wrote them, in order. Out: `rendered_00000.tar` and so on, each an uncompressed tar of whole parts,
 and `ids.parquet`. The same parts give the same bytes, so a pack that is written twice is the same file.
 
     rendered_00000.tar   rendered/part_00000.json · rendered/part_00000.parquet · ids/part_00000.parquet · and so on
@@ -40,7 +40,7 @@ def pack_name(number: int) -> str:
 
 
 def pack_bytes(source_bytes: int) -> int:
-    """From how many bytes on a pack is closed, for a source shard of this size: 256 MiB up to 32 GiB of source."""
+    """The size in bytes at which a pack is closed, for a source shard of this size: 256 MiB up to 32 GiB of source."""
     return max(PACK_BYTES, source_bytes // MOST_PACKS)
 
 

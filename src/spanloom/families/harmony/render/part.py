@@ -58,11 +58,11 @@ GENERATION_PROMPT_TOKENS = 2
 class PartJob:
     """What a worker needs to render one part.
 
-    Every `audit_stride`-th row is audited (0: none), as far as `audit_share` of the tokens or `audit_floor` tokens go,
-    and besides the first row of each shape of conversation.
+    Every `audit_stride`-th row is audited (0: none), up to `audit_share` of the tokens or `audit_floor` tokens; the
+    first row of each shape of conversation is audited in addition.
     `reject_limit` is the shard's: a part that alone has more rejects stops there and is not kept.
-    `rules`: where the profile cuts rows. `token_budget` is what the caps leave for this part; the row that would cross
-    it is left out, and so are all after.
+    `rules`: None if the profile cuts no rows. `token_budget`: tokens that the caps leave for this part; the row that
+    would exceed it and all later rows are left out.
     """
 
     shard: SourceShard
@@ -81,7 +81,7 @@ class PartJob:
 
     @property
     def key(self) -> str:
-        """Hash of all that decides the part's bytes: an existing part with the same key need not be made again."""
+        """Hash of everything that decides the part's bytes: an existing part with the same key can be reused."""
         return sha256_json(
             {
                 "shard": {"index": self.shard.index, "sha256": self.shard.sha256},
@@ -116,8 +116,8 @@ class BatchResult:
 
 
 def render_part(job: PartJob) -> dict[str, Any]:
-    """Renders one part, or finds it complete. Returns its summary. Raises SourceError where the shard was changed since
-    it was hashed.
+    """Renders one part, or finds it complete. Returns its summary. Raises SourceError if the shard was changed since it
+    was hashed.
 
     `whole` is false when the caps or the reject limit cut the part short: then no later part counts.
     """

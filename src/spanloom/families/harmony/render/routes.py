@@ -1,7 +1,7 @@
 """Which renderer: conversations → tokens, loss mask and spans, fast or through openai-harmony alone.
 
-In: a name and the verified asset. Out: `Renderer`. Whichever it is, the bits are openai-harmony's: the record route is
-the authority, and what the fast one gives is audited against it in every build.
+In: a name and the verified asset. Out: `Renderer`. Both give the bits of openai-harmony: the record route is the
+authority, and every build audits the output of the fast one against it.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ ROWS_WORTH_LOADING = 5000
 
 
 def worker_bytes(profile: Profile) -> int:
-    """Bytes of memory that each further worker of a render takes: libraries, tables and a part under way.
+    """Bytes of memory that each further render worker takes: libraries, tables and a part in progress.
 
     Measured: 305 MiB for rows of SYNTH, up to 706 MiB for conversations of ten turns.
     """

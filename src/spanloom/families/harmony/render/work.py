@@ -1,5 +1,4 @@
-"""What passes between the steps, at a work place in a bucket or a folder: rendered shards, under the hash of source and
-options.
+"""Rendered shards at a work place (a bucket or folder), under the hash of source and options, for the next steps.
 
 In: packs and ids of a shard as `packs` makes them. Out: files or objects, created and never overwritten, and a manifest
 of a few KiB that names each with its size and sha256; the steps after read by it, and check both.
@@ -56,8 +55,7 @@ def default_work(root: str) -> str:
 
 
 def identity_in(data: bytes, folder: str) -> dict[str, Any] | None:
-    """The source and options that a `work.json` names, of which the folder's name is the hash; None where it is none of
-    ours."""
+    """The source and options in a `work.json`, if the folder's name is their hash; None for a foreign folder."""
     try:
         value: Any = parse_json(data, SpanloomError, WORK_JSON, folder, "")
         identity = value["identity"]
@@ -236,7 +234,7 @@ def read_parts(scratch: Scratch, shard: Rendered, whole: dict[str, Any]) -> Iter
 
 
 class ShardWork:
-    """A shard on its way to the work place: parts are packed as they come, and packs are published beside the work.
+    """Publishes a shard to the work place: parts are packed as they come, and packs are uploaded in the background.
 
     `parts`: the folder of the parts on this machine, with `rendered/` and `ids/`. What is published is removed there.
     """
@@ -282,8 +280,8 @@ class ShardWork:
             check_create_only(data, parse_uri(place))
 
     def restore(self, part: int) -> None:
-        """Before a part is rendered: where a run before this one published the pack that begins with it, brings its
-        parts back, which are then found finished."""
+        """Called before a part is rendered: if an earlier run published the pack that begins with this part, restores
+        the pack's parts, which then count as finished."""
         if part != self._next:
             return
         place = f"{self.place}/{pack_name(self._restored)}"

@@ -1,7 +1,7 @@
-"""Step 5: one pending manifest out of the inventories of all shards.
+"""Step 5: the inventories of all shards → one pending manifest.
 
-In: the inventories, the split and the dataset root. Out: `manifest.pending.json` at the root. It is no dataset yet:
-only a clean validation promotes it.
+In: the inventories, the split and the dataset root. Out: `manifest.pending.json` at the root. Only a validation without
+findings promotes it to the manifest of a dataset.
 """
 
 from collections.abc import Sequence
@@ -32,12 +32,12 @@ def assemble_manifest(
     allow_unknown_sha: bool = False,
     environment: dict[str, Any] | None = None,
 ) -> manifest.Manifest:
-    """Joins the inventory files (in shard order) and writes the pending manifest under `root`. `split`: of
+    """Joins the inventory files (in shard order) and writes the pending manifest under `root`. `split`: the file of
     assemble-split, which has looked for repeated ids.
 
-    `environment` adds to what is recorded of this run (timings) and to source and tokenizer as the shards were given
-    them, or takes their place; it decides nothing.
-    Returns the manifest. Raises ArtifactError when the inventories and the split are not all of one build.
+    `environment`: further records of this run, such as timings. Its keys override the source and tokenizer that the
+    shards recorded; it does not affect the content.
+    Returns the manifest. Raises ArtifactError if the inventories and the split are not all from one build.
     """
     git_sha = require_git_sha(allow_unknown=allow_unknown_sha)
     sidecars = [read_sidecar(path) for path in inventories]
@@ -93,10 +93,10 @@ def assemble_manifest(
 
 
 def _given(shards: list[dict[str, Any]]) -> dict[str, Any]:
-    """Source and tokenizer as the shards were given them: one place, or in order of the shards all that there were."""
+    """Source and tokenizer that the shards were given: each one place, or all different places in shard order."""
     places: dict[str, list[str]] = {}
     for shard in shards:
-        for name, place in shard.get("environment", {}).items():  # absent in those of an older release
+        for name, place in shard.get("environment", {}).items():  # absent in inventories of an older release
             if place not in places.setdefault(name, []):
                 places[name].append(place)
     return {name: values[0] if len(values) == 1 else values for name, values in places.items()}
@@ -121,7 +121,7 @@ def _check_one_build(shards: list[dict[str, Any]], inventories: list[Path]) -> N
 
 
 def _check_split(split: dict[str, Any], shards: list[dict[str, Any]], path: Path) -> None:
-    """The ids that were looked through are those of these shards, split by the same rule."""
+    """Checks that assemble-split has read the ids of these shards, with the same split rule."""
     counted = [
         {
             "shard": shard["shard"],
@@ -142,7 +142,7 @@ def _check_split(split: dict[str, Any], shards: list[dict[str, Any]], path: Path
 def run(
     *, inventories: Sequence[str], split: str, root: str, allow_unknown_sha: bool = False, scratch: Path | None = None
 ) -> dict[str, Any]:
-    """The step over places. At a remote root a manifest with the same `content` counts as written."""
+    """The step over paths or URIs. At a remote root a manifest with the same `content` counts as written."""
     with scratch_for("assemble-manifest", [*inventories, split, root], scratch) as staging:
         files = [staging.file(place) for place in inventories]
         split_file = staging.file(split)

@@ -1,8 +1,8 @@
-"""Step 3: what is global about the split. Is any id repeated, and how many documents are valid?
+"""Step 3: the global part of the split. Is any id repeated, and how many documents are valid?
 
-In: the ids of every shard. Out: `split.json`, without which there is no manifest. write-indexed does not wait for it:
-the id alone decides whether a document is valid.
-Memory: 8 bytes a row (the digest of each id), up to 2 GiB: see `spanloom.dataset.rows.digests`.
+In: the ids of every shard. Out: `split.json`, which the manifest needs. write-indexed does not wait for it, because the
+id alone decides whether a document is valid.
+Memory: 8 bytes per row (the digest of each id), up to 2 GiB: see `spanloom.dataset.rows.digests`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -41,7 +41,7 @@ def assemble_split(
     scratch: Path | None = None,
     at_once: int = AT_ONCE,
 ) -> dict[str, Any]:
-    """Looks through the ids in the folders `ids` (in shard order) and writes the file `split`. See `split_of`."""
+    """Reads the ids in the folders `ids` (in shard order) and writes the file `split`. See `split_of`."""
     shards = [Ids.open(directory, index) for index, directory in enumerate(ids)]
     return split_of(shards, split, valid_fraction, on_duplicate, scratch=scratch, at_once=at_once)
 
@@ -55,11 +55,11 @@ def split_of(
     scratch: Path | None = None,
     at_once: int = AT_ONCE,
 ) -> dict[str, Any]:
-    """Looks through the ids of all shards, in order, and writes the file `split`.
+    """Reads the ids of all shards, in order, and writes the file `split`.
 
-    An id that two rows have raises DuplicateIdError, or is counted with `on_duplicate="keep"`: both copies then
-    fall into one split, since the id alone decides. Of more than `at_once` rows the digests are written to a temporary
-    folder below `scratch`. Returns what `split.json` holds.
+    A duplicate id raises DuplicateIdError, or is counted with `on_duplicate="keep"`: both copies are then in the same
+    split, because the id alone decides. With more than `at_once` rows, the digests are written to a temporary folder
+    below `scratch`. Returns the content of `split.json`.
     """
     check_on_duplicate(on_duplicate)
     if len(families := {shard.profile.family for shard in shards}) != 1:
@@ -93,10 +93,10 @@ def split_of(
 
 @dataclass(frozen=True, kw_only=True)
 class Ids:
-    """The ids of one shard: `rows_read` source rows, of which those rendered became `rows` documents.
+    """The ids of one shard: `rows_read` source rows, rendered into `rows` documents; rejected rows have no document.
 
-    `batches` reads columns of them from the begin, or all columns; the documents of one row are in one batch. `where`:
-    for messages.
+    `batches` reads at least the given columns, from the start; the documents of one row are in one batch. `where`: the
+    place, for messages.
     """
 
     profile: Profile
@@ -108,7 +108,7 @@ class Ids:
 
     @classmethod
     def of_file(cls, path: Path, shard: Rendered) -> "Ids":
-        """Those of a shard at a work place; `path`: its `ids.parquet`, checked."""
+        """The ids of a shard at a work place; `path`: its `ids.parquet`, already checked."""
         return cls(
             profile=profile_of_family(shard.family),
             index=shard.shard,
@@ -120,7 +120,7 @@ class Ids:
 
     @classmethod
     def open(cls, directory: Path, index: int) -> "Ids":
-        """Those in a folder of parts, each checked against its sha256."""
+        """The ids in a folder of parts; each file is checked against its sha256."""
         sidecar = read_sidecar(directory / IDS_JSON)
         if sidecar["shard"] != index:
             raise ArtifactError(
@@ -140,9 +140,9 @@ class Ids:
         )
 
     def digests(self) -> Iterator[tuple[npt.NDArray[np.uint64], npt.NDArray[np.int64]]]:
-        """Source rows in batches: digests of their ids, uint64 [N], and documents of each, int64 [N].
+        """Source rows in batches: digests of their ids, uint64 [N], and documents per row, int64 [N].
 
-        Digests are read where render-shard wrote them, else computed.
+        Digests are read if render-shard wrote them, otherwise computed.
         """
         for batch in self.batches(("row", DIGEST)):
             firsts, of_rows = _rows_of(batch)
@@ -152,7 +152,7 @@ class Ids:
                 yield id_digests(self._ids_at(batch, firsts)), of_rows
 
     def read(self) -> Iterator[tuple[npt.NDArray[np.int64], list[str]]]:
-        """Source rows in batches: numbers, int64 [N], and ids."""
+        """Source rows in batches: row numbers, int64 [N], and ids."""
         for batch in self.batches(("row", self.profile.split_column)):
             firsts, _ = _rows_of(batch)
             yield batch.column("row").to_numpy()[firsts], self._ids_at(batch, firsts)
@@ -163,9 +163,9 @@ class Ids:
 
 
 def _rows_of(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Where the first document of each row is in a batch, and how many documents the row has, int64 [N] both.
+    """The index of each row's first document in a batch, and the row's number of documents, both int64 [N].
 
-    The documents of one row come one after the other.
+    The documents of one row are adjacent.
     """
     rows = batch.column("row").to_numpy()
     firsts = np.flatnonzero(np.diff(rows, prepend=-1))
@@ -173,15 +173,15 @@ def _rows_of(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[
 
 
 def check_on_duplicate(on_duplicate: str) -> None:
-    """Raises SpanloomError for a value that the option cannot have."""
+    """Raises SpanloomError for an invalid value."""
     if on_duplicate not in ON_DUPLICATE:
         raise SpanloomError(f"on_duplicate must be one of {', '.join(ON_DUPLICATE)}, not {on_duplicate!r}")
 
 
 def _repeated_rows(shards: Sequence[Ids], digests: DigestRuns, on_duplicate: str) -> int:
-    """How many rows repeat an id that an earlier row has; raises at the first unless they are to be kept.
+    """The number of rows that repeat the id of an earlier row. Raises DuplicateIdError at the first, unless kept.
 
-    Equal digests only make candidates; a second pass over the ids themselves decides.
+    Equal digests only give candidates; a second pass compares the ids.
     """
     repeated = 0
     for some in digests.repeated():
@@ -213,8 +213,8 @@ def run(
     on_duplicate: str = defaults.ON_DUPLICATE,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places. `rendered`: the manifests of all shards, in order; of the work place only the ids are
-    staged. Raises ArtifactError for manifests of different sources or options, before anything is staged."""
+    """The step over paths or URIs. `rendered`: the manifests of all shards, in order; only the ids are staged from the
+    work place. Raises ArtifactError for manifests of different sources or options, before any ids are staged."""
     with scratch_for("assemble-split", [*rendered, split], scratch) as staging:
         shards = [Rendered.read(staging.file(place)) for place in rendered]
         check_one_work(shards, rendered)

@@ -1,8 +1,8 @@
-"""Step 2, once a shard: conversations → tokens with spans.
+"""Step 2, once per shard: conversations → tokens with spans.
 
 In: one Parquet shard of the source, the tokenizer asset. Out: the rendered shard (tokens, loss mask, span) and its ids.
-The shard is cut into parts that follow from the file alone; parts go to worker processes and come back in order. As a
-step it publishes them at a work place and hands a manifest on.
+The shard is cut into parts that depend on the file alone; worker processes render them, and results come back in order.
+As a pipeline step it publishes the parts at a work place and returns a manifest.
 """
 
 from collections import Counter, deque
@@ -64,16 +64,15 @@ def render_shard(
 ) -> dict[str, Any]:
     """Renders shard number `shard` of the directory `source` into the folders `rendered` and `ids`.
 
-    Of the source only its manifest and this shard are read; the manifest names the profile, and the number of shards
-    unless `shards` does. `rules`: how conversations are cut, where the profile cuts them. `caps` are those of the whole
-    run; this shard's share is worked out here. `max_rejects` is a number, or a share of the shard such as `0.1%`.
-    `audit_fraction` of what the fast renderer makes is checked against openai-harmony. With `resume`, existing parts
-    with the right hash are kept. `before` is called with the number of each part before it goes to a worker, `after`
-    with its summary when it has come back, in order; then its files may be taken away. Returns what `rendered.json`
-    holds.
+    Only the source's manifest and this shard are read; the manifest gives the profile, and the number of shards if
+    `shards` is None. `rules`: how conversations are cut, if the profile cuts them. `caps`: those of the whole run, of
+    which this shard gets its share. `max_rejects`: a number, or a share of the shard such as `0.1%`. `audit_fraction`:
+    the share of fast renders that is compared with openai-harmony. With `resume`, existing parts with the right hash
+    are kept. `before` is called with the number of each part before it goes to a worker; `after` is called with the
+    summary of each finished part, in order, and may remove the part's files. Returns the content of `rendered.json`.
 
-    Raises SourceError (file or column), TokenizerError, RejectedRowError (a row, beyond the limit), AuditError (a fast
-    render that differs), WorkerError.
+    Raises SourceError (file or column), TokenizerError, RejectedRowError (more rejected rows than allowed), AuditError
+    (a fast render differs), WorkerError.
     """
     asset = verify_asset(locate_asset(tokenizer))
     opened = open_source(source, shards=shards, only=shard)
@@ -168,10 +167,10 @@ def render_shard(
 
 
 def _in_order(jobs: list[PartJob], pool: Pool, before: Callable[[int], None] | None = None) -> Iterator[dict[str, Any]]:
-    """Summaries of the parts in source order, ending after one that the caps cut short.
+    """Summaries of the parts in source order, up to the first part that the caps cut short.
 
-    At most two parts a worker are under way, so memory does not follow the shard. A token cap makes each part depend
-    on those before it: then one part at a time, each with what is left of the budget.
+    At most two parts per worker are in flight, so memory does not grow with the shard. With a token cap each part
+    depends on the parts before it: then one part runs at a time, with the rest of the budget.
     """
     budget = jobs[0].token_budget if jobs else None
     window = 2 * pool.workers if budget is None else 1
@@ -212,13 +211,12 @@ def run(
     resume: bool = True,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places; of the source only its manifest and this shard are read. The shard is published below
-    `work`, or `ROOT.work`, under the hash of source and options; `rendered` gets its manifest.
+    """The step over paths or URIs; only the source's manifest and this shard are read. The shard is published below
+    `work`, or `ROOT.work`, under the hash of source and options; its manifest is written to `rendered`.
 
-    With `resume`, a shard that is finished there is left alone, and packs of a run that was killed are continued.
-    Raises ConflictError before any shard is staged where the manifest of another shard is at `rendered`, and where the
-    work place is that of a source with another number of shards. Other options:
-    see `render_shard`.
+    With `resume`, a finished shard is kept, and the packs of a killed run are continued. Raises ConflictError, before
+    any shard is staged, if `rendered` has the manifest of another shard, or if the work place belongs to a source with
+    another number of shards. Other options: see `render_shard`.
     """
     caps = caps or Caps()
     if not (work or root):
@@ -240,7 +238,7 @@ def run(
             "pyarrow": version("pyarrow"),
             "code_sha256": code_sha256("harmony"),
         }
-        size = listing.shards[shard].bytes if shard < len(listing.shards) else 0  # opening the source refuses it
+        size = listing.shards[shard].bytes if shard < len(listing.shards) else 0  # opening the source raises for it
         place = work or default_work(root or "")
         check_one_number(place, number)
         with ShardWork(staging, place, identity, shard, limit=pack_bytes(size)) as published:
@@ -283,7 +281,7 @@ def _publish_shard(
     resume: bool,
     **options: Any,
 ) -> dict[str, Any]:
-    """Renders a shard and publishes it. Returns what its `rendered.json` holds, but the list of files."""
+    """Renders a shard and publishes it. Returns its `rendered.json` without the lists of packs and files."""
     local_source = staged_source(scratch, source, only=shard)
     asset = locate_asset(staged_asset(scratch, tokenizer))
     listed = open_source(local_source, shards=shards, only=shard)
@@ -311,7 +309,7 @@ def _publish_shard(
             after=partial(published.add, family=profile.family),
             **options,
         )
-    del whole["environment"]  # of this run alone: the manifest has it
+    del whole["environment"]  # differs between runs; the manifest records it
     published.finish(whole)
     return whole
 

@@ -1,6 +1,6 @@
-"""Step 1: is the tokenizer asset the pinned file, and do openai-harmony and tiktoken make the same tokenizer of it?
+"""Step 1: is the tokenizer asset the pinned file, and do openai-harmony and tiktoken agree on it?
 
-In: a path, or the usual places. Out: what is to be recorded of it.
+In: a path, or the usual places. Out: a record of the verified asset.
 """
 
 from importlib.metadata import version
@@ -17,10 +17,10 @@ from spanloom.tokenizers.o200k.staging import staged_asset
 
 
 def verify_tokenizer(asset: Path) -> dict[str, Any]:
-    """Verifies the asset's bytes, loads it in openai-harmony and in tiktoken, and tries each id and many texts in both.
+    """Verifies the asset's bytes, loads it in openai-harmony and tiktoken, and compares each id and many texts.
 
-    Returns what is to be recorded of it; `probe_texts`: how many texts gave the same tokens in all of `proven_by`
-    (package → version), beside each id by itself. Raises TokenizerError.
+    Returns a record of the asset. `proven_by`: package → version; `probe_texts`: the number of texts with the same
+    tokens in all these packages. Raises TokenizerError.
     """
     encoding = tokenizer.load_encoding(asset)
     if (difference := first_difference(encoding, load_tiktoken(asset))) is not None:
@@ -39,7 +39,7 @@ def verify_tokenizer(asset: Path) -> dict[str, Any]:
 def run(
     *, tokenizer: str | None = None, asset: str | None = None, report: str | None = None, scratch: Path | None = None
 ) -> dict[str, Any]:
-    """The step over places. `asset`: for a copy of the verified file; `report`: for what this returns, as JSON."""
+    """The step over paths or URIs. `asset`: output, a copy of the verified file; `report`: output, the result."""
     with scratch_for("verify-tokenizer", [tokenizer, asset, report], scratch) as staging:
         path = locate_asset(staged_asset(staging, tokenizer))
         result = {"path": staging.stands_for.get(path, str(path)), **verify_tokenizer(path)}

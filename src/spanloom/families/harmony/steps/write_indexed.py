@@ -1,8 +1,8 @@
-"""Step 4, once a shard: rendered documents → the dataset's files, supervision shifted to labels.
+"""Step 4, once per shard: rendered documents → the dataset's files, supervision shifted to labels.
 
-In: one rendered shard, its ids. Whether a document is valid, its id decides. Out: under the dataset root, for each
+In: one rendered shard, its ids. The id decides whether a document is valid. Out: under the dataset root, for each
 split that has rows, `shard_NN_{tokens,lossmask,span}.{bin,idx}` and `shard_NN_rows.parquet`; `rejects/shard_NN.jsonl`
-where rows were set aside; and the shard's inventory, which the manifest is made of.
+if rows were rejected; and the shard's inventory, from which the manifest is made.
 """
 
 from collections.abc import Callable, Iterator
@@ -42,7 +42,7 @@ _FROM_RENDERED = (
 )  # fmt: skip
 
 _DECIDES_NOTHING = "environment"
-"""What the rendered shard says of its making, which no byte of the dataset depends on."""
+"""The key of `rendered.json` that does not affect the bytes of the dataset."""
 
 
 def write_indexed(
@@ -56,9 +56,8 @@ def write_indexed(
 ) -> dict[str, Any]:
     """Writes one shard's share of the dataset under `root` and its inventory to the file `inventory`.
 
-    Every file is created, never overwritten: one that exists with the same bytes counts as written, one with other
-    bytes raises ConflictError. With `resume`, a shard whose inventory and files are is left alone.
-    Returns what the inventory holds.
+    Files are never overwritten: an existing file with the same bytes counts as written, one with other bytes raises
+    ConflictError. With `resume`, a shard whose inventory and files exist is skipped. Returns the inventory's content.
     """
     shard = artifact.read_sidecar(rendered / artifact.RENDERED_JSON)
     ids_json = artifact.read_sidecar(ids / artifact.IDS_JSON)
@@ -83,7 +82,7 @@ def _write(
     valid_fraction: float,
     resume: bool,
 ) -> dict[str, Any]:
-    """`shard`: what `rendered.json` holds; `ids`: what the ids are known by; `parts` opens the parts, once."""
+    """`shard`: the content of `rendered.json`; `ids`: identifies the ids by hash; `parts` opens the parts, once."""
     number, profile = shard["shard"], profile_of_family(shard["family"])
     split = split_decided(profile, valid_fraction)
     made_of = {name: value for name, value in shard.items() if name != _DECIDES_NOTHING}
@@ -132,9 +131,9 @@ def _append(
     valid: npt.NDArray[np.bool_],
     spans: int,
 ) -> None:
-    """Shifts a batch and deals its documents out to the splits.
+    """Shifts a batch and distributes its documents to the splits.
 
-    Arrays go in runs of neighbours of one split, as slices without a copy:
+    Consecutive documents of one split are written together, as slices without a copy:
 
         valid [F F T F]  →  train 0:2 · valid 2:3 · train 3:4
     """
@@ -200,11 +199,11 @@ def run(
     resume: bool = True,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places. `rendered`: the manifest of the shard; of the work place only its packs are staged, two at
-    most at a time. A remote root is claimed for this build first; the inventory appears when all files exist.
+    """The step over paths or URIs. `rendered`: the manifest of the shard; of the work place only its packs are staged,
+    at most two at a time. A remote root is first claimed for this build; the inventory is written after all files.
 
-    Raises ConflictError when another build has the root, or holds other bytes under one of the names, and for a capped
-    run into the canonical root.
+    Raises ConflictError if another build has claimed the root, if a file exists with other bytes, and for a capped run
+    into the canonical root.
     """
     with scratch_for("write-indexed", [rendered, root, inventory], scratch) as staging:
         at = Rendered.read(staging.file(rendered))
@@ -231,7 +230,7 @@ def run(
 
 
 def _build_of(shard: dict[str, Any], valid_fraction: float) -> dict[str, Any]:
-    """What decides the bytes below a root, as far as one shard knows: equal for all shards and retries of a build."""
+    """The part of a shard's record that decides the bytes below a root; equal for all shards and retries of a build."""
     return {
         "git_sha": git_sha(),
         **{name: shard[name] for name in ("shards", "source", "tokenizer_sha256", "renderer", "caps", "rules")},

@@ -1,10 +1,10 @@
-"""Whether a finished dataset is right, without what rendered and wrote it.
+"""Checks a finished dataset, without the code that rendered and wrote it.
 
-spans      spans read off finished tokens alone
-documents  what must hold in every document on disk
-content    what the manifest says
+spans      spans derived from finished tokens alone
+documents  the checks of every document on disk
+content    the checks of the manifest
 reference  one row rendered the slow way
-rules      which rows may be refused, and why, a second time
+rules      a second implementation of the rules that reject rows
 texts      the texts of a row encoded by a second tokenizer
 any_model  a row of `conversations_v1` as the messages of Harmony that it must become
 source     a dataset checked against its source

@@ -1,8 +1,8 @@
-"""A row of `conversations_v1` as the messages of Harmony that it must become: the rules of docs/format.md once more.
+"""A row of `conversations_v1` → the Harmony messages that it must become: the rules of docs/format.md, written again.
 
 In: `messages_json` of a row. Out: the JSON that a row of `harmony_conversations_v1` would have, which the rest of the
-validation reads. Shares no code with what stores conversations or makes messages of Harmony of them. The words of a
-refusal are the same on purpose: they are compared with those of the rejects.
+validation reads. Shares no code with the conversion to conversations or to Harmony messages. The messages of a refusal
+are equal on purpose: they are compared with those in the rejects.
 """
 
 import json
@@ -52,7 +52,7 @@ def harmony_json(messages_json: bytes | None) -> bytes:
 
 
 def harmony_or_refusal(messages_json: bytes | None) -> tuple[bytes | None, Judgement | None]:
-    """What `harmony_json` returns, or why it does not."""
+    """The result of `harmony_json`, or why it refuses the row."""
     try:
         return harmony_json(messages_json), None
     except RowRefused as refused:

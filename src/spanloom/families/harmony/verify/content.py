@@ -1,7 +1,7 @@
 """What the manifest of a Harmony dataset says of options, split, tokenizer, renderer and input.
 
-In: a manifest's `content`. Out: findings: values that are constants of the family, follow from others, or contradict
-the counts. The rules are worked out here again; nothing of what writes a manifest is used but its constants.
+In: a manifest's `content`. Out: findings: wrong constants of the family, wrong derived values, and contradictions to
+the counts. The rules are implemented here again; of the code that writes a manifest only the constants are used.
 """
 
 import re
@@ -117,5 +117,5 @@ def _check_caps(content: Content, shard: ShardEntry) -> Iterator[Finding]:
 
 
 def _share(cap: int | None, shard: int, shards: int) -> list[int]:
-    """The share of a shard: even, with what is left over to the lower shards; nothing where there is no cap."""
+    """The share of a shard: even; the first shards take the remainder; empty if there is no cap."""
     return [] if cap is None else [cap // shards + (shard < cap % shards)]

@@ -38,7 +38,7 @@ class DiskSequences:
 
 
 class PromptError(Exception):
-    """What is before a run is not what openai-harmony renders for its completion."""
+    """The tokens before a run differ from openai-harmony's render for its completion."""
 
 
 class RenderRefusedError(Exception):
@@ -46,8 +46,8 @@ class RenderRefusedError(Exception):
 
 
 def rendered_tokens(messages: list[dict[str, Any]], encoding: HarmonyEncoding) -> list[int] | None:
-    """openai-harmony's tokens of a conversation; None where it refuses it, or where they have not one start for each
-    message and one at their beginning."""
+    """openai-harmony's tokens of a conversation; None if it refuses it, or unless they begin with a `<|start|>` and
+    have one for each message."""
     try:
         conversation = Conversation(messages=[Message.from_dict(message) for message in messages])
         tokens: list[int] = encoding.render_conversation_for_training(conversation, DROP_NOTHING)
@@ -73,8 +73,8 @@ def disk_sequences(messages_json: str, encoding: HarmonyEncoding) -> DiskSequenc
 def disk_document(document: "ShownDocument", encoding: HarmonyEncoding, config: Mapping[str, Any]) -> DiskSequences:
     """One document of a conversation that is cut, see `shown_documents`.
 
-    What comes before a run is rendered by openai-harmony for completion too. Raises PromptError where the two differ,
-    and RenderRefusedError.
+    The messages before a run are also rendered by openai-harmony for completion. Raises PromptError if the two renders
+    differ, and RenderRefusedError.
     """
     runs = document.runs
     prompted = {len(run.shown) for run in runs} if config.get("mask_generation_prompt") else set()

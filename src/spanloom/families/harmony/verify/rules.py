@@ -1,8 +1,8 @@
-"""Which rows may be refused, and why: the rules of docs/format.md a second time, to judge what a build set aside.
+"""Which rows may be rejected, and why: a second implementation of docs/format.md, to check the rejects of a build.
 
-In: the texts of one row. Out: `Judgement`. Shares no code with what parses, cuts and renders rows when a dataset is
-built, so that a rule that refuses wrongly there is found here. The words of a refusal are the same on purpose: they are
-compared with those of the rejects.
+In: the texts of one row. Out: `Judgement`. Shares no code with the parsing, cutting and rendering of a build, so that a
+wrong rejection there is found here. The messages of a refusal are equal on purpose: they are compared with those in the
+rejects.
 """
 
 import json
