@@ -132,7 +132,7 @@ def find_eod(model: Model) -> dict[str, Any]:
 
 
 def parsed_train(text: str) -> tuple[str, ...]:
-    """Parses `--train`, names of spans separated by commas. Returns them in the order of the spans. Raises ModelError."""
+    """Parses `--train`, names of spans separated by commas, into the order of the spans. Raises ModelError."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     known = defaults.SPAN_NAMES[1:]
     unknown = [name for name in names if name not in known]

@@ -1,4 +1,4 @@
-"""The conversations that are probed: forty of our own, or those of a file.
+"""The conversations to probe: the forty of `sample`, or those of a file.
 
 In: None, or a file of JSON Lines. Out: groups and conversations.
 """
@@ -14,7 +14,7 @@ from spanloom.families.models.sample import sample_conversations
 def probed_conversations(file: Path | None) -> list[tuple[str, Conversation]]:
     """The conversations of a file, with the `group` of each record; without a file, those of `sample`.
 
-    Raises RecordError for a line that is no conversation.
+    Raises RecordError for a missing file or an invalid line.
     """
     if file is None:
         return list(sample_conversations())

@@ -1,7 +1,7 @@
 """What must hold in every document of a dataset for a model, checked from the disk's arrays.
 
-In: a run of documents as they are on disk, the rows that describe them. Out: findings with sequence and offset. What is
-here was written apart from what proves, masks and shifts.
+In: consecutive documents as they are on disk, the rows that describe them. Out: findings with sequence and offset. This
+code is independent of the code that proves, masks and shifts.
 
     token-aligned spans of a document    0 … 0   1 1 2 2   0 … 0   3 3   0 … 0   EOD
     on disk, shifted to the labels       0 … 1   1 2 2 0   0 … 3   3 0   0 …     0
@@ -24,7 +24,7 @@ _LISTS = ("variables", "boundary", "turn_end", "trimmed")
 
 
 def check_documents(documents: SpanDocuments, content: Content) -> Iterator[Finding]:
-    """EOD, ids, values, mask = (span > 0), the shift, spans that are trained, at least one trained token."""
+    """Checks EOD, ids, values, mask = (span > 0), the shift, trained spans, and at least one trained token each."""
     yield from documents.check_tokens(content)
     trained = [number for number, name in enumerate(content.span_names) if name in content.config["train"]]
     untrained = np.flatnonzero(~np.isin(documents.span, [0, *trained]))
@@ -38,7 +38,7 @@ def check_documents(documents: SpanDocuments, content: Content) -> Iterator[Find
 def check_rows(
     documents: SpanDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], content: Content
 ) -> Iterator[Finding]:
-    """The rows that describe these documents: numbering, token counts, runs, weights, the split."""
+    """Checks the rows that describe these documents: numbering, token counts, runs, weights, the split."""
     yield from documents.check_rows(rows, documents.counted(content.span_names))
     before: tuple[int, int, str] | None = None
     columns = rows.select(["row", "cut", "id", "conversation", "runs", "weight", "run", *_LISTS]).to_pylist()
@@ -51,7 +51,7 @@ def check_rows(
 
 
 def _wrong_row(row: dict[str, Any], before: tuple[int, int, str] | None, content: Content) -> Iterator[str]:
-    """What a row says of its document by itself, and against the row before it, that cannot be."""
+    """What is wrong in a row, by itself or compared with the row before it."""
     name, conversation, run = row["id"], row["conversation"], row["run"]
     if any(row[column] is None for column in ("id", "conversation", "run", *_LISTS)):
         yield "a column is null"
