@@ -274,7 +274,7 @@ class _Build:
             if digest in self._seen:
                 if self.options.on_duplicate == defaults.ON_DUPLICATE:
                     raise DuplicateIdError(
-                        f"the id {name!r} comes again",
+                        f"the id {name!r} is a duplicate",
                         where=shard.where,
                         remedy="give each conversation an id of its own, or keep both: --on-duplicate keep",
                     )
