@@ -154,8 +154,8 @@ def _differs(content: Content, identity: dict[str, Any], options: BuildOptions) 
     if content.input.manifest_sha256 != identity["manifest_sha256"]:
         return "it was built from another source"
     if content.split is not None and content.split.repeated_rows and options.on_duplicate == defaults.ON_DUPLICATE:
-        return "ids come again in it, which --on-duplicate error does not allow"
+        return "it has duplicate ids, which --on-duplicate error does not allow"
     for shard in content.shards:
         if sum(shard.rejected.values()) > reject_limit(options.max_rejects, shard.rows_read):
-            return "conversations were refused for it, more than --max-rejects allows"
+            return "more of its conversations were refused than --max-rejects allows"
     return None

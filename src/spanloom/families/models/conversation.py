@@ -49,7 +49,7 @@ def read_conversation(record: Mapping[str, Any], *, name: str) -> Conversation:
         raise RecordError("a conversation has no messages", where=name, remedy="give `messages`, a list")
     tools = record.get("tools")
     if tools is not None and not isinstance(tools, list):
-        raise RecordError("tools is no list", where=name, remedy="give a list of functions, or null")
+        raise RecordError("tools is not a list", where=name, remedy="give a list of functions, or null")
     return Conversation(
         id=str(record.get("id") or record.get("name") or name),
         messages=tuple(_message(message, f"{name}, message {place}") for place, message in enumerate(messages)),
@@ -74,7 +74,7 @@ def _message(message: Any, where: str) -> Message:
         read["trained"] = False
     for key in ("content", "reasoning"):
         if not isinstance(read.get(key, ""), str | None):
-            raise RecordError(f"{key} is no text", where=where, remedy="give a text")
+            raise RecordError(f"{key} is not a text", where=where, remedy="give a text")
     return read
 
 
@@ -85,20 +85,20 @@ def _content(content: Any, where: str) -> Any:
     parts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
     texts = [part for part in parts if isinstance(part, str)]
     if len(texts) != len(parts):
-        raise RecordError("a part of a content is no text", where=where, remedy="leave such conversations out")
+        raise RecordError("a part of the content is not a text", where=where, remedy="leave such conversations out")
     return "".join(texts)
 
 
 def _call(call: Any, where: str) -> dict[str, Any]:
     function = call.get("function", call) if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise RecordError("a call names no function", where=where, remedy="give `name` and `arguments`")
+        raise RecordError("a call has no function name", where=where, remedy="give `name` and `arguments`")
     return {"id": call.get("id"), "name": function["name"], "arguments": function.get("arguments", {})}
 
 
 def _tool(tool: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(tool, Mapping):
-        raise RecordError("a tool is no object", where=where, remedy="give functions as JSON objects")
+        raise RecordError("a tool is not an object", where=where, remedy="give functions as JSON objects")
     return tool if "function" in tool else {"type": "function", "function": dict(tool)}
 
 

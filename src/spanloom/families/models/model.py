@@ -133,5 +133,5 @@ def _json_object(path: Path) -> dict[str, Any]:
     except ValueError as fault:
         raise ModelError(f"the file is not JSON: {fault}", where=str(path), remedy="fix it") from None
     if not isinstance(value, dict):
-        raise ModelError("the file holds no JSON object", where=str(path), remedy="fix it")
+        raise ModelError("the file is not a JSON object", where=str(path), remedy="fix it")
     return value

@@ -148,4 +148,4 @@ def parsed_date(text: str) -> datetime:
     try:
         return datetime.strptime(text, "%Y-%m-%d")
     except ValueError:
-        raise ModelError(f"--date {text!r} is no date", remedy="give it as YYYY-MM-DD") from None
+        raise ModelError(f"--date {text!r} is not a date", remedy="give it as YYYY-MM-DD") from None

@@ -30,6 +30,6 @@ def probed_conversations(file: Path | None) -> list[tuple[str, Conversation]]:
         except ValueError as fault:
             raise RecordError(f"the line is not JSON: {fault}", where=where, remedy="give JSON Lines") from None
         if not isinstance(record, dict):
-            raise RecordError("the line holds no JSON object", where=where, remedy="give an object with `messages`")
+            raise RecordError("the line is not a JSON object", where=where, remedy="give an object with `messages`")
         conversations.append((str(record.get("group", "all")), read_conversation(record, name=where)))
     return conversations

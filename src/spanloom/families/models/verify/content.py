@@ -68,7 +68,7 @@ def check_content(content: Content) -> Iterator[Finding]:
     yield from check_stated({name: listed.get(name) for name in files}, files, "files")
     yield from check_stated(sorted(listed), sorted([*files, PROBE_NAME]), "files")
     if files.get(f"{MODEL_FOLDER}/tokenizer.json") != content.tokenizer.sha256:
-        yield wrong(f"tokenizer.sha256 is {content.tokenizer.sha256}, that of the model's file is another")
+        yield wrong(f"tokenizer.sha256 is {content.tokenizer.sha256}, but the model's file has another one")
     yield from _check_input(content)
 
 
@@ -99,7 +99,7 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noq
     refused = sum(shard.rejected.values())
     cutting = shard.cutting or {}
     if set(cutting) != set(CUTTING):
-        yield in_shard(f"cutting is of {sorted(cutting)}")
+        yield in_shard(f"cutting has the keys {sorted(cutting)}")
         return
     if cutting["conversations"] + refused != shard.rows_read:
         yield in_shard(f"{shard.rows_read} rows read, but {cutting['conversations']} made and {refused} refused")
@@ -110,7 +110,7 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noq
     if cutting["generation_equal"] + cutting["generation_other"] > cutting["runs"]:
         yield in_shard("cutting compares more runs with {% generation %} than there are")
     if set(shard.rejected) - REASONS or 0 in shard.rejected.values():
-        yield in_shard(f"rejected is {shard.rejected}, and conversations are refused for known reasons alone")
+        yield in_shard(f"rejected is {shard.rejected}, with an unknown reason or a count of 0")
     if bool(refused) != (shard.rejects_file is not None):
         there = "there is no rejects file" if refused else "there is a rejects file"
         yield in_shard(f"{refused} conversations refused, and {there}")

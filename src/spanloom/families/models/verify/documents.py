@@ -28,11 +28,11 @@ def check_documents(documents: SpanDocuments, content: Content) -> Iterator[Find
     yield from documents.check_tokens(content)
     trained = [number for number, name in enumerate(content.span_names) if name in content.config["train"]]
     untrained = np.flatnonzero(~np.isin(documents.span, [0, *trained]))
-    yield from documents.at("values", "a span that is not trained, or that there is none of", untrained)
+    yield from documents.at("values", "a span that is not trained or does not exist", untrained)
     yield from documents.check_labels("trained")
     learned = np.add.reduceat(documents.lossmask.astype(np.int64), documents.last - documents.lengths + 1)
     for at in np.flatnonzero(learned == 0).tolist():
-        yield documents.finding("span", "the document has nothing that is trained", at)
+        yield documents.finding("span", "the document has no trained token", at)
 
 
 def check_rows(
@@ -63,16 +63,16 @@ def _wrong_row(row: dict[str, Any], before: tuple[int, int, str] | None, content
     if before is not None and row["row"] == before[0] and conversation != before[2]:
         yield f"documents of row {row['row']} are of several conversations"
     if not 0 < row["weight"] < float("inf"):
-        yield f"the weight {row['weight']} is no number above 0"
+        yield f"the weight {row['weight']} is not a number above 0"
     if any(len(row[column]) != row["runs"] for column in ("run", *_LISTS)) or not row["runs"]:
-        yield f"runs is {row['runs']}, and the lists have other lengths"
+        yield f"runs is {row['runs']}, but the lists have other lengths"
     if any(following <= place for place, following in pairwise(run)):
         yield f"the runs {run} are not in order"
     if unknown := set(row["boundary"]) - BOUNDARIES:
         yield f"boundary is {', '.join(sorted(unknown))}"
     if content.config["boundary"] == "refuse" and "served" in row["boundary"]:
-        yield "boundary is served, and the options refuse that"
+        yield "boundary is served, but the options refuse that"
     if content.config["emission"] is None and "declared" in row["boundary"]:
-        yield "boundary is declared, and nothing was declared"
+        yield "boundary is declared, but there is no emission"
     if unknown := set(row["turn_end"]) - set(content.config["stops"]):
-        yield f"the turn ends in {', '.join(sorted(unknown))}, which is no stop token"
+        yield f"the turn ends in {', '.join(sorted(unknown))}, which is not a stop token"

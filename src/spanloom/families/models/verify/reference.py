@@ -133,7 +133,7 @@ class Reference:
         variables = json.loads(row["variables"][number])
         own = template_settings(conversation, self.names)
         if all({**values, **own} != variables for values in self.config["variables"]):
-            raise UnprovenError(f"the template variables {variables} are none of the manifest's")
+            raise UnprovenError(f"the template variables {variables} are not in the manifest")
         prompt = self.rendered(conversation, place, variables, prompt=True)
         message = conversation.messages[place]
         if row["boundary"][number] == "declared":
@@ -205,7 +205,7 @@ class Reference:
             if matched is not None and (names or self._has_names(message, whole[len(prompt) :])):
                 groups, tail = matched
                 return self._named(message, groups), tail, names
-            fault = "with other texts its frame is another one"
+            fault = "with other texts, the text around them changes"
         raise UnprovenError(f"message {place}: {fault}")
 
     @staticmethod

@@ -142,10 +142,10 @@ class _ShardCheck:
         conversation = plain_conversation(text, self.given.format.schema_version)
         fitting = fitting_classes(self.reference, conversation)
         if not fitting:
-            yield self._finding(refused.row, f"it is refused as {refused.reason}, and nothing is wrong with it")
+            yield self._finding(refused.row, f"it is refused as {refused.reason}, but nothing is wrong with it")
         elif refused.reason not in fitting:
             classes = ", ".join(sorted(fitting))
-            yield self._finding(refused.row, f"it is refused as {refused.reason}, and should be as {classes}")
+            yield self._finding(refused.row, f"it is refused as {refused.reason}, but should be as {classes}")
 
     def _finding(self, row: int, message: str) -> Finding:
         return Finding(check="rejects", message=f"source row {row}: {message}", shard=self.shard.shard)
