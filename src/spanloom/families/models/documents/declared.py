@@ -33,7 +33,7 @@ _PLACES = (REASONING, CONTENT, "eos")
 
 
 def check_emission(emission: str, model: Model) -> None:
-    """Raises ModelError unless it has one `{content}`, at most one `{reasoning}`, `{eos}` at its end, no others."""
+    """Checks the fields of `emission`: one `{content}`, at most one `{reasoning}`, final `{eos}`. Raises ModelError."""
     places = _PLACE.findall(emission)
     unknown = [place for place in places if place not in _PLACES]
     if unknown or places.count(CONTENT) != 1 or places.count(REASONING) > 1 or not emission.endswith("{eos}"):

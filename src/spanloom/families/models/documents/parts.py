@@ -27,7 +27,7 @@ from spanloom.provenance import readable_json, sha256_json
 from spanloom.storage import read_json, sha256_file, write_atomically
 
 AUDITED_FIRST, AUDITED_EVERY = 4, 64
-"""Documents of a part that the tokenizers package encodes again: the first 4, and every 64th."""
+"""Documents of a part that the tokenizers package checks: the first `AUDITED_FIRST`, then one in `AUDITED_EVERY`."""
 
 PART_SCHEMA = pa.schema(
     [
