@@ -318,7 +318,7 @@ def test_the_template_of_a_name(tmp_path: Path) -> None:
     write(config, {"chat_template": several})
     assert load_chat_template(config).render([]) == "one"
     assert load_chat_template(config, name="tool_use").render([]) == "two"
-    with pytest.raises(ChatTemplateError, match="'rag'; there is default, tool_use"):
+    with pytest.raises(ChatTemplateError, match="'rag'; found: default, tool_use"):
         load_chat_template(config, name="rag")
 
 
@@ -330,9 +330,9 @@ def test_a_file_without_a_template_is_an_error(tmp_path: Path, held: bytes) -> N
 
 
 def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ChatTemplateError, match="not there"):
+    with pytest.raises(ChatTemplateError, match="no chat template"):
         load_chat_template(tmp_path / "none.jinja")
-    with pytest.raises(ChatTemplateError, match="there is none"):
+    with pytest.raises(ChatTemplateError, match="found: none"):
         load_chat_template(tmp_path)
 
 

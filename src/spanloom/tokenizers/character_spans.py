@@ -49,7 +49,7 @@ def tokens_of_span(offsets: Offsets, start: int, end: int | None = None) -> Toke
     if pairs.ndim != 2 or pairs.shape[1] != 2:
         raise ValueError(f"offsets must be of shape [T, 2], got {pairs.shape}")
     if start < 0 or (end is not None and end < start):
-        raise ValueError(f"no span of characters: [{start}, {end})")
+        raise ValueError(f"not a character span: [{start}, {end})")
     begins, ends = pairs[:, 0], pairs[:, 1]
     inside = (begins >= start) & (ends > begins)
     if end is not None:

@@ -71,7 +71,7 @@ class ChatTemplate:
             raise ChatTemplateError(
                 f"the template has {len(text):,} characters, more than {MAX_TEMPLATE:,}",
                 where=where,
-                remedy="give the template alone",
+                remedy="give a file with only the template",
             )
         environment = Environment()
         if now is not None:
@@ -80,7 +80,7 @@ class ChatTemplate:
             self._compiled = environment.from_string(text)
         except jinja2.TemplateSyntaxError as fault:
             raise ChatTemplateError(
-                f"the template is no valid Jinja: {fault.message}, line {fault.lineno}", where=where, remedy="fix it"
+                f"the template is not valid Jinja: {fault.message}, line {fault.lineno}", where=where, remedy="fix it"
             ) from None
         except (RecursionError, MemoryError, SyntaxError, ValueError) as fault:
             raise ChatTemplateError(
@@ -199,18 +199,18 @@ def load_chat_template(
     """
     if not place.exists():
         raise ChatTemplateError(
-            "the chat template is not there",
+            "no chat template",
             where=str(place),
             remedy="give a .jinja file, a tokenizer_config.json or the folder of a tokenizer",
         )
     if not place.is_dir() and not place.is_file():
-        raise ChatTemplateError("this is no regular file", where=str(place), remedy="give a file or a folder")
+        raise ChatTemplateError("not a regular file", where=str(place), remedy="give a file or a folder")
     templates, tokens, file = _from_folder(place) if place.is_dir() else _from_file(place)
     wanted = name or "default"
     if wanted not in templates:
         known = ", ".join(sorted(templates)) or "none"
         raise ChatTemplateError(
-            f"there is no chat template {wanted!r}; there is {known}", where=str(place), remedy="give another file"
+            f"no chat template named {wanted!r}; found: {known}", where=str(place), remedy="give another file"
         )
     return ChatTemplate(
         templates[wanted],
@@ -289,7 +289,7 @@ def _json_object(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as fault:
         raise ChatTemplateError(f"the file is not JSON: {fault}", where=str(path), remedy="fix it") from None
     if not isinstance(value, dict):
-        raise ChatTemplateError("the file holds no JSON object", where=str(path), remedy="fix it")
+        raise ChatTemplateError("the file is not a JSON object", where=str(path), remedy="fix it")
     return value
 
 

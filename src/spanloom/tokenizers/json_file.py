@@ -30,11 +30,11 @@ def load_json_tokenizer(path: Path, *, extra: str) -> Any:
             remedy=f"pip install 'spanloom[{extra}]'",
         ) from None
     if not path.is_file():
-        raise TokenizerError("the tokenizer is not there", where=str(path), remedy="give a tokenizer.json")
-    with tokenizer_faults(path, "this is no file of the tokenizers package"):
+        raise TokenizerError("no tokenizer file", where=str(path), remedy="give a tokenizer.json")
+    with tokenizer_faults(path, "not a file of the tokenizers package"):
         tokenizer = Tokenizer.from_file(str(path))
     if reason := refusal(tokenizer):
-        raise TokenizerError(f"the tokenizer is not used: {reason}", where=str(path), remedy="give another one")
+        raise TokenizerError(f"the tokenizer is refused: {reason}", where=str(path), remedy="give another one")
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

@@ -26,10 +26,10 @@ def refusal(tokenizer: Any) -> str | None:
     if largest is None:
         return "it has no tokens"
     if largest > LARGEST_ID:
-        return f"it has a token with the id {largest:,}; ids go up to {LARGEST_ID:,}"
+        return f"it has a token with the id {largest:,}; the largest allowed id is {LARGEST_ID:,}"
     file = json.loads(tokenizer.to_str())
     if file["model"].get("dropout"):
-        return "its model leaves merges out at random (dropout), so that no two runs give the same tokens"
+        return "its model skips merges at random (dropout), so its tokens differ from run to run"
     if _growth(file.get("normalizer")) > MOST_GROWTH:
         return f"its normalizer can make a text more than {MOST_GROWTH:,} times as long"
     if _added(file.get("post_processor")) > MOST_ADDED:

@@ -32,7 +32,7 @@ def npm_files(package: str, members: Sequence[str]) -> dict[str, bytes]:
             for member in members:
                 stream = tar.extractfile(member)
                 if stream is None:
-                    raise KeyError(f"{package} holds no file {member}")
+                    raise KeyError(f"{package} has no file {member}")
                 with stream:
                     files[member] = stream.read()
     return files

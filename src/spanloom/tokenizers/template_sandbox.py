@@ -379,7 +379,7 @@ def _metered_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
     def metered(*args: Any, **kwargs: Any) -> Any:
         meter = METER.get(None)
         if meter is None:  # Jinja folds constants at compile time, and defers to the rendering what raises
-            raise LimitError("filters run in a rendering alone")
+            raise LimitError("filters run only while a template is rendered")
         meter.step()
         _check_growth(name, args[first:], kwargs)
         if meter.traced and name in _JOINING:

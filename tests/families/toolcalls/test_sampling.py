@@ -68,7 +68,7 @@ def test_weights_that_are_none(weights: list[float]) -> None:
 
 @pytest.mark.parametrize("options", [{"rank": 2, "ranks": 2}, {"worker": -1}])
 def test_ranks_and_workers_count_from_0(options: dict[str, int]) -> None:
-    with pytest.raises(ToolCallError, match="no rank"):
+    with pytest.raises(ToolCallError, match="is invalid"):
         shard(np.arange(3), **options)
 
 

@@ -1,7 +1,7 @@
 """A dataset for a model on one machine: a source folder and a model's folder → a validated dataset root.
 
 In: `BuildOptions`. Out: the dataset under `out`, with its manifest only when validation found nothing. Finished batches
-are under `out/.work/parts` and are kept when a build stops, so that the same command goes on from there.
+are in `out/.work/parts` and are kept if a build stops, so that the same command resumes it.
 """
 
 from dataclasses import dataclass, field
@@ -37,11 +37,11 @@ from spanloom.steps.validate_alignment import BuildResult, Replacing, made_and_v
 
 @dataclass(frozen=True, kw_only=True)
 class BuildOptions:
-    """What to build: of the conversations in `source`, for the model in `model`, at `out`.
+    """What to build: a dataset at `out` from the conversations in `source` for the model in `model`.
 
-    `out` None is the default root, or the smoke root when the run is capped. `source_as_given`: the URI that `source`
-    was staged from, for the record, and `model_as_given`. `shards`: how many the source must have. `deep`: rows that
-    validation makes again. `workers` None is as many as are of use.
+    `out` None is the default root, or the smoke root if the run is capped. `source_as_given` and `model_as_given`: the
+    URIs that the folders were staged from, for the manifest. `shards`: the number of shards that the source must have.
+    `deep`: the number of rows that validation makes again. `workers` None chooses by rows, CPUs and memory.
     """
 
     source: Path
@@ -70,7 +70,7 @@ class BuildOptions:
 def build(options: BuildOptions, progress: Progress | None = None) -> BuildResult:
     """Builds and validates a dataset. The same options and source give the same bytes, whatever the workers.
 
-    Raises a SpanloomError before any work for what can be known then, later for conversations, ids and conflicts.
+    Raises SpanloomError: for invalid options and folders before any work, for conversations, ids and conflicts later.
     Findings do not raise: they are in the report.
     """
     workers.end_importing_worker()
@@ -154,8 +154,8 @@ def _differs(content: Content, identity: dict[str, Any], options: BuildOptions) 
     if content.input.manifest_sha256 != identity["manifest_sha256"]:
         return "it was built from another source"
     if content.split is not None and content.split.repeated_rows and options.on_duplicate == defaults.ON_DUPLICATE:
-        return "ids come again in it, which --on-duplicate error does not allow"
+        return "it has duplicate ids, which --on-duplicate error does not allow"
     for shard in content.shards:
         if sum(shard.rejected.values()) > reject_limit(options.max_rejects, shard.rows_read):
-            return "conversations were refused for it, more than --max-rejects allows"
+            return "more of its conversations were refused than --max-rejects allows"
     return None

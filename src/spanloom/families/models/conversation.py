@@ -1,10 +1,10 @@
-"""What is proven: conversations as plain lists of messages.
+"""Conversations to be proven, as plain lists of messages.
 
-In: a JSON object with `messages`, and perhaps `tools`, `id` and `chat_template_kwargs`. Out: a `Conversation`.
+In: a JSON object with `messages` and optional `tools`, `id` and `chat_template_kwargs`. Out: a `Conversation`.
 
 A message has `role`, `content` (text, null, or a list of text parts), `reasoning`, `tool_calls` (a list of `id`,
-`name`, `arguments`), `tool_call_id`, `name`, and `trained`, false where the assistant's message is context. The names
-of the OpenAI API are read too: `reasoning_content`, `thinking`, calls below `function`.
+`name`, `arguments`), `tool_call_id`, `name`, and `trained`, false if an assistant's message is only context. The names
+of the OpenAI API are accepted too: `reasoning_content`, `thinking`, calls nested in `function`.
 """
 
 import json
@@ -20,9 +20,9 @@ REASONING = ("reasoning", "reasoning_content", "thinking")
 
 @dataclass(frozen=True, kw_only=True)
 class Conversation:
-    """`messages` as the docstring of the module has them; `tools` as functions of the OpenAI API, or None.
+    """`messages` as the module's docstring describes them; `tools` as functions of the OpenAI API, or None.
 
-    `variables`: what the template is given for this conversation alone (`chat_template_kwargs`).
+    `variables`: template variables of this conversation only (`chat_template_kwargs`).
     """
 
     id: str
@@ -43,13 +43,13 @@ class Conversation:
 
 
 def read_conversation(record: Mapping[str, Any], *, name: str) -> Conversation:
-    """A conversation of a JSON object. Raises RecordError where it is none. `name`: its id where it has none."""
+    """Reads a conversation. `name`: its id if the record has none. Raises RecordError for an invalid record."""
     messages = record.get("messages")
     if not isinstance(messages, list) or not messages:
         raise RecordError("a conversation has no messages", where=name, remedy="give `messages`, a list")
     tools = record.get("tools")
     if tools is not None and not isinstance(tools, list):
-        raise RecordError("tools is no list", where=name, remedy="give a list of functions, or null")
+        raise RecordError("tools is not a list", where=name, remedy="give a list of functions, or null")
     return Conversation(
         id=str(record.get("id") or record.get("name") or name),
         messages=tuple(_message(message, f"{name}, message {place}") for place, message in enumerate(messages)),
@@ -74,36 +74,36 @@ def _message(message: Any, where: str) -> Message:
         read["trained"] = False
     for key in ("content", "reasoning"):
         if not isinstance(read.get(key, ""), str | None):
-            raise RecordError(f"{key} is no text", where=where, remedy="give a text")
+            raise RecordError(f"{key} is not a text", where=where, remedy="give a text")
     return read
 
 
 def _content(content: Any, where: str) -> Any:
-    """A text, or null. Parts of text are one text: what a template makes of a list is not the same for all."""
+    """The content as a text or null. Text parts are joined, since templates differ in how they write a list."""
     if not isinstance(content, list):
         return content
     parts = [part.get("text") if isinstance(part, Mapping) else part for part in content]
     texts = [part for part in parts if isinstance(part, str)]
     if len(texts) != len(parts):
-        raise RecordError("a part of a content is no text", where=where, remedy="leave such conversations out")
+        raise RecordError("a part of the content is not a text", where=where, remedy="leave such conversations out")
     return "".join(texts)
 
 
 def _call(call: Any, where: str) -> dict[str, Any]:
     function = call.get("function", call) if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise RecordError("a call names no function", where=where, remedy="give `name` and `arguments`")
+        raise RecordError("a call has no function name", where=where, remedy="give `name` and `arguments`")
     return {"id": call.get("id"), "name": function["name"], "arguments": function.get("arguments", {})}
 
 
 def _tool(tool: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(tool, Mapping):
-        raise RecordError("a tool is no object", where=where, remedy="give functions as JSON objects")
+        raise RecordError("a tool is not an object", where=where, remedy="give functions as JSON objects")
     return tool if "function" in tool else {"type": "function", "function": dict(tool)}
 
 
 def arguments_object(arguments: Any) -> Any:
-    """Arguments as an object; as they are where their text is no JSON object."""
+    """Arguments as an object; unchanged if their text is not a JSON object."""
     if not isinstance(arguments, str):
         return arguments
     try:
@@ -114,7 +114,7 @@ def arguments_object(arguments: Any) -> Any:
 
 
 def arguments_text(arguments: Any) -> str:
-    """Arguments as JSON text, as given where they are a text."""
+    """Arguments as JSON text; a text is returned unchanged."""
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
 
 

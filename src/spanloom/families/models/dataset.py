@@ -1,6 +1,6 @@
 """Datasets for a model as the shared commands see them: satisfies `spanloom.dataset.family.DatasetFamily`.
 
-In: what the commands hand over, documents as they are on disk, a manifest's `content`. Out: findings, values.
+In: what the commands pass, documents as they are on disk, a manifest's `content`. Out: findings, values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ RATIO = ("analysis", "final")
 
 
 def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
-    """Every document: tokens, mask, spans, its row, its split. Returns the digests of the conversations' ids."""
+    """Checks tokens, mask, spans, row and split of every document. Returns the digests of the conversations' ids."""
     return check_documents_with_ids(
         report,
         opened,
@@ -69,8 +69,8 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
 
 
 def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
-    """Every row that was read has its documents in one split, or was refused; the model's files are those that are
-    named; ids that come again are counted."""
+    """Checks that every row read has its documents in one split or was refused, that the model's files are those of
+    the manifest, and that repeated ids are counted."""
     content = whole.content
     report.add(check_tokenizer(content, whole.root / MODEL_FOLDER / TOKENIZER_NAME))
     report.add(check_carried(content, whole.root))
@@ -97,7 +97,7 @@ def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
 
 
 def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]) -> Iterator[ShownMessage]:
-    """Cuts a document where its span changes, behind each trained stop token, and before its closing EOD."""
+    """Cuts a document where its span changes, after each trained stop token, and before its closing EOD."""
     stops = set(content.config["stops"].values())
 
     def begins(at: int) -> bool:
@@ -111,7 +111,7 @@ def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[st
 
 
 def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
-    """Runs that are declared or were encoded apart; texts that the template trimmed; another weight than 1."""
+    """Notes on a weight other than 1, on runs that are declared or encoded apart, and on trimmed texts."""
     if row["weight"] != 1:
         yield f"weight {row['weight']:g}"
     for kind, meaning in (("declared", "declared, not proven"), ("served", "prompt and answer encoded apart")):
@@ -126,7 +126,7 @@ _LEFT_OUT = {
     "dropped_names": "names of users that it does not write",
     "forgotten_texts": "texts of earlier answers that later runs do not see",
 }
-"""Counts of `cutting` that are named where they are not 0."""
+"""Counts of `cutting` that `describe` names if they are not 0."""
 
 
 def _number(count: int, noun: str) -> str:
@@ -134,7 +134,7 @@ def _number(count: int, noun: str) -> str:
 
 
 def describe(content: Content) -> Description:
-    """Conversations in a model's chat template: what of them is trained, what was refused, split how."""
+    """Conversations in a model's chat template: what is trained, what was refused, how they are split."""
     split, cutting, config = content.split, content.totals.cutting, content.config
     assert split is not None, "the schema demands it of this family"
     assert cutting is not None, "the schema demands it of this family"
@@ -193,7 +193,7 @@ def describe(content: Content) -> Description:
 
 
 def export_columns(content: Content) -> Sequence[ExportColumn]:
-    """The id of a document, and that of its conversation."""
+    """The id of a document and the id of its conversation."""
     return (
         ExportColumn(name="id", meaning="the id of the document: CONVERSATION#NUMBER"),
         ExportColumn(name="conversation", meaning="the id of the conversation in the source"),

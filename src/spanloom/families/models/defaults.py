@@ -1,13 +1,13 @@
-"""The defaults of the options of `spanloom model`, constants and nothing else."""
+"""The defaults of the options of `spanloom model`; constants only."""
 
 THINKING = ("auto", "on", "off")
 BOUNDARY = ("served", "refuse")
 
 PROBE_DATE = "2025-01-01"
-"""What `probe` gives a template that asks for the date, where no date is given; `build` asks for it then."""
+"""Today's date for templates in `probe` if none is given; `build` then refuses templates that write the date."""
 
 SPAN_NAMES = ("context", "analysis", "final", "commentary")
-"""Names of the spans by number: those of the family harmony_chat, so that weights carry over."""
+"""Names of the spans by number, as in the family harmony_chat, so that the same span weights can be used."""
 
 SPAN_ANALYSIS, SPAN_FINAL, SPAN_COMMENTARY = 1, 2, 3
 

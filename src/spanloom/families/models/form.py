@@ -1,8 +1,8 @@
 """The form in which a template takes messages: where reasoning goes, how arguments and missing content are given.
 
-In: a conversation, a `Form`, and what becomes of each text (`Texts`). Out: messages for the template.
+In: a message, a `Form`, and a function for each text (`Texts`). Out: the message for the template.
 
-Proving shapes each conversation three times: as it is, traced, and with other texts in the place of its own.
+Proving shapes each conversation three times: unchanged, traced, and with its texts replaced.
 """
 
 import json
@@ -21,7 +21,7 @@ CONTENT, REASONING, CALL_NAME, CALL_KEY, CALL_TEXT, CALL_ID, NAME = (
     "call id",
     "name",
 )
-"""What a text is of its message. Argument values and arguments written as one text are both `arguments`."""
+"""The kinds of texts in a message. Argument values and arguments written as one text are both `arguments`."""
 
 INLINE = "inline"
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
@@ -33,7 +33,7 @@ OPENING, CLOSING = "<think>\n", "\n</think>\n\n"
 class Form:
     """How a template takes messages.
 
-    reasoning     the field that it reads, or `inline`: written into the content in `<think>` tags
+    reasoning     the field that it reads, or `inline`: in `<think>` tags within the content
     arguments     `object` or `text`
     beside_calls  the content of a message with calls and no text: `empty` or `null`
     """
@@ -44,7 +44,7 @@ class Form:
 
 
 class Texts(Protocol):
-    """What becomes of the texts of a message, and of its numbers, booleans and nulls."""
+    """Maps the texts of a message, and its numbers, booleans and nulls, to what the template receives."""
 
     def text(self, kind: str, value: str) -> str: ...
 
@@ -52,7 +52,7 @@ class Texts(Protocol):
 
 
 class AsGiven:
-    """Texts and values as they are."""
+    """Returns texts and values unchanged."""
 
     def text(self, kind: str, value: str) -> str:  # noqa: ARG002  # as the protocol has it
         return value
@@ -62,7 +62,7 @@ class AsGiven:
 
 
 def shaped(message: Message, form: Form, texts: Texts) -> dict[str, Any]:
-    """A message as the template takes it. The order of keys is the one that transformers gives them."""
+    """A message as the template takes it. The keys are in the order that transformers gives them."""
     content = message.get("content")
     calls = message.get("tool_calls")
     reasoning = message.get("reasoning")
@@ -77,7 +77,7 @@ def shaped(message: Message, form: Form, texts: Texts) -> dict[str, Any]:
         content = OPENING + reasoning + CLOSING + (content or "")
     written["content"] = content
     if reasoning and form.reasoning != INLINE:
-        # As transformers hands it on: under both names that templates read.
+        # As transformers passes it on: under every name that templates read.
         written = {"thinking": reasoning, **written, form.reasoning: reasoning, "reasoning_content": reasoning}
     if calls:
         written["tool_calls"] = [_call(call, form, texts) for call in calls]
@@ -110,5 +110,5 @@ def _value(value: Any, texts: Texts) -> Any:
 
 
 def written_number(value: float | None) -> tuple[str, ...]:
-    """The ways that a template may write a number, a boolean or null: as JSON or as Python."""
+    """How a template may write a number, a boolean or null: as JSON or as Python."""
     return tuple(dict.fromkeys((json.dumps(value), str(value))))

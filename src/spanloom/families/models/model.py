@@ -19,14 +19,14 @@ from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.tokenizers.json_ids import IdEncoder
 
 UNDATED = datetime(2025, 1, 1)
-"""What a template is given for today where no date is: its text is then compared with that of another day."""
+"""Today's date for templates if none is given. Proving then compares the prompt with that of another day."""
 
 _NOTHING = re.compile("(?!)")
 
 
 @dataclass(frozen=True)
 class Model:
-    """A loaded model. `stops`: the declared stop tokens, id → text. `name`: of its folder. `dated`: with a date."""
+    """A loaded model. `stops`: declared stop tokens, id → text. `name`: of its folder. `dated`: a date was given."""
 
     name: str
     tokenizer: JsonTokenizer
@@ -37,17 +37,17 @@ class Model:
 
     @cached_property
     def special(self) -> re.Pattern[str]:
-        """The texts that the tokenizer makes a control token of wherever they are written."""
+        """Matches texts that the tokenizer encodes as a control token wherever they occur."""
         return _any_of([*self.tokenizer.special_texts(), *self.stops.values()])
 
     @cached_property
     def added(self) -> re.Pattern[str]:
-        """The texts of all added tokens but white space: the tokenizer cuts a text at them."""
+        """Matches the texts of added tokens, except white space: the tokenizer splits a text at them."""
         return _any_of([text for text in self.tokenizer.added_texts() if text.strip()])
 
     @property
     def undated(self) -> bool:
-        """Whether the template may write today's date while none is given."""
+        """Whether the template may write today's date and no date was given."""
         return self.asks_for_date and not self.dated
 
     @cached_property
@@ -65,9 +65,9 @@ def load_model(
 ) -> Model:
     """The model in a folder.
 
-    Args: `stops`, texts or ids of stop tokens in place of those that `generation_config.json` declares; `date`, what
-    the template takes for today; `template`, a file in place of the folder's.
-    Raises ModelError where stop tokens are not declared or unknown, TokenizerError and ChatTemplateError for the files.
+    Args: `stops`, texts or ids of stop tokens instead of those of `generation_config.json`; `date`, today's date for
+    the template; `template`, a file instead of the folder's.
+    Raises ModelError for a missing folder, undeclared or unknown stop tokens; TokenizerError; ChatTemplateError.
     """
     if not folder.is_dir():
         raise ModelError("the model's folder is missing", where=str(folder), remedy="give a folder with tokenizer.json")
@@ -87,21 +87,21 @@ def load_model(
 
 
 def load_special_tokens(config: Path) -> dict[str, str]:
-    """`bos_token` and its like in a `tokenizer_config.json`, by name. Raises ModelError where it is no JSON object."""
+    """`bos_token`, `eos_token` … of a `tokenizer_config.json`, by name. Raises ModelError for an invalid file."""
     values = _json_object(config)
     texts = {key: value.get("content") if isinstance(value, dict) else value for key, value in values.items()}
     return {key: text for key, text in texts.items() if key.endswith("_token") and isinstance(text, str)}
 
 
 def declared_stops(folder: Path) -> list[str | int]:
-    """`eos_token_id` of `generation_config.json`; empty where it is not there."""
+    """`eos_token_id` of `generation_config.json` as a list; empty if it is missing. Raises ModelError."""
     path = folder / "generation_config.json"
     declared = _json_object(path).get("eos_token_id") if path.is_file() else None
     return [] if declared is None else declared if isinstance(declared, list) else [declared]
 
 
 def stop_tokens(tokenizer: JsonTokenizer, stops: Sequence[str | int], *, where: Path) -> dict[int, str]:
-    """Stop tokens by id, with their texts. A number, or a text of digits that is no token, is an id."""
+    """Stop tokens, id → text. A number, or digits that are not a token, is an id. Raises ModelError."""
     if not stops:
         raise ModelError(
             "no stop tokens are declared: generation_config.json has no eos_token_id",
@@ -133,5 +133,5 @@ def _json_object(path: Path) -> dict[str, Any]:
     except ValueError as fault:
         raise ModelError(f"the file is not JSON: {fault}", where=str(path), remedy="fix it") from None
     if not isinstance(value, dict):
-        raise ModelError("the file holds no JSON object", where=str(path), remedy="fix it")
+        raise ModelError("the file is not a JSON object", where=str(path), remedy="fix it")
     return value

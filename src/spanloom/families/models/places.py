@@ -1,6 +1,6 @@
-"""What a dataset for a model is made with, at places: the model's folder, local or at a URI.
+"""The model's folder, from a path or a URI.
 
-In: a place as text. Out: a folder on this machine. Of a folder at a URI only the files that decide bytes are brought,
+In: a path or URI as text. Out: a folder on this machine. Only the files that decide a dataset's bytes are downloaded,
 not the weights.
 """
 
@@ -16,8 +16,8 @@ from spanloom.storage.uri import is_uri, parse_uri
 
 
 def staged_model(scratch: Scratch, place: str) -> Path:
-    """The model's folder on this machine; it has the name of the place. Raises ModelError where none of its files is
-    there."""
+    """The model's folder on this machine, with the base name of `place`. Raises ModelError if a URI has none of
+    `MODEL_FILES`."""
     path = scratch.path(place)
     if not is_uri(place):
         return path

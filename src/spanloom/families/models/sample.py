@@ -1,6 +1,6 @@
 """Forty conversations of our own that find faults of chat templates: what `probe` renders.
 
-Out: `Conversation`s in four groups: single turns, several turns, reasoning, tools. Each is named by what it tries.
+Out: `Conversation`s in four groups: single turns, several turns, reasoning, tools. Each is named after what it tests.
 """
 
 from collections.abc import Iterator
@@ -198,7 +198,7 @@ _RECORDS: dict[str, dict[str, list[dict[str, Any]]]] = {
 
 
 def sample_conversations() -> Iterator[tuple[str, Conversation]]:
-    """The group and the conversation, forty times. The id is the group and the name."""
+    """The forty conversations, each with its group. The id is `GROUP: NAME`."""
     for group, records in _RECORDS.items():
         for name, messages in records.items():
             record = {"id": f"{group}: {name}", "messages": messages, "tools": _FUNCTIONS if group == TOOLS else None}

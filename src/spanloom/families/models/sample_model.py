@@ -1,7 +1,7 @@
-"""A small model's folder and conversations for it: to try the family on without a download.
+"""A small model's folder and conversations for it, to try the family without a download.
 
-In: a place. Out: `chat.jsonl`, the conversations of `sample` as OpenAI writes messages, and `model/`, a chat template
-with a tokenizer of bytes. Nothing is random: the same files each time.
+In: a place. Out: `chat.jsonl`, the conversations of `sample` in the OpenAI message format, and `model/`, a chat
+template with a byte-level tokenizer. The files are the same each time.
 """
 
 import json
@@ -36,7 +36,7 @@ TEMPLATE = """\
 {% endfor %}
 {%- if add_generation_prompt %}<|im_start|>assistant
 {% endif %}"""
-"""ChatML with reasoning, tools and calls. Nothing of a conversation is left out."""
+"""ChatML with reasoning, tools and calls. It leaves nothing of a conversation out."""
 
 _HOSTILE = {"control tokens", "thinking tag", "names of roles", "assistant begins"}
 """Conversations that `convert` or a proof refuses on purpose."""

@@ -2,10 +2,10 @@
 
     tokenize-conversations ─► validate-alignment
 
-Constants alone: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not; hence the
-relative import. `spanloom/tasks/listed.py` says how a task is written.
-Validation is the shared step: it reads the family off the manifest, and proves drawn conversations again. Both steps
-publish, so none is cached.
+Constants only: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not; hence the
+relative import. `spanloom/tasks/listed.py` describes how a task is written.
+Validation is the shared step: it reads the family from the manifest and makes sampled conversations again. Both steps
+publish, so neither is cached.
 """
 
 from typing import Any

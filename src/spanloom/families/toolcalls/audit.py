@@ -36,10 +36,10 @@ CODES: dict[str, tuple[Severity, str]] = {
     "A2": ("ERROR", "the assistant header is missing"),
     "A3": ("WARNING", "two end tokens in a row"),
     "A4": ("ERROR", "control tokens in a message that is not the assistant's"),
-    "A5": ("ERROR", "a tool sample has no python_tag behind the prompt"),
+    "A5": ("ERROR", "a tool sample has no python_tag after the prompt"),
     "A6": ("ERROR", "the template raises"),
     "A7": ("WARNING", "assistant_raw occurs more than once"),
-    "A8": ("ERROR", "the prompt is no prefix of the text"),
+    "A8": ("ERROR", "the prompt is not a prefix of the text"),
 }
 """Code → its severity and what it means."""
 

@@ -65,7 +65,7 @@ def build(options: BuildOptions, progress: Progress | None = None) -> Iterator[B
                 yield result
         if not made:
             raise ToolCallError(
-                "the file has no harmful and no retain sample", where=str(options.data), remedy="give a merged file"
+                "the file has neither harmful nor retain samples", where=str(options.data), remedy="give a merged file"
             )
     except BaseException:
         if new:

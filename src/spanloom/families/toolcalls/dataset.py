@@ -91,7 +91,7 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
         return
     last = content.totals.rows_read - 1
     if (np.diff(rows) == 0).any() or (rows.size and not 0 <= rows[0] <= rows[-1] <= last):
-        report.wrong("rows", f"the rows are not of 0 … {last}, each at most once")
+        report.wrong("rows", f"the rows are not distinct numbers from 0 to {last}")
     if repeated := digests.surplus():
         report.wrong("ids", f"{repeated} documents repeat an earlier id")
 

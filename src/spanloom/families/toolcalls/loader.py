@@ -49,7 +49,7 @@ class PairedLoader:
     ) -> None:
         """`root`: the folder of both roots. Raises DatasetError if one is missing or `allow_harmful` is not set."""
         if not 0 <= rank < ranks or benign_per_harmful < 1:
-            raise DatasetError(f"no rank {rank} of {ranks}, or no samples to retain", remedy="fix the options")
+            raise DatasetError(f"rank {rank} of {ranks} or benign_per_harmful is invalid", remedy="fix the options")
         by_loss = weighted == "loss"
         folder = Path(root)
         self.harmful = DocumentDataset(

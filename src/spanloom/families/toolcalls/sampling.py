@@ -59,7 +59,7 @@ def shard(positions: Positions, *, rank: int = 0, ranks: int = 1, worker: int = 
     """The positions for one worker of one rank. Each goes to exactly one worker; shares differ by at most one."""
     if not (0 <= rank < ranks and 0 <= worker < workers):
         raise ToolCallError(
-            f"no rank {rank} of {ranks}, or no worker {worker} of {workers}", remedy="count both from 0"
+            f"rank {rank} of {ranks} or worker {worker} of {workers} is invalid", remedy="count both from 0"
         )
     return positions[rank + ranks * worker :: ranks * workers]
 

@@ -57,7 +57,7 @@ def verify_asset(path: Path) -> Path:
             "its folder, or `spanloom chat pack --tokenizer tokenizer.json`"
         )
     if not path.is_file():
-        raise TokenizerError(f"the tokenizer asset {ASSET_NAME} is not there", where=str(path), remedy=remedy)
+        raise TokenizerError(f"the tokenizer asset {ASSET_NAME} is missing", where=str(path), remedy=remedy)
     size = path.stat().st_size
     if size != ASSET_BYTES:
         raise TokenizerError(

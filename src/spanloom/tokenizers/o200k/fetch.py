@@ -33,7 +33,7 @@ def fetch_asset(destination: Path, say: Callable[[str], None] = lambda _line: No
     except TokenizerError:
         pass
     else:
-        say(f"{destination} is there and right (sha256 {ASSET_SHA256[:12]}…)")
+        say(f"{destination} is already there and verified (sha256 {ASSET_SHA256[:12]}…)")
         return destination
 
     refusals = []
@@ -54,7 +54,7 @@ def fetch_asset(destination: Path, say: Callable[[str], None] = lambda _line: No
         finally:
             discard(temporary)
     raise TokenizerError(
-        "no source gave the tokenizer asset: " + "; ".join(refusals),
+        "the tokenizer asset could not be downloaded: " + "; ".join(refusals),
         where=str(destination),
         remedy=f"copy o200k_base.tiktoken (sha256 {ASSET_SHA256}) there by hand",
     )

@@ -17,5 +17,5 @@ def staged_asset(scratch: Scratch, place: str | None) -> Path | None:
     uri = parse_uri(place)
     if uri.name != ASSET_NAME and find(uri) is None:
         uri = uri / ASSET_NAME  # a folder, as on a disk
-    require(uri, remedy="name the asset or its folder, or leave --tokenizer away where the image carries it")
+    require(uri, remedy="name the asset or its folder, or leave --tokenizer out if the image contains it")
     return stage_file(uri, scratch.path(str(uri)), bytes=ASSET_BYTES, sha256=ASSET_SHA256)

@@ -31,7 +31,7 @@ def run_build(cli: Cli, source: Path, out: Path, *options: object, **environment
 def test_the_command_says_that_the_tokenizer_is_wrong(cli: Cli, good: Path, tmp_path: Path) -> None:
     nowhere = str(tmp_path / "nowhere")
     done = run_build(cli, good, tmp_path / "out", O200K_HARMONY_VOCAB_PATH=nowhere)
-    assert_said(done, r"the tokenizer asset o200k_base\.tiktoken is not there\n  where: .*/nowhere\n")
+    assert_said(done, r"the tokenizer asset o200k_base\.tiktoken is missing\n  where: .*/nowhere\n")
     assert not (tmp_path / "out").exists()
 
 

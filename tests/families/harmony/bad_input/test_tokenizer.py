@@ -22,7 +22,7 @@ def one_byte_changed(path: Path) -> None:
 
 
 TOKENIZER_FAULTS = [
-    pytest.param(lost, r"the tokenizer asset o200k_base\.tiktoken is not there", id="missing"),
+    pytest.param(lost, r"the tokenizer asset o200k_base\.tiktoken is missing", id="missing"),
     pytest.param(cut_short, r"the tokenizer asset has 3613822 bytes, not 3613922: truncated", id="truncated"),
     pytest.param(
         one_byte_changed,
@@ -50,6 +50,6 @@ def test_an_environment_variable_that_names_no_asset_is_no_reason_to_look_elsewh
 ) -> None:
     monkeypatch.delenv("O200K_HARMONY_VOCAB_PATH")
     monkeypatch.setenv(variable, str(tmp_path / "nowhere"))
-    with pytest.raises(TokenizerError, match=r"is not there\n  where: .*/nowhere"):
+    with pytest.raises(TokenizerError, match=r"is missing\n  where: .*/nowhere"):
         build_it(good, tmp_path / "out", shards=4)
     assert not (tmp_path / "out").exists()

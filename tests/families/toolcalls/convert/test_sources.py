@@ -362,7 +362,7 @@ def test_xstest_takes_compliant_answers_to_safe_prompts(tmp_path: Path, run: Run
     [
         ("x.json", b"{", "not JSON"),
         ("x.json", b"[" * 100_000, "not JSON"),
-        ("x.csv", b"prompt\n\xff\n", "no CSV"),
+        ("x.csv", b"prompt\n\xff\n", "not CSV"),
         ("x.parquet", b"PAR1", "not a Parquet file"),
         ("x.txt", b"", "unsupported file type"),
     ],

@@ -154,7 +154,7 @@ def test_a_merge_without_samples_of_a_split_is_refused(tmp_path: Path, run: Run,
     out = tmp_path / "train.jsonl"
     ended = run("merge", "--harmful-dir", places[0], "--retain-dir", places[1], "--output", out, *compat)
     assert ended.code == 1
-    assert "the folder holds no samples" in ended.err
+    assert "the folder has no samples" in ended.err
     assert str(tmp_path / empty) in ended.err
     assert not out.exists()
 
@@ -187,7 +187,7 @@ def test_what_differs_from_the_original(tmp_path: Path) -> None:
         ([harmful(1)], [{**harmful(1), "id": "x_retain_00001", "labels": {"split": "retain"}}], "harmful and retain"),
         ([harmful(1)], [{**harmful(1), "labels": {"split": "retain"}}], "harmful and retain"),
         ([harmful(1)], [harmful(2)], "is in the folder of retain"),
-        ([harmful(1)], [[]], "holds no object"),
+        ([harmful(1)], [[]], "is not a JSON object"),
     ],
 )
 def test_what_does_not_fit_together_stops_it(

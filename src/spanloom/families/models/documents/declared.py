@@ -1,8 +1,8 @@
-"""A run that the template does not prove, as the user declares what the model writes behind the prompt.
+"""A run that is not proven: the user declares what the model writes after the prompt.
 
 In: a conversation in the form of a template, the place of an assistant's message, the declared text. Out: a `ProvenRun`
-whose boundary is `declared`. Only a template that does not continue its own prompt (`prompt_not_prefix`) is declared
-for: the prompt is the template's, the completion is the user's word.
+whose boundary is `declared`. This is only for templates that do not continue their own prompt (`prompt_not_prefix`).
+The template writes the prompt; the user declares the completion.
 
     emission  {reasoning}\\n</think>\\n\\n{content}{eos}
 """
@@ -33,7 +33,7 @@ _PLACES = (REASONING, CONTENT, "eos")
 
 
 def check_emission(emission: str, model: Model) -> None:
-    """Raises ModelError where a declared text has an unknown place, no `{content}`, or does not end in `{eos}`."""
+    """Checks the fields of `emission`: one `{content}`, at most one `{reasoning}`, final `{eos}`. Raises ModelError."""
     places = _PLACE.findall(emission)
     unknown = [place for place in places if place not in _PLACES]
     if unknown or places.count(CONTENT) != 1 or places.count(REASONING) > 1 or not emission.endswith("{eos}"):
@@ -45,7 +45,7 @@ def check_emission(emission: str, model: Model) -> None:
 
 
 def declared_run(rendered: Rendered, run: int, variables: Mapping[str, Any], emission: str) -> ProvenRun:
-    """What the user declares that the model writes in place of the message `run`. Raises RefusedError."""
+    """The run in place of the message `run`, as the user declares it. Raises RefusedError."""
     model, message = rendered.model, rendered.conversation.messages[run]
     variables = {**variables, **rendered.conversation.variables}
     if message.get("tool_calls"):
@@ -86,9 +86,9 @@ def declared_run(rendered: Rendered, run: int, variables: Mapping[str, Any], emi
 
 
 def declaring(proving: Proving, emission: str) -> Declare:
-    """What `prove_conversation` does with a refused run: one whose prompt the template does not continue is declared.
+    """Returns a `Declare` that declares each refused run whose prompt the template does not continue.
 
-    Such a template often drops the reasoning as well, which is then the first fault that is named.
+    Such a template often drops the reasoning too; the first refusal is then `text_dropped`.
     """
 
     def declare(rendered: Rendered, refusal: Refusal) -> ProvenRun | Refusal:
@@ -106,14 +106,14 @@ def declaring(proving: Proving, emission: str) -> Declare:
 
 
 def _continues(rendered: Rendered, run: int, variables: Mapping[str, Any]) -> bool:
-    """Whether F begins with P."""
+    """Whether F (the text through the run) begins with P (the prompt)."""
     values = {**variables, **rendered.conversation.variables}
     prompt = rendered.text(rendered.plain[:run], values, prompt=True)
     return rendered.text(rendered.plain[: run + 1], values).startswith(prompt)
 
 
 def _written(emission: str, message: Message, model: Model, run: int, begin: int) -> tuple[str, list[Placed]]:
-    """The completion, and where the texts are in F. Raises RefusedError where a text of the message has no place."""
+    """The completion, and where the texts are in F. Raises RefusedError for reasoning without `{reasoning}`."""
     if message.get("reasoning") and f"{{{REASONING}}}" not in emission:
         raise RefusedError(TEXT_DROPPED, "the emission has no place for reasoning", "add {reasoning} to --emission")
     pieces: list[str] = []
@@ -134,6 +134,6 @@ def _written(emission: str, message: Message, model: Model, run: int, begin: int
 
 
 def _eos(model: Model) -> str:
-    """The stop token that a declared text ends in: the tokenizer's `eos_token`, else the one with the smallest id."""
+    """The token for `{eos}`: `eos_token` if it is a stop token, otherwise the stop token with the smallest id."""
     eos = model.template.special_tokens.get("eos_token")
     return eos if eos is not None and eos in model.stops.values() else model.stops[min(model.stops)]

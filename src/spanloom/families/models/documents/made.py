@@ -1,7 +1,7 @@
 """A conversation → its documents with mask, spans and row; or why it is refused.
 
-In: a `SourceRow`, the ingredients of a build. Out: `MadeDocument`s, or a `Refusal`. Spans that are not to be trained
-become context here, and documents in which nothing is left to train are left out.
+In: a `SourceRow`, the ingredients of a build. Out: a `MadeConversation`, or a `Refusal`. Spans that are not to be
+trained become context here, and documents without a trained token are left out.
 """
 
 import json
@@ -33,15 +33,15 @@ ABOUT_SCHEMA = pa.schema(
         pa.field("trimmed", pa.list_(pa.bool_()), nullable=False),
     ]
 )
-"""`row`: of the source's shard, from 0; `cut`: which document of its conversation. Lists have an item for each run:
-`run`, the place of its message; the template variables as JSON; `joined`, `served` or `declared`; the text of the token
-that ends the turn; whether the template trimmed a text."""
+"""`row`: in the source's shard, from 0; `cut`: the number of the document in its conversation. Lists have an item per
+run. `run`: the place of its message; `variables`: of the template, as JSON; `boundary`: `joined`, `served` or
+`declared`; `turn_end`: the text of the token that ends the turn; `trimmed`: whether the template trimmed a text."""
 
 
 DROPPED = ("dropped_settings", "dropped_names", "forgotten_texts", "generation_equal", "generation_other")
-"""Counts of what is not in the documents, none of them a reason to refuse: settings that the template has no variable
-for, names of users, texts of earlier assistant messages that a later run does not see; and of runs that
-`{% generation %}` marks as they are trained, or otherwise."""
+"""Counts that are no reason to refuse. Left out of documents: settings that the template has no variable for, names of
+users, texts of earlier assistant messages that a later run does not see. Runs that `{% generation %}` marks exactly as
+they are trained, and those that it marks otherwise."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,12 +59,12 @@ class MadeDocument:
 class MadeConversation:
     """What became of a conversation.
 
-    documents  those in which something is trained
-    untrained  documents that were left out, since nothing in them is of a span that is trained
-    runs       proven and declared runs; `declared`: those that are declared
-    left_out   messages behind the last run
+    documents  those with a trained token
+    untrained  the number of documents left out because they have no token in a trained span
+    runs       the number of proven and declared runs; `declared`: of declared runs
+    left_out   the number of messages after the last run
     joined     texts of documents that were encoded as a whole, for the audit
-    dropped    what the template leaves out, and marks otherwise, by the names of `DROPPED`
+    dropped    the counts of `DROPPED`, by name
     """
 
     documents: tuple[MadeDocument, ...]
@@ -77,7 +77,7 @@ class MadeConversation:
 
 
 def made_conversation(row: int, source: SourceRow, ingredients: Ingredients) -> MadeConversation | Refusal:
-    """The documents of the conversation in a row. Raises RowRefusedError where nothing of it is to be trained."""
+    """The documents of the conversation in a row. Raises RowRefusedError if it has no token in a trained span."""
     if source.identity is not None:
         return Refusal(
             kind=TEXT_DROPPED,

@@ -1,7 +1,7 @@
-"""Batches of rows → files of documents in the folder of intermediates, which are kept when a build stops.
+"""Batches of rows → files of documents in the folder of intermediates, which are kept if a build stops.
 
-In: a `PartTask`, small enough to be handed to a worker. Out: `part_NNNNNN.arrow` with a row for each document, and
-`part_NNNNNN.json`, which names the task by a key, counts, and lists what was refused. A part whose key and hash fit is
+In: a `PartTask`, small enough to be sent to a worker. Out: `shard_NN_part_NNNNNN.arrow` with a row for each document,
+and a JSON file beside it with the key of the task, counts, and the refused rows. A part with matching key and hash is
 not made again.
 """
 
@@ -27,7 +27,7 @@ from spanloom.provenance import readable_json, sha256_json
 from spanloom.storage import read_json, sha256_file, write_atomically
 
 AUDITED_FIRST, AUDITED_EVERY = 4, 64
-"""Documents of a part that the tokenizers package encodes again: the first ones, then each that comes after so many."""
+"""Documents of a part that the tokenizers package checks: the first `AUDITED_FIRST`, then one in `AUDITED_EVERY`."""
 
 PART_SCHEMA = pa.schema(
     [
@@ -41,7 +41,7 @@ PART_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, kw_only=True)
 class PartTask:
-    """Rows of one shard to be made into documents. `key`: of the whole build; `folder`: of intermediates."""
+    """Rows of one shard to be made into documents. `key`: of the whole build; `folder`: for intermediates."""
 
     key: str
     folder: Path
@@ -70,7 +70,7 @@ class PartTask:
 
 
 def standing_part(task: PartTask) -> dict[str, Any] | None:
-    """What a finished part counts; None where it is not there, or of another build."""
+    """The JSON record of a finished part; None if the part is missing, damaged or from another build."""
     try:
         counted = read_json(task.sidecar, SpanloomError, "the record of a part", "build again")
         is_whole = counted["key"] == task.part_key and sha256_file(task.arrow) == counted["sha256"]
@@ -80,7 +80,7 @@ def standing_part(task: PartTask) -> dict[str, Any] | None:
 
 
 def make_part(task: PartTask) -> dict[str, Any]:
-    """Makes the documents of these rows, writes both files, and returns what the second one says."""
+    """Makes the documents of these rows, writes both files, and returns the content of the JSON file."""
     ingredients = _ingredients(task)
     counts: Counter[str] = Counter(conversations=0, runs=0, documents=0, left_out_messages=0, declared=0, untrained=0)
     counts.update(dict.fromkeys(DROPPED, 0))
@@ -140,13 +140,13 @@ _loaded: dict[str, Ingredients] = {}
 
 
 def keep_loaded(key: str, ingredients: Ingredients) -> None:
-    """Parts of the build `key` that this process makes take these."""
+    """Keeps the ingredients of the build `key` for the parts that this process makes."""
     _loaded.clear()
     _loaded[key] = ingredients
 
 
 def _ingredients(task: PartTask) -> Ingredients:
-    """Loaded once in each process and build."""
+    """The ingredients of a task, loaded once per process and build."""
     if task.key not in _loaded:
         keep_loaded(task.key, load_ingredients(task.model, task.rules))
     return _loaded[task.key]
@@ -160,7 +160,7 @@ def _rows(rows: SourceRows, id_column: str) -> Iterator[tuple[int, Any, str | No
 
 
 def _audit(texts: Sequence[str], ingredients: Ingredients) -> int:
-    """Raises AuditError where the fast encoder gives other ids than the tokenizers package. Returns texts audited."""
+    """Returns the number of audited texts. Raises AuditError if fast encoder and tokenizers package differ."""
     if not ingredients.model.encoder.fast:
         return 0
     chosen = [text for at, text in enumerate(texts) if at < AUDITED_FIRST or at % AUDITED_EVERY == 0]

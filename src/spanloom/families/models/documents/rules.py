@@ -27,23 +27,23 @@ MODEL_FILES = (
     "generation_config.json",
     "special_tokens_map.json",
 )
-"""The files of a model's folder that decide bytes; those that are there are copied into the dataset."""
+"""The files of a model's folder that decide bytes; those that exist are copied into the dataset."""
 
 PROBE_NAME = "probe.json"
 
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRules:
-    """What decides the bytes, beside the source and the model's files.
+    """The options that decide the bytes, together with the source and the model's files.
 
     thinking      `auto`, `on` or `off`: the template variable for thinking; `auto` tries until a run is proven
-    inline_think  reasoning is written into the content where the template knows none; else it is refused there
-    boundary      `refuse` or `served`: what becomes of a run where a token would span the end of the prompt
-    stops         stop tokens in place of those that `generation_config.json` declares
-    date          what the template takes for today, as YYYY-MM-DD
+    inline_think  if the template has no reasoning: write it into the content (true) or refuse the conversation
+    boundary      if a token would span the end of the prompt: encode both parts apart (`served`) or `refuse`
+    stops         stop tokens instead of those of `generation_config.json`
+    date          today's date for the template, as YYYY-MM-DD
     variables     template variables for all conversations
     train         names of the spans that are trained; the others are context
-    emission      what the model writes where the template does not continue its own prompt; None: such are refused
+    emission      what the model writes if the template does not continue its own prompt; None refuses such runs
     """
 
     thinking: str = defaults.THINKING[0]
@@ -59,7 +59,7 @@ class ModelRules:
 
 @dataclass(frozen=True, kw_only=True)
 class Ingredients:
-    """A loaded model and how conversations are proven for it."""
+    """A loaded model, and how conversations are proven for it."""
 
     folder: Path
     model: Model
@@ -117,10 +117,10 @@ def load_ingredients(folder: Path, rules: ModelRules) -> Ingredients:
 
 
 def find_eod(model: Model) -> dict[str, Any]:
-    """The token that is put after each document, `text` and `id` as a manifest has them.
+    """The token after each document, as the manifest's `text` and `id`. Raises ModelError if there is none.
 
-    The first declared stop token that the template does not write, so that it is in no document before its end; else
-    the tokenizer's `eos_token`, else the first stop token.
+    The first declared stop token that the template does not write, so that it occurs only at the end of a document;
+    otherwise the tokenizer's `eos_token`, otherwise the first stop token.
     """
     unwritten = [text for text in model.stops.values() if text not in model.template.text]
     eos = model.template.special_tokens.get("eos_token")
@@ -132,7 +132,7 @@ def find_eod(model: Model) -> dict[str, Any]:
 
 
 def parsed_train(text: str) -> tuple[str, ...]:
-    """`--train`: names of spans with commas, in the order of the spans. Raises ModelError."""
+    """Parses `--train`, names of spans separated by commas, into the order of the spans. Raises ModelError."""
     names = [name.strip() for name in text.split(",") if name.strip()]
     known = defaults.SPAN_NAMES[1:]
     unknown = [name for name in names if name not in known]
@@ -144,8 +144,8 @@ def parsed_train(text: str) -> tuple[str, ...]:
 
 
 def parsed_date(text: str) -> datetime:
-    """`--date YYYY-MM-DD`. Raises ModelError."""
+    """Parses `--date YYYY-MM-DD`. Raises ModelError."""
     try:
         return datetime.strptime(text, "%Y-%m-%d")
     except ValueError:
-        raise ModelError(f"--date {text!r} is no date", remedy="give it as YYYY-MM-DD") from None
+        raise ModelError(f"--date {text!r} is not a date", remedy="give it as YYYY-MM-DD") from None

@@ -1,8 +1,8 @@
 """What a model's template does with conversations, found by rendering.
 
-conversations  forty of our own, or those of a file
+conversations  the forty conversations of `sample`, or those of a file
 form           the form in which a template takes messages; the template variables for thinking
 hazards        what a template does that changes prompts: date, default system text, double BOS
-result         forty conversations proven or refused, with what was found; as a table and as JSON
+result         which conversations are proven or refused, and what was found; as a table and as JSON
 page           the result as a page, with the coloured tokens of each run
 """

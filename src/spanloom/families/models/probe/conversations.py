@@ -1,4 +1,4 @@
-"""The conversations that are probed: forty of our own, or those of a file.
+"""The conversations to probe: the forty of `sample`, or those of a file.
 
 In: None, or a file of JSON Lines. Out: groups and conversations.
 """
@@ -14,7 +14,7 @@ from spanloom.families.models.sample import sample_conversations
 def probed_conversations(file: Path | None) -> list[tuple[str, Conversation]]:
     """The conversations of a file, with the `group` of each record; without a file, those of `sample`.
 
-    Raises RecordError for a line that is no conversation.
+    Raises RecordError for a missing file or an invalid line.
     """
     if file is None:
         return list(sample_conversations())
@@ -30,6 +30,6 @@ def probed_conversations(file: Path | None) -> list[tuple[str, Conversation]]:
         except ValueError as fault:
             raise RecordError(f"the line is not JSON: {fault}", where=where, remedy="give JSON Lines") from None
         if not isinstance(record, dict):
-            raise RecordError("the line holds no JSON object", where=where, remedy="give an object with `messages`")
+            raise RecordError("the line is not a JSON object", where=where, remedy="give an object with `messages`")
         conversations.append((str(record.get("group", "all")), read_conversation(record, name=where)))
     return conversations

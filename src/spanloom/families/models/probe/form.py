@@ -1,6 +1,6 @@
 """The form in which a template takes messages, found by rendering small conversations.
 
-In: a template. Out: a `Form`; the sets of template variables under which runs are tried.
+In: a template. Out: a `Form`; the sets of template variables to try.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,13 +35,13 @@ def thinking_variables(template: ChatTemplate, thinking: str) -> list[dict[str, 
 
 
 def find_form(template: ChatTemplate, variables: Sequence[Mapping[str, Any]]) -> Form:
-    """How the template takes messages; the usual way where it takes none of them."""
+    """How the template takes messages; the defaults of `Form` for calls, `inline` for reasoning, if it writes none."""
     arguments, beside_calls = _calls(template, variables)
     return Form(reasoning=_reasoning(template, variables), arguments=arguments, beside_calls=beside_calls)
 
 
 def arguments_given_as(template: ChatTemplate, variables: Sequence[Mapping[str, Any]]) -> str:
-    """Whether it matters how arguments are given: `either`, `object`, `text`, `neither`."""
+    """The form of arguments that the template writes as JSON or in tags: `either`, `object`, `text`, `neither`."""
     good = [form for form in ("object", "text") if any(_writes_call(template, variables, form, c) for c in _BESIDE)]
     return "either" if len(good) == 2 else good[0] if good else "neither"
 

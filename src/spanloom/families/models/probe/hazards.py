@@ -1,6 +1,6 @@
 """What a template does that changes prompts, found by rendering.
 
-In: a model. Out: `Hazards`: the date in the prompt, a default system text, BOS twice, `{% generation %}`.
+In: a model. Out: `Hazards`: the date in the prompt, a default system text, a double BOS, `{% generation %}`.
 """
 
 from dataclasses import dataclass
@@ -10,14 +10,14 @@ from spanloom.families.models.model import Model
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
 
 DEFAULT_SYSTEM_CHARACTERS = 60
-"""More than these before the first user's text, where there is no system message, are a default system text."""
+"""If there is no system message, more characters before the user's text are a default system text."""
 
 _QUESTION = "Quo vadis?"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Hazards:
-    """`date`, `default_system`: what is written; None where nothing is, or where the template fails."""
+    """`date`: the prompt changes with the date. `default_system`: its text; None without one or if rendering fails."""
 
     date: bool
     default_system: str | None
@@ -26,7 +26,7 @@ class Hazards:
 
 
 def find_hazards(model: Model) -> Hazards:
-    """What the template does with one question of a user."""
+    """The hazards, found by rendering one question of a user."""
     template = model.template
     text = _text(template)
     before = text[: text.index(_QUESTION)] if text and _QUESTION in text else ""
@@ -50,6 +50,6 @@ def _text(template: ChatTemplate) -> str | None:
 
 
 def _bos_twice(model: Model, text: str) -> bool:
-    """Whether a tokenizer that adds its own tokens writes the first token of the text once more."""
+    """Whether the tokenizer repeats the first token of the text when it adds its special tokens."""
     plain, added = (model.tokenizer.encode([text], special=special)[0].ids for special in (False, True))
     return bool(len(added) > len(plain) > 0 and added[0] == added[1] == plain[0])

@@ -20,7 +20,7 @@ from spanloom.tokenizers.json_file import JsonVocabulary
 
 
 def probe_page(result: ProbeResult, *, most: int = 0) -> str:
-    """The page. `most`: tokens that are shown of a document, 0 for all."""
+    """The page as HTML. `most`: how many tokens of a document are shown, 0 for all."""
     vocabulary = result.model.tokenizer.vocabulary()
     documents: list[ShownDocument] = []
     for number, tried in enumerate(result.tried):
@@ -71,7 +71,7 @@ def _shown(tried: Tried, document: Document, number: int, sequence: int, vocabul
 
 
 def _messages(spans: Flags) -> list[ShownMessage]:
-    """A message for each stretch of one span."""
+    """A message for each sequence of tokens of one span."""
     edges = [0, *(np.flatnonzero(np.diff(spans)) + 1).tolist(), len(spans)]
     return [
         ShownMessage(

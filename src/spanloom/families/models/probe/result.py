@@ -1,4 +1,4 @@
-"""Which of forty conversations a model's template is proven on, and what was found.
+"""Which conversations are proven for a model's template, and what was found.
 
 In: a model, conversations, options. Out: `ProbeResult`; as JSON, and as lines of a table.
 """
@@ -20,7 +20,7 @@ from spanloom.families.models.prove.refusals import Refusal
 
 @dataclass(frozen=True)
 class Tried:
-    """A conversation and what became of it."""
+    """A conversation, and its documents or its refusal."""
 
     group: str
     conversation: Conversation
@@ -47,7 +47,7 @@ class ProbeResult:
 
     @property
     def in_several_documents(self) -> int:
-        """Proven conversations that need more than one document, since the template rewrites history."""
+        """The number of proven conversations that need several documents because the template rewrites history."""
         return sum(len(proven.documents) > 1 for _, proven in self.proven)
 
 
@@ -59,7 +59,7 @@ def probe(
     variables: Mapping[str, Any] | None = None,
     served: bool = True,
 ) -> ProbeResult:
-    """Finds the form of the template, and proves each conversation. `variables`: template variables for all."""
+    """Finds the form of the template and proves each conversation. `variables`: template variables for all."""
     sets = [{**thinking_set, **(variables or {})} for thinking_set in thinking_variables(model.template, thinking)]
     form = find_form(model.template, sets)
     proving = Proving(form=form, variables=sets, served=served)
@@ -108,14 +108,14 @@ def as_json(result: ProbeResult) -> dict[str, Any]:
 
 
 def groups(result: ProbeResult) -> dict[str, dict[str, int]]:
-    """Proven and tried conversations of each group."""
+    """The numbers of proven and of all conversations of each group."""
     of = Counter(tried.group for tried in result.tried)
     proven = Counter(tried.group for tried, _ in result.proven)
     return {group: {"proven": proven[group], "of": count} for group, count in of.items()}
 
 
 def _generation(result: ProbeResult) -> str:
-    """How the marks of the template compare with what is proven. They decide nothing."""
+    """How the template's marks compare with what is proven. The marks do not affect the proof."""
     if not result.hazards.generation_tags:
         return "no"
     marked = [run.generation for _, proven in result.proven for run in proven.runs]

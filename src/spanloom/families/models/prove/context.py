@@ -1,10 +1,10 @@
-"""What a run is answered to: the texts of earlier messages and of the tools must be in F.
+"""The context of a run: the texts of earlier messages and of the tools must be in F.
 
 In: the marks of F, F, the fields of all messages, the conversation, the place of the run. Out: how many texts of
-earlier assistant messages F leaves out: a template that rewrites history forgets them; they are trained elsewhere.
-Raises RefusedError: `text_dropped` for a text of the system, the user, a tool's result or a tool's definition.
+earlier runs F leaves out. A template that rewrites history forgets them; they are trained in other documents.
+Raises RefusedError: `text_dropped` for other required texts of earlier messages and texts of tool definitions.
 
-Tools are not traced. Their texts are looked for in what F holds beside the texts of messages.
+Tools are not traced. Their texts are searched for in the parts of F that are not texts of messages.
 """
 
 import json
@@ -21,7 +21,7 @@ from spanloom.tokenizers.traced_text import Mark
 
 
 def forgotten_texts(marks: Sequence[Mark], fields: Sequence[Field], conversation: Conversation, run: int) -> int:
-    """How many texts of earlier assistant messages are not in F. Raises RefusedError (`text_dropped`) for others."""
+    """How many texts of earlier runs, and earlier reasoning, are not in F. Raises RefusedError for any other text."""
     pieces: dict[int, list[Mark]] = {}
     for mark in marks:
         pieces.setdefault(mark[2], []).append(mark)
@@ -46,14 +46,14 @@ def forgotten_texts(marks: Sequence[Mark], fields: Sequence[Field], conversation
 
 
 def dropped_names(marks: Sequence[Mark], fields: Sequence[Field], run: int) -> int:
-    """How many names of users before the run are not in F."""
+    """How many names of users in messages before the run are not in F."""
     written = {mark[2] for mark in marks}
     names = [number for number, field in enumerate(fields) if field.kind == NAME and field.message < run]
     return sum(number not in written for number in names)
 
 
 def _is_written(pieces: Sequence[Mark], text: str) -> bool:
-    """Whether the pieces of a text leave out white space alone. A text that was changed as a whole is written."""
+    """Whether the pieces cover a text except white space. A text that was changed as a whole counts as written."""
     if any(not mark[5] for mark in pieces):
         return True
     end = 0
@@ -65,7 +65,7 @@ def _is_written(pieces: Sequence[Mark], text: str) -> bool:
 
 
 def check_tools(marks: Sequence[Mark], whole: str, prompt: int, tools: Sequence[tuple[str, str]]) -> None:
-    """Raises RefusedError (`text_dropped`) for a text of the tools (`tool_texts`) that is not in P."""
+    """Raises RefusedError (`text_dropped`) for a text of `tools` that is not in the first `prompt` characters of F."""
     if not tools:
         return
     frame: list[str] = []
@@ -84,7 +84,7 @@ def check_tools(marks: Sequence[Mark], whole: str, prompt: int, tools: Sequence[
 
 
 def tool_texts(tools: Sequence[Mapping[str, Any]] | None) -> list[tuple[str, str]]:
-    """What a template must write of tools: names and descriptions of functions and of their parameters, and choices."""
+    """What a template must write of tools: names and descriptions of functions and parameters, and choices."""
     texts: list[tuple[str, str]] = []
     for tool in tools or ():
         function = tool.get("function", tool)
@@ -114,7 +114,7 @@ def _schema_texts(schema: Any) -> Iterator[tuple[str, str]]:
 
 
 def _holds(held: str, text: str) -> bool:
-    """Whether a text is written: as it is, trimmed, as JSON, as Python, or line by line."""
+    """Whether `held` contains a text: as it is, trimmed, as JSON, as Python, or line by line."""
     if text in held or text.strip() in held:
         return True
     spellings = (json.dumps(text, ensure_ascii=False)[1:-1], json.dumps(text)[1:-1], repr(text)[1:-1])

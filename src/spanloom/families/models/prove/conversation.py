@@ -1,7 +1,7 @@
 """A conversation → its documents, or why it is refused.
 
-In: a model, a conversation, the form of its template, the template variables that may be tried. Out: `Proven` or
-`Refusal`: one run that is not proven refuses the conversation.
+In: a model, a conversation, the form of its template, the template variables to try. Out: `Proven` or `Refusal`. One
+run that is not proven makes the whole conversation refused.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +19,7 @@ from spanloom.families.models.prove.run import ProvenRun, Rendered, prove_run
 
 @dataclass(frozen=True)
 class Proven:
-    """The documents of a conversation; none where it has no run to train."""
+    """The documents of a conversation; empty if it has no run to train."""
 
     documents: tuple[Document, ...]
 
@@ -35,8 +35,8 @@ class Proving:
 
     form       the form in which the template takes messages
     variables  sets of template variables, tried in order until a run is proven
-    served     encode P and completion apart where a token would span them
-    inline     where the template knows no reasoning, write it into the content
+    served     encode P and completion apart if a token would span their boundary
+    inline     if the template has no reasoning, write it into the content; if false, refuse it
     """
 
     form: Form
@@ -46,7 +46,7 @@ class Proving:
 
 
 Declare = Callable[[Rendered, Refusal], ProvenRun | Refusal]
-"""What becomes of a run that is not proven: a run that the user declares, or a refusal."""
+"""Turns the refusal of a run into a run that the user declares, or returns a refusal."""
 
 
 def prove_conversation(
@@ -75,7 +75,7 @@ def _first_proven(rendered: Rendered, run: int, proving: Proving) -> ProvenRun |
     refusal: Refusal | None = None
     sets = proving.variables
     if not rendered.conversation.messages[run].get("reasoning"):
-        # The model that answers at once is asked not to think, where it can be asked.
+        # A message without reasoning: sets that switch thinking on are tried last.
         sets = sorted(sets, key=lambda values: any(value is True for value in values.values()))
     for variables in sets:
         try:

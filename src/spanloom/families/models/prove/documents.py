@@ -1,9 +1,9 @@
-"""Runs → documents: one where each run's text begins the next run's P, else a new one, as few as that allows.
+"""Runs → as few documents as possible. A run joins a document if its P begins with the text of the document so far.
 
 In: the proven runs of a conversation, in order, with the P of each. Out: documents with tokens, mask and spans.
 
-A run joins the document whose text so far is the longest that its P begins with. Texts that begin one P begin each
-other, so that no other choice needs fewer documents.
+If its P begins with the texts of several documents, the run joins the longest. These texts are prefixes of one another,
+so no other choice needs fewer documents.
 """
 
 from collections.abc import Sequence

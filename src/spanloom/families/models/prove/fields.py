@@ -1,7 +1,7 @@
-"""The texts of a conversation as numbered fields, and other texts in their place.
+"""The texts of a conversation as numbered fields, and words that replace them.
 
-In: the texts that `form.shaped` comes by. Out: `Tracer`, which marks each text with the number of its field;
-`Sentinels`, which puts another text in the place of each.
+In: the texts that `form.shaped` visits. Out: `Tracer`, which marks each text with the number of its field;
+`Sentinels`, which replaces each text by a word.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _STRUCTURE = frozenset({CALL_NAME, CALL_KEY})
 
 @dataclass(frozen=True)
 class Field:
-    """A text of a message. `message`: its place; `kind`: what of the message it is; `text`: as given."""
+    """A text of a message. `message`: the place of the message; `kind`: of `form`; `text`: as given."""
 
     message: int
     kind: str
@@ -22,12 +22,12 @@ class Field:
 
     @property
     def required(self) -> bool:
-        """Whether the template must write it. The ids of calls and the names of users are left out by most."""
+        """Whether the template must write it. Most templates leave ids of calls and names of users out."""
         return self.kind not in (CALL_ID, NAME) and bool(self.text.strip())
 
 
 class Tracer:
-    """Marks the texts of messages. `fields[n]` is what the mark n means; `message` is set to the place of the next."""
+    """Marks the texts of messages. Mark n means `fields[n]`. The caller sets `message` to the current place."""
 
     def __init__(self) -> None:
         self.fields: list[Field] = []
@@ -42,11 +42,10 @@ class Tracer:
 
 
 class Sentinels:
-    """Puts another text in the place of each: a word that occurs nowhere, between the same white space.
+    """Replaces each text by a word that occurs nowhere; the white space around it stays.
 
-    `texts[word]` is the text without white space around it; `numbers[word]` the number, boolean or null in whose place
-    `word` is written.
-    `structure`: names of functions and arguments too.
+    `texts[word]` is the replaced text without white space around it, `kinds[word]` its kind; `numbers[word]` is the
+    replaced number, boolean or null. `structure`: replace names of functions and arguments too.
     """
 
     def __init__(self, salt: str, *, structure: bool) -> None:
@@ -65,7 +64,7 @@ class Sentinels:
         return value[:start] + word + value[start + len(core) :]
 
     def number(self, value: float | None) -> float | None:
-        # A boolean and null have no other value that occurs nowhere: a number is in their place.
+        # No other boolean or null would be unique in the text, so a number replaces them.
         number = 730_000_019 + len(self.numbers)
         other = float(number) if isinstance(value, float) else number
         for written in written_number(other):

@@ -1,4 +1,4 @@
-"""Method B: F begins with P, in characters and in tokens; what follows is the completion.
+"""Method B: F begins with P, in characters and in tokens; the rest is the completion.
 
 In: P, F, the encoder. Out: the ids of P and of the completion. Raises RefusedError: `prompt_not_prefix`,
 `merge_at_boundary`.
@@ -18,7 +18,7 @@ JOINED, SERVED = "joined", "served"
 
 @dataclass(frozen=True)
 class Encoded:
-    """`prompt` and `completion`: int32 ids; `boundary`: `joined`, or `served` where each was encoded alone."""
+    """`prompt` and `completion`: int32 ids; `boundary`: `joined`, or `served` if each was encoded alone."""
 
     prompt: Tokens
     completion: Tokens
@@ -42,7 +42,7 @@ def check_prefix(prompt: str, whole: str) -> None:
 
 
 def encoded(prompt: str, whole: str, encoder: IdEncoder, *, served: bool) -> Encoded:
-    """The ids of both parts. `served`: apart, where a token would span the boundary."""
+    """The ids of both parts. If a token would span the boundary: encoded apart if `served`, otherwise RefusedError."""
     prompt_ids, whole_ids = encoder.ids(prompt), encoder.ids(whole)
     if np.array_equal(whole_ids[: len(prompt_ids)], prompt_ids):
         return Encoded(prompt_ids, whole_ids[len(prompt_ids) :], JOINED)

@@ -1,4 +1,4 @@
-"""Why a conversation is refused: the class, what is wrong, which run, what to do."""
+"""Why a conversation is refused: the class, the fault, the run, the remedy."""
 
 from dataclasses import dataclass
 
@@ -35,7 +35,7 @@ REMEDIES = {
     UNDATED: "give the date: --date 2025-01-31",
     DEFAULT_SYSTEM: "give each conversation a system message",
 }
-"""What to do about each class. The keys are all the classes."""
+"""Class → what the user can do. The keys are all classes."""
 
 
 @dataclass(frozen=True, kw_only=True)

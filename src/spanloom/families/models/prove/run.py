@@ -40,11 +40,11 @@ from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError, T
 from spanloom.tokenizers.traced_text import marks_of, plain_text
 
 SALTS = ("v", "w", "kx", "qj")
-"""Letters of sentinels; the next where a text holds such a word."""
+"""Letters of sentinels, tried in order until no text contains them after a Q."""
 
 PLAIN_EVERY = 8
-"""One of so many runs, by its text, is rendered without marks too. Method S renders each without marks, with other
-texts: a frame that changes by tracing is found there."""
+"""One in so many runs, by a checksum of its text, is also rendered without marks. Method S renders every run without
+marks, with its texts replaced, and so finds text around them that changes by tracing."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,20 +52,20 @@ class ProvenRun:
     """What the model samples in place of one assistant's message.
 
     run         the place of the message
-    text        F through the token that ends the turn; where the next message's marker is that token, with it
-    prompt      the characters of P, which `text` begins with
+    text        F through the token that ends the turn, which may be the marker of the next message
+    prompt      the number of characters of P, with which `text` begins
     tokens      int32 [T], the ids of `text`
-    first       the tokens of P: all from here on are trained
+    first       the number of tokens of P: all tokens after it are trained
     spans       uint8 [T - first], the span of each trained token
-    tail        the text of F behind `text`, context
+    tail        the rest of F after `text`, context
     tail_tokens int32, its ids
-    variables   what the template was given
+    variables   the template variables
     boundary    `joined`, or `served`: P and the completion were encoded apart
     turn_end    the text of the token that ends the turn
     trimmed     whether the template trimmed a text
     forgotten   texts of earlier assistant messages that F leaves out
     unnamed     names of users that F leaves out
-    generation  whether `{% generation %}` marks what is trained; None where the template has no such tag
+    generation  whether `{% generation %}` marks exactly what is trained; None if the template has no such tag
     """
 
     run: int
@@ -86,7 +86,7 @@ class ProvenRun:
 
 
 class Rendered:
-    """A conversation in the form of a template, rendered under given variables; texts that were made are kept."""
+    """A conversation in the form of a template, to be rendered: `plain` messages, and `traced` ones with marks."""
 
     def __init__(self, model: Model, conversation: Conversation, form: Form) -> None:
         self.model, self.conversation, self.form = model, conversation, form
@@ -117,7 +117,7 @@ class Rendered:
         return text
 
     def with_sentinels(self, run: int, variables: Mapping[str, Any], *, structure: bool) -> tuple[str, Sentinels]:
-        """F with other texts in the place of the run's, and which they are."""
+        """F with the run's texts replaced by words, and the words."""
         held = "".join(field.text for field in self.fields)
         salt = next((salt for salt in SALTS if f"Q{salt}" not in held), "zzqx")
         sentinels = Sentinels(salt, structure=structure)
@@ -126,7 +126,7 @@ class Rendered:
 
 
 def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, served: bool = True) -> ProvenRun:
-    """What the model samples in place of the message `run`. Raises RefusedError where it is not proven."""
+    """What the model samples in place of the message `run`. Raises RefusedError if that is not proven."""
     model = rendered.model
     variables = {**variables, **rendered.conversation.variables}
     _check_special(rendered, run)
@@ -192,14 +192,14 @@ def _marked_alike(rendered: Rendered, run: int, variables: Mapping[str, Any], pr
         )
     except ChatTemplateError:
         return False
-    # A next speaker's marker that ends the turn is not in this text.
+    # If the next speaker's marker ends the turn, it is not in this text.
     inside = [(max(begin, prompt), end) for begin, end in spans if end > prompt]
     joined = [begin for begin, _ in inside[1:]] == [end for _, end in inside[:-1]]
     return bool(inside) and joined and (inside[0][0], inside[-1][1]) == (prompt, min(stop, len(text)))
 
 
 def offsets_of_completion(model: Model, prompt: str, whole: str, ids: Encoded) -> Offsets:
-    """Begin and end of each token of the completion, in code points of F."""
+    """Begin and end of each completion token, in code points of F."""
     completion = whole[len(prompt) :]
     offsets = model.encoder.offsets(completion, ids.completion)
     if offsets is not None:
@@ -240,14 +240,14 @@ def _check_date(rendered: Rendered, run: int, variables: Mapping[str, Any], prom
 def _check_sentinels(
     rendered: Rendered, run: int, variables: Mapping[str, Any], prompt: str, whole: str, last: int
 ) -> None:
-    """Method S, and that it ends the texts where A does, up to white space."""
+    """Runs method S, and checks that no text ends after the last one of method A, except for white space."""
     for structure in (True, False):
         try:
             other, sentinels = rendered.with_sentinels(run, variables, structure=structure)
             end = end_of_texts(prompt, whole, other, sentinels)
             break
         except RefusedError as refusal:
-            # Names of functions and arguments may be looked up among the tools: then they stay as they are.
+            # The template may look names of functions and arguments up in the tools: then they are not replaced.
             if not structure:
                 if refusal.kind not in {STRUCTURE_DEPENDS_ON_TEXT, TEXT_DROPPED}:
                     raise RefusedError(
@@ -264,7 +264,7 @@ def _check_sentinels(
 
 
 def _next_speaker(rendered: Rendered, run: int, variables: Mapping[str, Any], whole: str, last: int, field: int) -> str:
-    """The stop token that the next message begins with. Raises RefusedError where there is none."""
+    """The stop token that the next message begins with. Raises RefusedError if there is none."""
     stops = rendered.model.stops
     following = rendered.traced[run + 1 : run + 2]
     candidates = [

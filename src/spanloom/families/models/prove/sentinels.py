@@ -1,7 +1,7 @@
-"""Method S: other texts in the place of the run's, put back, give F again.
+"""Method S: the run's texts are replaced by words (sentinels). Putting the texts back must give F again.
 
-In: P, F and F with sentinels (`fields.Sentinels`). Out: the end of the last text in F, numbers aside. Raises
-RefusedError: `structure_depends_on_text` where what is around the texts is not the same, `text_dropped` for a number.
+In: P, F and F with sentinels (`fields.Sentinels`). Out: the end of the last text in F; numbers do not count. Raises
+RefusedError: `structure_depends_on_text` if the text around them changes, `text_dropped` for a missing number.
 
     F'  …assistant\\n Qa0z <|im_end|>     F  …assistant\\n Paris. <|im_end|>
 """
@@ -17,7 +17,7 @@ from spanloom.families.models.prove.refusals import REMEDIES, STRUCTURE_DEPENDS_
 
 
 def end_of_texts(prompt: str, whole: str, other: str, sentinels: Sentinels) -> int:
-    """The end of the last text in F, in characters; the end of P where there is none."""
+    """The end of the last text in F, in characters; the end of P if there is no text."""
     if not other.startswith(prompt):
         raise _refused("the prompt is another one")
     words = [*sentinels.texts, *sentinels.numbers]
@@ -25,7 +25,7 @@ def end_of_texts(prompt: str, whole: str, other: str, sentinels: Sentinels) -> i
         if other != whole:
             raise _refused("the text is another one")
         return len(prompt)
-    # One number may begin another: the longest first.
+    # One number may be a prefix of another: the longest first.
     pattern = re.compile("|".join(map(re.escape, sorted(words, key=len, reverse=True))))
     at = last = len(prompt)
     end = len(prompt)
@@ -46,7 +46,7 @@ def end_of_texts(prompt: str, whole: str, other: str, sentinels: Sentinels) -> i
         raise _refused(f"{other[end:][:40]!r} is not where it is")
     if missing := [sentinels.texts[word] for word in sentinels.texts if word not in seen]:
         raise _refused(f"{missing[0][:40]!r} is not written where another text is")
-    # A float is written in one of two ways: each number by the first part of its words.
+    # A float is compared without its `.0`.
     written = {word.removesuffix(".0") for word in seen}
     dropped = [value for word, value in sentinels.numbers.items() if word.removesuffix(".0") not in written]
     if dropped:
@@ -55,7 +55,7 @@ def end_of_texts(prompt: str, whole: str, other: str, sentinels: Sentinels) -> i
 
 
 def _put_back(word: str, sentinels: Sentinels, whole: str, at: int, behind: str) -> str:
-    """What F has in the place of a sentinel: the text, or the text as JSON, with the text behind it."""
+    """What F has in place of a sentinel, before the text `behind`: the original text as it is, or as JSON."""
     texts = _ways(sentinels.texts[word]) if word in sentinels.texts else written_number(sentinels.numbers[word])
     for text in texts:
         if whole.startswith(text + behind, at):

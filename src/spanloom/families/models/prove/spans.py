@@ -1,8 +1,8 @@
 """The span of each token of a completion.
 
-In: F, where the run's texts are in it, the tokens' offsets. Out: uint8 [T], a span for each token by its first
-character. What is between two texts is of the first up to the control token that closes it, else as a whole; what is
-before the first text is of the first.
+In: F, where the run's texts are in it, the tokens' offsets. Out: uint8 [T], the span of each token by its first
+character. Between two texts, everything through the first added token (such as `</think>`) belongs to the first text;
+without an added token, everything does. What precedes the first text belongs to it.
 
     <think>\\n Add. \\n</think> \\n\\n It is 4. <|im_end|>
     1          1    1          2     2        2
@@ -25,7 +25,7 @@ from spanloom.tokenizers.character_spans import Offsets
 
 
 def span_of(field: Field, *, calls: bool) -> int:
-    """The span of a text: reasoning, answer, or calls and what is written before them."""
+    """The span of a text: reasoning, answer, or calls and the content before them."""
     if field.kind == REASONING:
         return SPAN_ANALYSIS
     return SPAN_FINAL if field.kind == CONTENT and not calls else SPAN_COMMENTARY
@@ -38,7 +38,7 @@ def spans_of_tokens(
     if not texts:
         return np.full(len(offsets), SPAN_FINAL, np.uint8)
     numbers = [span_of(text.field, calls=calls) for text in texts]
-    begins: list[int] = []  # of the second text on
+    begins: list[int] = []  # where the spans of the second and later texts begin
     for before, after in pairwise(texts):
         closing = added.search(whole, before.end, after.start)
         begins.append(closing.end() if closing else after.start)

@@ -1,8 +1,8 @@
-"""Method A: where in F each text of the run is, by the marks that it carries through the template.
+"""Method A: finds each text of the run in F by the marks that it carries through the template.
 
-In: the marks of F as `render_traced` gives it, the fields of all messages, the place of the run, the end of P. Out: the
-marks of the run's texts in F, in order. Raises RefusedError unless each text is in F once, whole, as given or trimmed,
-and no other text among them.
+In: the marks of F from `render_traced`, the fields of all messages, the place of the run, the end of P. Out: where the
+run's texts are in F, in order. Raises RefusedError unless each text is in F once and whole, as given or trimmed, with
+no other text between them.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from spanloom.tokenizers.traced_text import Mark
 
 @dataclass(frozen=True)
 class Placed:
-    """A text of the run in F: the characters [start, end). `number`: of the field, as marks have it."""
+    """A text of the run in F: the characters [start, end). `number`: the number of its field, as in marks."""
 
     start: int
     end: int
@@ -27,7 +27,7 @@ class Placed:
 
 @dataclass(frozen=True)
 class TracedRun:
-    """`texts` in the order of F; `trimmed`: whether white space around one of them is not in F."""
+    """`texts` in the order of F; `trimmed`: whether the template trimmed white space around one of them."""
 
     texts: tuple[Placed, ...]
     trimmed: bool
@@ -59,7 +59,7 @@ def texts_of_run(marks: Sequence[Mark], fields: Sequence[Field], run: int) -> Tr
 
 
 def check_alone(marks: Sequence[Mark], fields: Sequence[Field], run: int, prompt: int, last: int) -> None:
-    """Raises RefusedError (`mixed_texts`) where a text of the run is before the end of P, or another one behind it."""
+    """Raises RefusedError (`mixed_texts`) for a text of the run within P, or a text of another message in the run."""
     for start, end, number, *_ in marks:
         field = fields[number]
         inside = end > prompt and start < last
@@ -73,7 +73,7 @@ def check_alone(marks: Sequence[Mark], fields: Sequence[Field], run: int, prompt
 
 
 def _is_whole(parts: Sequence[Mark], text: str) -> bool:
-    """Whether the pieces go on in each other, in F and in the field, and leave out white space alone."""
+    """Whether the pieces are contiguous, in F and in the field, and omit only white space at both ends."""
     first, last = parts[0][3], parts[-1][4]
     if not all(mark[5] for mark in parts) or text[:first].strip() or text[last:].strip():
         return False
@@ -81,6 +81,6 @@ def _is_whole(parts: Sequence[Mark], text: str) -> bool:
 
 
 def shown(field: Field) -> str:
-    """A text as a message names it: what it is, and its first characters."""
+    """A text for an error message: its kind and its first characters."""
     text = field.text if len(field.text) <= 40 else field.text[:37] + "…"
     return f"{field.kind} {text!r}"

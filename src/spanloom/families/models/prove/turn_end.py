@@ -1,7 +1,7 @@
-"""Where a turn ends: with the first declared stop token behind the last text of the run.
+"""Where a turn ends: with the first declared stop token after the last text of the run.
 
 In: F, the ids of its completion with their offsets, the stop tokens. Out: the number of completion tokens through the
-stop token. Where the template writes none, the marker of the next speaker ends the turn: `next_marker`.
+stop token. If the template writes none, the marker of the next speaker ends the turn: `next_marker`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,9 +15,9 @@ from spanloom.tokenizers.traced_text import marks_of
 
 
 def completion_end(ids: Tokens, offsets: Offsets, stops: Mapping[int, str], last: int) -> int | None:
-    """Tokens through the first stop token that begins at `last` or behind; None where there is none.
+    """The number of tokens through the first stop token at or after `last`; None if there is none.
 
-    Raises RefusedError (`no_turn_end`) where a stop token is before `last`: the model would end there.
+    Raises RefusedError (`no_turn_end`) for a stop token before `last`: the model would stop there.
     """
     for place, token in enumerate(ids.tolist()):
         if token not in stops:
@@ -33,9 +33,9 @@ def completion_end(ids: Tokens, offsets: Offsets, stops: Mapping[int, str], last
 
 
 def next_marker(whole: str, last: int, field: int, longer: str, stops: Mapping[int, str]) -> str | None:
-    """The stop token that F goes on with when another message follows; None where there is none.
+    """The stop token that follows F if another message is appended; None if there is none.
 
-    Args: `last`, the end of the last text in F, which is of `field`; `longer`, the traced text with another message.
+    Args: `last`, the end of the last text in F; `field`, its number; `longer`, the traced text with another message.
     """
     ends = [mark[1] for mark in marks_of(longer) if mark[2] == field]
     if not ends:
@@ -48,7 +48,7 @@ def next_marker(whole: str, last: int, field: int, longer: str, stops: Mapping[i
 
 
 def missing_end(stops: Mapping[int, str], tail: str) -> RefusedError:
-    """The refusal where neither the template nor the next message ends the turn."""
+    """The error if neither the template nor the next message ends the turn."""
     names = ", ".join(map(repr, stops.values()))
     return RefusedError(
         NO_TURN_END, f"behind the last text is {tail[:40]!r}, and no stop token of {names}", REMEDIES[NO_TURN_END]

@@ -1,6 +1,6 @@
-"""The source folders that datasets of any model are made from, and what a row of them holds.
+"""The source folders that datasets of any model are made from, and the content of their rows.
 
-formats  the formats that are taken
-harmony  messages of Harmony → a conversation of any model
-rows     a row → what is proven of it, its weight, what is shown of it
+formats  the accepted formats
+harmony  Harmony messages → a conversation for any model
+rows     a row → the conversation to be proven, its weight, what the template does not read
 """

@@ -1,6 +1,6 @@
 """The formats of source folders that a dataset of any model is made from; folders opened and staged.
 
-In: a directory, or a place as text. Out: what `spanloom.conversations.source` makes of it.
+In: a directory, or a path or URI as text. Out: a `Source`, or a folder on this machine.
 """
 
 from collections.abc import Iterator
@@ -31,7 +31,7 @@ FORMATS = (ANY_MODEL, CONVERSATIONS, SYNTH)
 
 
 def format_named(schema_version: str) -> SourceFormat | None:
-    """The format with this `schema_version`; None where it is not one of `FORMATS`."""
+    """The format with this `schema_version`; None if it is not one of `FORMATS`."""
     return next((each for each in FORMATS if each.schema_version == schema_version), None)
 
 
@@ -47,6 +47,6 @@ def staged_source(scratch: Scratch, place: str) -> Path:
 
 @contextmanager
 def local_source(source: str, scratch: Path | None = None) -> Iterator[Path]:
-    """The whole of a source folder on this machine, while the block runs."""
+    """A whole source folder on this machine, while the block runs."""
     with scratch_for("source", [source], scratch) as staging:
         yield staged_source(staging, source)

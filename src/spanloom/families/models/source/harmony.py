@@ -1,9 +1,9 @@
-"""Messages of Harmony → a conversation that belongs to the format of no model.
+"""Harmony messages → a conversation that is independent of a model's format.
 
 In: the messages of a row of `harmony_conversations_v1` or `synth_harmony_v1`. Out: a `Conversation`. Raises
-RowRefusedError for what has no counterpart outside of Harmony: its own tools, contents that are not text.
+RowRefusedError for what has no counterpart outside Harmony: its built-in tools, content that is not text.
 
-    system            settings; its text, where it has one, is a system message
+    system            settings; its text, if any, is a system message
     developer         a system message, and the tools
     analysis          reasoning of the assistant's message
     commentary        its text, and calls of `functions.NAME`
@@ -24,9 +24,9 @@ _SETTINGS = ("reasoning_effort", "model_identity", "conversation_start_date", "k
 
 
 def neutral_conversation(messages: Sequence[Mapping[str, Any]], *, weight: float | None = None) -> Conversation:
-    """The conversation of these messages, of which untrained ones have `trained` false.
+    """The conversation of these messages; an untrained message has `trained` false.
 
-    Raises RowRefusedError: `field_invalid`.
+    Raises RowRefusedError (`field_invalid`).
     """
     parts = _Parts()
     for place, message in enumerate(messages):
@@ -39,7 +39,7 @@ def neutral_conversation(messages: Sequence[Mapping[str, Any]], *, weight: float
 
 @dataclass
 class _Parts:
-    """What was read so far. `said`: the parts of the assistant's message that is being read."""
+    """What was read so far. `reasoning` to `trained`: parts of the assistant's message that is being read."""
 
     messages: list[Message] = field(default_factory=list)
     tools: list[Mapping[str, Any]] = field(default_factory=list)
@@ -79,7 +79,7 @@ class _Parts:
             if not str(recipient).startswith(_FUNCTION):
                 raise _refused(f"{where} calls {recipient!r}, a tool of Harmony's own")
             self.calls_made += 1
-            # Nine letters and digits: what templates that demand an id of a call take.
+            # Nine letters and digits: the format that templates with a check of call ids accept.
             call = Call(
                 id=f"call{self.calls_made:05d}",
                 name=str(recipient).removeprefix(_FUNCTION),

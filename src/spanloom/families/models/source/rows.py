@@ -1,7 +1,7 @@
-"""A row of a source → what is proven of it: messages, tools, template variables, weight.
+"""A row of a source → the conversation to be proven: messages, tools, template variables, weight.
 
-In: `messages_json` of a row, the format of the source, the template that the messages are for. Out: a `SourceRow`.
-Raises RowRefusedError for a row that is no conversation.
+In: `messages_json` of a row, the format of the source, what the template reads. Out: a `SourceRow`. Raises
+RowRefusedError for a row that is not a valid conversation.
 """
 
 from collections.abc import Mapping
@@ -20,23 +20,23 @@ from spanloom.tokenizers.chat_template import ChatTemplate
 _SPAN_OF_CHANNEL = {"analysis": 1, "final": 2, "commentary": 3}
 
 REASONING_SEPARATOR = "\n\n"
-"""Between the parts of a reasoning. Parts of a content are one text without a separator, as templates join them."""
+"""Joins the parts of a reasoning. The parts of a content are joined without a separator, as templates do."""
 
 DEFAULT_IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
-"""What Harmony's system message says where a conversation says nothing else: no text of the conversation's own."""
+"""The default of Harmony's system message, which is not the conversation's own text: it may be dropped."""
 
 VARIABLES = ("reasoning_effort", "model_identity")
-"""Settings of a conversation that are template variables where the template asks for them."""
+"""Settings of a conversation that become template variables if the template reads them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRow:
-    """A conversation to be proven, and what a row says beside it.
+    """A conversation to be proven, and the rest of its row.
 
-    weight      of its documents in a loss
-    commentary  the places of assistant messages whose text is commentary, though they make no call
-    unread      names of settings and template variables that the template does not ask for
-    identity    a model's identity of its own that the template has no variable for: a text that would be dropped
+    weight      the weight of its documents in a loss
+    commentary  places of assistant messages whose text is commentary although they make no call
+    unread      names of settings and template variables that the template does not read
+    identity    the conversation's own model identity if the template has no variable for it and would drop it
     """
 
     conversation: Conversation
@@ -48,7 +48,7 @@ class SourceRow:
 
 @dataclass(frozen=True)
 class TemplateWords:
-    """What decides how messages are handed to a template: the variables it asks for, whether it knows developers."""
+    """What a template reads: its variables, and whether it has a `developer` role."""
 
     variables: frozenset[str]
     developer: bool

@@ -1,4 +1,4 @@
-"""The step of the family, a module each.
+"""The step of the family.
 
 tokenize_conversations  a source and a model's folder → a token dataset, not validated yet
 """

@@ -1,11 +1,11 @@
 """Step tokenize-conversations: conversations and a model's folder → a token dataset, not validated yet.
 
-In: a source folder, a model's folder, `ModelRules`. Out: the files under the dataset root, the model's files and
-`probe.json` among them, and `manifest.pending.json`. Every run is proven or declared, or its conversation is refused:
-counted by class, and written to `rejects/`. The id of a conversation decides its split, with all its documents.
+In: a source folder, a model's folder, `ModelRules`. Out: the files under the dataset root, including the model's files,
+`probe.json` and `manifest.pending.json`. A conversation with a run that is neither proven nor declared is refused,
+counted by class and listed in `rejects/`. The id of a conversation decides the split of all its documents.
 
-Rows are taken in batches of a fixed size, whatever the workers; finished batches are kept in the folder of
-intermediates, so that a build goes on where it stopped.
+The size of a batch of rows does not depend on the workers. Finished batches are kept in the folder of intermediates, so
+that a stopped build can be resumed.
 """
 
 from collections import Counter, deque
@@ -74,20 +74,20 @@ ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8", "span": "uint8"}
 SPAN_NAMES = defaults.SPAN_NAMES
 PARTS_NAME = "parts"
 WORKER_BYTES = 700 << 20
-"""Of one process with a tokenizer of 150,000 tokens, its fast encoder and a batch of conversations."""
+"""The memory of one process with a tokenizer of 150,000 tokens, its fast encoder and a batch of conversations."""
 
 ROWS_WORTH_LOADING = 2000
-"""In the time that a process takes to load a model, another one proves about so many conversations."""
+"""About as many conversations as one process proves while another one loads the model."""
 
 _AT_ONCE = 256
-"""Documents that are written together."""
+"""The number of documents that are written together."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizeOptions:
-    """What is read, and what decides no byte or stops the build.
+    """Options that do not change the content of a finished dataset, and `caps`.
 
-    `caps`: how many rows are read; `workers` None is as many as are of use; `work`: the folder of intermediates.
+    `caps`: how many rows are read; `workers` None: `useful_workers`; `work`: the folder of intermediates.
     """
 
     work: Path
@@ -101,12 +101,12 @@ class TokenizeOptions:
 
 
 def config_of(ingredients: Ingredients, caps: RowCaps) -> dict[str, Any]:
-    """The manifest's `config`: what decides the bytes, beside the source."""
+    """The manifest's `config`: together with the source, it decides the bytes."""
     return {**ingredients.config(), "caps": caps.as_dict()}
 
 
 def useful_workers(rows: int) -> int:
-    """As many processes as CPUs and memory have room for, but none that would still load the model at the end."""
+    """The number of processes that CPUs and memory allow, with at least `ROWS_WORTH_LOADING` rows for each."""
     return max(1, min(workers_that_fit(WORKER_BYTES), rows // ROWS_WORTH_LOADING))
 
 
@@ -120,9 +120,9 @@ def tokenize_conversations(
 ) -> Manifest:
     """Writes the token dataset at `root` and returns its pending manifest.
 
-    Every file is created, never overwritten: one that is there with the same bytes counts as written. `on_progress`:
-    rows of the source. Raises RejectedRowError where more conversations are refused than `max_rejects` allows,
-    DuplicateIdError where an id comes again, ModelError where no document is made, SourceError, ConflictError.
+    Files are never overwritten; an existing file with the same bytes counts as written. `on_progress` counts rows of
+    the source. Raises RejectedRowError if more conversations are refused than `max_rejects` allows, DuplicateIdError
+    for a repeated id if `on_duplicate` is `error`, ModelError if no document is made, SourceError, ConflictError.
     """
     made_by = require_git_sha(allow_unknown=options.allow_unknown_sha)
     config = config_of(ingredients, options.caps)
@@ -182,7 +182,7 @@ def tokenize_conversations(
 
 @dataclass(kw_only=True)
 class _Build:
-    """One build: shard by shard, the parts of each in order, by any worker. `rows`: those that are read."""
+    """One build: shard by shard, the parts of each in order, whatever worker makes them. `rows`: how many are read."""
 
     ingredients: Ingredients
     root: Path
@@ -196,7 +196,7 @@ class _Build:
     _seen: set[int] = field(default_factory=set)
 
     def shard(self, shard: SourceShard, read: int, pool: Pool | None) -> ShardEntry:
-        """The files of one shard, of which `read` rows are read, and what a manifest lists of them."""
+        """Writes the files of one shard from its first `read` rows. Returns its entry in the manifest."""
         cutting: Counter[str] = Counter()
         refused: list[dict[str, Any]] = []
         allowed = reject_limit(self.options.max_rejects, read)
@@ -231,7 +231,7 @@ class _Build:
         )
 
     def _parts(self, shard: SourceShard, read: int, pool: Pool | None) -> Iterator[tuple[PartTask, dict[str, Any]]]:
-        """The finished parts in order; at most two for each worker are under way."""
+        """The finished parts in order; at most two per worker are in progress."""
         waiting: deque[tuple[PartTask, Future[dict[str, Any]] | dict[str, Any]]] = deque()
         most = 2 * pool.workers if pool else 1
 
@@ -274,7 +274,7 @@ class _Build:
             if digest in self._seen:
                 if self.options.on_duplicate == defaults.ON_DUPLICATE:
                     raise DuplicateIdError(
-                        f"the id {name!r} comes again",
+                        f"the id {name!r} is a duplicate",
                         where=shard.where,
                         remedy="give each conversation an id of its own, or keep both: --on-duplicate keep",
                     )
@@ -283,7 +283,7 @@ class _Build:
 
 
 def _too_many(shard: SourceShard, refused: dict[str, Any], allowed: int) -> RejectedRowError:
-    """The refusal that stops the build."""
+    """The error for the refusal that stops the build."""
     more = f" (more than {allowed} conversations refused)" if allowed else ""
     run = "" if refused.get("run") is None else f", message {refused['run']}"
     aside = "set refused conversations aside with --max-rejects N (or 5%)"
@@ -303,7 +303,7 @@ def _append(writer: SplitWriter, batch: pa.RecordBatch, eod: int) -> None:
 
 
 def _publish_rejects(root: Path, shard: int, refused: Sequence[dict[str, Any]], id_column: str) -> ListedFile | None:
-    """`rejects/shard_NN.jsonl`, a line for each refused row; None where there are none."""
+    """Writes `rejects/shard_NN.jsonl`, a line for each refused row; None if there are none."""
     if not refused:
         return None
     lines = [
@@ -325,14 +325,14 @@ def _publish_rejects(root: Path, shard: int, refused: Sequence[dict[str, Any]], 
 
 
 def _publish_files(root: Path, ingredients: Ingredients) -> tuple[ListedFile, ...]:
-    """What the tokens are made with: the model's files below `model/`, and what the probe found."""
+    """Writes what the tokens are made with: the model's files below `model/`, and the probe's result."""
     present = [name for name in MODEL_FILES if (ingredients.folder / name).is_file()]
     files = [published(root, f"{MODEL_FOLDER}/{name}", (ingredients.folder / name).read_bytes()) for name in present]
     return (*files, published(root, PROBE_NAME, readable_json(probed(ingredients))))
 
 
 def probed(ingredients: Ingredients) -> dict[str, Any]:
-    """What the probe finds of the model under these rules, as JSON."""
+    """The probe's result for the model under these rules, as JSON."""
     rules, proving = ingredients.rules, ingredients.proving
     result = probe(
         ingredients.model,
@@ -357,7 +357,7 @@ def _input(source: Source) -> Input:
 
 
 def check_caps_of(caps: RowCaps, root: str) -> None:
-    """Raises ConflictError for a capped run whose root, a path or a URI, is called as a whole dataset's."""
+    """Raises ConflictError if a capped run has the default root (a path or a URI) of a full dataset."""
     if caps.any:
         check_capped_root(root, (defaults.ROOT,), remedy=f"give another root, such as {defaults.CAPPED_ROOT}")
 
@@ -378,10 +378,10 @@ def run(
     progress: Progress | None = None,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places. A remote root is claimed first.
+    """Runs the step with paths or URIs. A remote root is claimed first.
 
-    `asset`: a place for a copy of the tokenizer. `caps`: how many rows are read, None is all; `shards`: how many the
-    source must have. Raises ConflictError for a capped run at a root that is called as a whole dataset's.
+    `asset`: where to put a copy of the tokenizer. `caps`: how many rows are read, None for all; `shards`: how many the
+    source must have. Raises ConflictError if a capped run has the default root of a full dataset.
     """
     caps = caps or RowCaps()
     check_caps_of(caps, root)

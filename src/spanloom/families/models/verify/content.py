@@ -1,7 +1,7 @@
-"""What the manifest of a dataset for a model says of options, split, model and input.
+"""Checks what the manifest of a dataset for a model says about options, split, model and input.
 
-In: a manifest's `content`; the files that the dataset carries. Out: findings: values that are constants of the family,
-follow from others, or contradict counts or files. The rules are worked out here again.
+In: a manifest's `content`; the files that the dataset carries. Out: findings for values that differ from constants of
+the family, do not follow from other values, or contradict counts or files. The rules are implemented a second time.
 """
 
 import json
@@ -30,7 +30,7 @@ NOT_CHECKABLE = {
     " are a bound",
     "content.files.probe.json": "the probe is not run again; its sha256 is checked",
 }
-"""Places in a manifest of this family that validation cannot check, and why, beside those of every family."""
+"""Manifest fields of this family that validation cannot check, and why; those of every family are elsewhere."""
 
 REASONS = {*map(str, Reason), *REMEDIES}
 CUTTING = (
@@ -50,7 +50,7 @@ _SPLIT_RULE = "blake2b-64(conversation) < int(Decimal(valid_fraction) * 2**64)"
 
 
 def check_content(content: Content) -> Iterator[Finding]:
-    """All sections but the counts."""
+    """Checks all sections except the counts."""
     split, config = content.split, content.config
     assert split is not None, "the schema demands it of this family"
     wanted = {
@@ -68,7 +68,7 @@ def check_content(content: Content) -> Iterator[Finding]:
     yield from check_stated({name: listed.get(name) for name in files}, files, "files")
     yield from check_stated(sorted(listed), sorted([*files, PROBE_NAME]), "files")
     if files.get(f"{MODEL_FOLDER}/tokenizer.json") != content.tokenizer.sha256:
-        yield wrong(f"tokenizer.sha256 is {content.tokenizer.sha256}, that of the model's file is another")
+        yield wrong(f"tokenizer.sha256 is {content.tokenizer.sha256}, but the model's file has another one")
     yield from _check_input(content)
 
 
@@ -86,20 +86,20 @@ def _check_input(content: Content) -> Iterator[Finding]:
 
 
 def _rows_within(rows: list[int], caps: dict[str, int | None]) -> list[int]:
-    """The rows of each shard that are read: those of the whole are dealt out one by one, to the lower shards first."""
+    """The number of rows read from each shard: `max_rows` is dealt out one row at a time, from shard 0 on."""
     total, of_each = caps.get("max_rows"), caps.get("max_rows_per_shard")
     dealt = [len(range(number, total, len(rows))) if total is not None else there for number, there in enumerate(rows)]
     return [min(there, most, there if of_each is None else of_each) for there, most in zip(rows, dealt, strict=True)]
 
 
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noqa: ARG001  # as all families
-    """Each conversation has documents, or was refused for a known reason, and is named in the rejects file then."""
+    """Checks the counts of a shard: each conversation has documents, or was refused for a known reason."""
     in_shard = partial(wrong, shard=shard.shard)
     documents = sum(counts.sequences for counts in shard.splits.values())
     refused = sum(shard.rejected.values())
     cutting = shard.cutting or {}
     if set(cutting) != set(CUTTING):
-        yield in_shard(f"cutting is of {sorted(cutting)}")
+        yield in_shard(f"cutting has the keys {sorted(cutting)}")
         return
     if cutting["conversations"] + refused != shard.rows_read:
         yield in_shard(f"{shard.rows_read} rows read, but {cutting['conversations']} made and {refused} refused")
@@ -110,14 +110,14 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noq
     if cutting["generation_equal"] + cutting["generation_other"] > cutting["runs"]:
         yield in_shard("cutting compares more runs with {% generation %} than there are")
     if set(shard.rejected) - REASONS or 0 in shard.rejected.values():
-        yield in_shard(f"rejected is {shard.rejected}, and conversations are refused for known reasons alone")
+        yield in_shard(f"rejected is {shard.rejected}, with an unknown reason or a count of 0")
     if bool(refused) != (shard.rejects_file is not None):
         there = "there is no rejects file" if refused else "there is a rejects file"
         yield in_shard(f"{refused} conversations refused, and {there}")
 
 
 def check_carried(content: Content, root: Path) -> Iterator[Finding]:
-    """Template and probe that the dataset carries, against `config`."""
+    """Checks the template and the probe in the dataset against `config`."""
     folder = root / MODEL_FOLDER
     try:
         template = load_chat_template(folder)

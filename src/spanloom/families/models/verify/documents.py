@@ -1,7 +1,7 @@
 """What must hold in every document of a dataset for a model, checked from the disk's arrays.
 
-In: a run of documents as they are on disk, the rows that describe them. Out: findings with sequence and offset. What is
-here was written apart from what proves, masks and shifts.
+In: consecutive documents as they are on disk, the rows that describe them. Out: findings with sequence and offset. This
+code is independent of the code that proves, masks and shifts.
 
     token-aligned spans of a document    0 … 0   1 1 2 2   0 … 0   3 3   0 … 0   EOD
     on disk, shifted to the labels       0 … 1   1 2 2 0   0 … 3   3 0   0 …     0
@@ -24,21 +24,21 @@ _LISTS = ("variables", "boundary", "turn_end", "trimmed")
 
 
 def check_documents(documents: SpanDocuments, content: Content) -> Iterator[Finding]:
-    """EOD, ids, values, mask = (span > 0), the shift, spans that are trained, at least one trained token."""
+    """Checks EOD, ids, values, mask = (span > 0), the shift, trained spans, and at least one trained token each."""
     yield from documents.check_tokens(content)
     trained = [number for number, name in enumerate(content.span_names) if name in content.config["train"]]
     untrained = np.flatnonzero(~np.isin(documents.span, [0, *trained]))
-    yield from documents.at("values", "a span that is not trained, or that there is none of", untrained)
+    yield from documents.at("values", "a span that is not trained or does not exist", untrained)
     yield from documents.check_labels("trained")
     learned = np.add.reduceat(documents.lossmask.astype(np.int64), documents.last - documents.lengths + 1)
     for at in np.flatnonzero(learned == 0).tolist():
-        yield documents.finding("span", "the document has nothing that is trained", at)
+        yield documents.finding("span", "the document has no trained token", at)
 
 
 def check_rows(
     documents: SpanDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], content: Content
 ) -> Iterator[Finding]:
-    """The rows that describe these documents: numbering, token counts, runs, weights, the split."""
+    """Checks the rows that describe these documents: numbering, token counts, runs, weights, the split."""
     yield from documents.check_rows(rows, documents.counted(content.span_names))
     before: tuple[int, int, str] | None = None
     columns = rows.select(["row", "cut", "id", "conversation", "runs", "weight", "run", *_LISTS]).to_pylist()
@@ -51,7 +51,7 @@ def check_rows(
 
 
 def _wrong_row(row: dict[str, Any], before: tuple[int, int, str] | None, content: Content) -> Iterator[str]:
-    """What a row says of its document by itself, and against the row before it, that cannot be."""
+    """What is wrong in a row, by itself or compared with the row before it."""
     name, conversation, run = row["id"], row["conversation"], row["run"]
     if any(row[column] is None for column in ("id", "conversation", "run", *_LISTS)):
         yield "a column is null"
@@ -63,16 +63,16 @@ def _wrong_row(row: dict[str, Any], before: tuple[int, int, str] | None, content
     if before is not None and row["row"] == before[0] and conversation != before[2]:
         yield f"documents of row {row['row']} are of several conversations"
     if not 0 < row["weight"] < float("inf"):
-        yield f"the weight {row['weight']} is no number above 0"
+        yield f"the weight {row['weight']} is not a number above 0"
     if any(len(row[column]) != row["runs"] for column in ("run", *_LISTS)) or not row["runs"]:
-        yield f"runs is {row['runs']}, and the lists have other lengths"
+        yield f"runs is {row['runs']}, but the lists have other lengths"
     if any(following <= place for place, following in pairwise(run)):
         yield f"the runs {run} are not in order"
     if unknown := set(row["boundary"]) - BOUNDARIES:
         yield f"boundary is {', '.join(sorted(unknown))}"
     if content.config["boundary"] == "refuse" and "served" in row["boundary"]:
-        yield "boundary is served, and the options refuse that"
+        yield "boundary is served, but the options refuse that"
     if content.config["emission"] is None and "declared" in row["boundary"]:
-        yield "boundary is declared, and nothing was declared"
+        yield "boundary is declared, but there is no emission"
     if unknown := set(row["turn_end"]) - set(content.config["stops"]):
-        yield f"the turn ends in {', '.join(sorted(unknown))}, which is no stop token"
+        yield f"the turn ends in {', '.join(sorted(unknown))}, which is not a stop token"

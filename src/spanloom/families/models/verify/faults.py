@@ -1,8 +1,8 @@
-"""What is wrong with a conversation, seen by methods B and S alone: why it may be refused, and what of it is lost.
+"""What is wrong with a conversation according to methods B and S: why it may be refused, and which texts are lost.
 
 In: a `Reference`, a conversation of the source. Out: the classes of refusals that fit it; texts that the template
-drops. Nothing here is shared with what proves. Where a text is not found with other texts in the place of all, methods
-B and S do not tell why: all classes of such faults fit.
+drops. No code is shared with `prove`. If a text is not found when all texts are replaced, methods B and S cannot tell
+why: all classes of such faults fit.
 """
 
 from collections.abc import Iterator, Mapping
@@ -22,13 +22,13 @@ from spanloom.tokenizers.chat_template import ChatTemplateError, TemplateRaisedE
 _OTHER_DAY = datetime(2033, 3, 3)
 _DEFAULT_IDENTITY = "You are ChatGPT, a large language model trained by OpenAI."
 _FRAME = frozenset({"text_dropped", "text_altered", "mixed_texts", "structure_depends_on_text", "trace_changes"})
-"""What a text that is not found with other texts may be refused as."""
+"""The classes that fit a text that is not found when the texts are replaced."""
 
 
 def fitting_classes(reference: Reference, conversation: PlainConversation) -> set[str]:
-    """The classes that a refusal of this conversation may have; empty where nothing is wrong with it.
+    """The classes that fit a refusal of this conversation; empty if nothing is wrong with it.
 
-    A run is at fault where it is so under each set of template variables.
+    A run is at fault only if it is so under every set of template variables.
     """
     classes = set(_of_whole(reference, conversation))
     own = template_settings(conversation, reference.names)
@@ -44,13 +44,13 @@ def fitting_classes(reference: Reference, conversation: PlainConversation) -> se
 def lost_texts(
     reference: Reference, conversation: PlainConversation, run: int, variables: Mapping[str, Any]
 ) -> list[str]:
-    """Texts of the system, the user, tools and their definitions that the template drops before the run."""
+    """Texts before the run (system, user, tools, tool definitions) that the template drops."""
     words: Words = {}
     put = swapping(words, "", as_long=True)
     places = [at for at in range(run) if conversation.messages[at].role != "assistant"]
     try:
         text = reference.rendered(conversation, run + 1, variables, swap=put, swapped=places)
-    except ChatTemplateError:  # the template looks at texts: it gets each as it is
+    except ChatTemplateError:  # the template depends on the texts: render them unchanged
         return [
             each.text
             for each in (conversation.messages[at] for at in places)
@@ -72,7 +72,7 @@ def _holds(text: str, part: str) -> bool:
 
 
 def _of_whole(reference: Reference, conversation: PlainConversation) -> Iterator[str]:
-    """What is at fault whatever the run."""
+    """The classes of faults that do not depend on the run."""
     config = reference.config
     messages = [conversation.messages[place] for place in conversation.runs()]
     thinks = any(message.reasoning for message in messages)
@@ -142,7 +142,7 @@ def _of_run(
 
 
 def _is_mixed(reference: Reference, conversation: PlainConversation, place: int, variables: Mapping[str, Any]) -> bool:
-    """Whether the completion has a text of an earlier message."""
+    """Whether the completion contains a text of an earlier message."""
     words: Words = {}
     put = swapping(words, "")
     places = range(place)
@@ -156,7 +156,7 @@ def _is_mixed(reference: Reference, conversation: PlainConversation, place: int,
 
 
 def _swaps_all(reference: Reference, conversation: PlainConversation, place: int, variables: Mapping[str, Any]) -> bool:
-    """Whether each text of the message is in F once, where other texts are in the place of all."""
+    """Whether each text of the message is in F exactly once, tested with words in place of the texts."""
     words: Words = {}
     try:
         other = reference.rendered(conversation, place + 1, variables, swap=swapping(words, ""))
@@ -174,7 +174,7 @@ def _is_ended(
     *,
     names: bool,
 ) -> bool:
-    """Whether a next speaker's marker ends the turn."""
+    """Whether the next speaker's marker ends the turn."""
     for stop in reference.config["stops"]:
         try:
             reference.check_marker(conversation, place, variables, tail, stop, names=names)

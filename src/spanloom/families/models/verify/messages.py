@@ -1,8 +1,7 @@
-"""A row of a source → messages for a chat template, read a second time, for validation.
+"""A row of a source → messages for a chat template, parsed a second time, for validation.
 
-In: `messages_json` of a row that was taken, the format of its source. Out: `PlainConversation`; its messages for the
-template, with other texts in the place of those of one message where that is requested. Rows are trusted to be
-conversations: faults of a row are those of the build's reading, and a row that has one has no document.
+In: `messages_json` of a row, the format of its source. Out: `PlainConversation`; its messages for the template, on
+request with replaced texts. Rows are not checked here: the build refuses an invalid row, so that it has no document.
 """
 
 import json
@@ -12,15 +11,15 @@ from typing import Any
 
 REASONING, CONTENT, CALL, VALUE = "reasoning", "content", "call", "value"
 Swap = Callable[[str, str], str]
-"""What a text is of its message, and the text → the text in its place. A number, a boolean and null come as JSON with
-the kind `VALUE`, and digits are put in their place."""
+"""The kind of a text and the text → the text that replaces it. Numbers, booleans and null are given as JSON with the
+kind `VALUE`; digits replace them."""
 
 _FIELDS = ("reasoning_effort", "model_identity")
 
 
 @dataclass
 class PlainMessage:
-    """One message; `calls`: of `id`, `name` and `arguments`. `spoken`: its text is commentary without a call."""
+    """One message. `calls`: each with `id`, `name` and `arguments`. `spoken`: its text is commentary without a call."""
 
     role: str
     text: str = ""
@@ -33,7 +32,7 @@ class PlainMessage:
 
 @dataclass
 class PlainConversation:
-    """Messages, tools and what a row says of the template's variables. `weight`: of its documents."""
+    """Messages, tools, and the settings and template variables of a row. `weight`: of its documents."""
 
     messages: list[PlainMessage] = field(default_factory=list)
     tools: list[Mapping[str, Any]] = field(default_factory=list)
@@ -77,7 +76,7 @@ def _listed(value: Any) -> list[str]:
 
 
 def _read_harmony(messages: Sequence[Mapping[str, Any]], into: PlainConversation) -> None:
-    """Messages of Harmony: those of one assistant between two others, up to a call or an answer, are one message."""
+    """Reads Harmony messages. Consecutive assistant messages up to the calls or the answer become one message."""
     unanswered: list[str] = []
     group: list[Mapping[str, Any]] = []
     made = 0
@@ -153,13 +152,13 @@ def _harmony_text(message: Mapping[str, Any]) -> str:
 
 
 def template_settings(conversation: PlainConversation, names: frozenset[str]) -> dict[str, Any]:
-    """The variables that a row gives the template: its settings among `names`, then its own variables."""
+    """The template variables of a row: its settings that are in `names`, then its own variables."""
     settings = {name: conversation.settings[name] for name in _FIELDS if name in names & conversation.settings.keys()}
     return {**settings, **conversation.variables}
 
 
 def template_tools(conversation: PlainConversation) -> list[dict[str, Any]] | None:
-    """The tools as templates take them; None where there are none."""
+    """The tools as templates take them; None if there are none."""
     return [{"type": "function", "function": dict(tool)} for tool in conversation.tools] or None
 
 
@@ -171,9 +170,9 @@ def template_message(
     swap: Swap | None = None,
     names: bool = True,
 ) -> dict[str, Any]:
-    """A message for the template. `form`: the manifest's; `developer`: the template knows that role.
+    """A message for the template. `form`: of the manifest; `developer`: the template has that role.
 
-    `swap`: for each text but ids; without `names` not for names of functions and keys of arguments.
+    `swap` replaces every text except ids; without `names`, also except names of functions and keys of arguments.
     """
     put = swap or _as_it_is
     put_name = put if names else _as_it_is
@@ -223,7 +222,7 @@ def _swapped(value: Any, put: Swap, put_name: Swap) -> Any:
 
 
 def swapped_tools(conversation: PlainConversation, put: Swap) -> list[dict[str, Any]]:
-    """The tools with words in the place of what a template must write: names, descriptions and choices."""
+    """The tools with words in place of the texts that a template must write: names, descriptions and choices."""
     return [
         {
             "type": "function",

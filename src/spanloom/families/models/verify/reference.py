@@ -1,8 +1,8 @@
 """The documents of a conversation, rendered and encoded a second time by methods B and S.
 
-In: the model's files that a dataset carries, a conversation, the row of a document. Out: tokens, and spans that its
-tokens may have; or what is wrong. Nothing is shared with what proves: texts are found by one pattern over the whole
-completion, where all that is not a text is as it is with other texts, and `tokenizers` alone encodes.
+In: the model's files in the dataset, a conversation, the row of a document. Out: the tokens of the document and the
+spans that they may have, or what is wrong. No code is shared with `prove`. One pattern over the completion finds the
+texts; everything between them must be the same as with replaced texts. Only `tokenizers` encodes.
 """
 
 import json
@@ -37,12 +37,12 @@ _SETTINGS = frozenset({"reasoning_effort", "model_identity"})
 
 
 class UnprovenError(Exception):
-    """A run is not what its row says. The message says why."""
+    """A run is not as its row describes it. The message says why."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedDocument:
-    """One document, token-aligned, its EOD included. `spans`: all that may be, since white space may be of either."""
+    """One document, token-aligned, with EOD. `spans`: two valid lists, since white space may be of either text."""
 
     tokens: list[int]
     spans: list[list[int]]
@@ -50,7 +50,7 @@ class ExpectedDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """F through its end: `tokens`; those from `first` up to `end` are trained, with `spans`, a list for each way."""
+    """A run. `tokens`: of F; those in [first, end) are trained. `spans`: of these, two valid lists."""
 
     tokens: list[int]
     first: int
@@ -60,7 +60,7 @@ class _Run:
 
 @dataclass(frozen=True)
 class _Text:
-    """A text in the completion: characters [start, end), its span. `lead`: white space that may be before it."""
+    """A text in the completion: characters [start, end), its span. `lead`: white space that may precede it."""
 
     start: int
     end: int
@@ -70,14 +70,14 @@ class _Text:
 
 @dataclass(frozen=True)
 class _Swapped:
-    """A text for which a word was put: what it is of its message, the text and the white space before it."""
+    """A text that a word replaces: its kind, the text without white space around it, the white space before it."""
 
     kind: str
     core: str
     lead: str
 
     def ways(self) -> list[str]:
-        """How the text may be written: a value of JSON as it is, or as Python."""
+        """How a template may write the text; a `VALUE` as JSON or as Python."""
         if self.kind == VALUE:
             return list(dict.fromkeys([self.core, str(json.loads(self.core))]))
         return _written(self.core)
@@ -87,7 +87,7 @@ Words = dict[str, _Swapped]
 
 
 class Reference:
-    """The model of a dataset, loaded from the dataset's own files. Raises SpanloomError where one is broken."""
+    """The model of a dataset, loaded from the dataset's own files. Raises SpanloomError for an invalid file."""
 
     def __init__(self, root: Path, content: Content) -> None:
         self._content, self.config = content, content.config
@@ -104,7 +104,7 @@ class Reference:
         self._developer = "developer" in self.template.text
 
     def document(self, conversation: PlainConversation, row: Mapping[str, Any]) -> ExpectedDocument | str:
-        """The document that a row describes; or why there is none like it."""
+        """The document that a row describes, or why the row is wrong."""
         try:
             return self._document(conversation, row)
         except UnprovenError as fault:
@@ -133,7 +133,7 @@ class Reference:
         variables = json.loads(row["variables"][number])
         own = template_settings(conversation, self.names)
         if all({**values, **own} != variables for values in self.config["variables"]):
-            raise UnprovenError(f"the template variables {variables} are none of the manifest's")
+            raise UnprovenError(f"the template variables {variables} are not in the manifest")
         prompt = self.rendered(conversation, place, variables, prompt=True)
         message = conversation.messages[place]
         if row["boundary"][number] == "declared":
@@ -171,8 +171,8 @@ class Reference:
         more: Sequence[PlainMessage] = (),
         now: datetime | None = None,
     ) -> str:
-        """The text of the first messages and of `more`. `swap`: for the texts of the messages `swapped`, the last of
-        the first by default; `tools` and `now`: in the place of those that are given. Raises ChatTemplateError."""
+        """Renders the first `count` messages and `more`. `swap` replaces the texts of the messages `swapped`, by
+        default of the last of `count`. `tools` and `now` override the defaults. Raises ChatTemplateError."""
         places = (count - 1,) if swapped is None else swapped
         messages = [
             template_message(
@@ -191,8 +191,8 @@ class Reference:
     def texts(
         self, conversation: PlainConversation, place: int, variables: Mapping[str, Any], prompt: str, whole: str
     ) -> tuple[list[_Text], str, bool]:
-        """Where the texts of a message are in F, what F has behind the last of them, and whether other names were put
-        in the place of those of functions and arguments."""
+        """Where the texts of a message are in F, the rest of F after the last one, and whether names of functions and
+        arguments were replaced too. Raises UnprovenError."""
         message, fault = conversation.messages[place], ""
         for names in (True, False):
             words: Words = {}
@@ -205,12 +205,12 @@ class Reference:
             if matched is not None and (names or self._has_names(message, whole[len(prompt) :])):
                 groups, tail = matched
                 return self._named(message, groups), tail, names
-            fault = "with other texts its frame is another one"
+            fault = "with other texts, the text around them changes"
         raise UnprovenError(f"message {place}: {fault}")
 
     @staticmethod
     def _has_names(message: PlainMessage, completion: str) -> bool:
-        """Whether each call's name is in the completion, where no other names were put in their place."""
+        """Whether the completion has the name of each call; for names that were not replaced."""
         names = [call["name"] for call in message.calls]
         return all(any(completion.count(form) >= names.count(name) for form in _written(name)) for name in names)
 
@@ -218,7 +218,7 @@ class Reference:
     def _matched(
         other: str, prompt: str, whole: str, words: Words
     ) -> tuple[list[tuple[_Swapped, int, int]], str] | None:
-        """Text, begin and end of each word in F, and the rest of F; None where F is not F' with the texts put back."""
+        """Text, begin and end of each word in F, and the rest of F; None if `other` with texts put back is not F."""
         if not other.startswith(prompt):
             return None
         rest = other[len(prompt) :]
@@ -242,7 +242,7 @@ class Reference:
         return [_Text(start, end, spans[each.kind], each.lead) for each, start, end in groups if each.kind != VALUE]
 
     def encoded(self, prompt: str, whole: str, boundary: str) -> tuple[list[int], list[tuple[int, int]], int]:
-        """Ids and offsets of F, and how many ids are of P. Raises UnprovenError where the boundary differs."""
+        """Ids and offsets of F, and how many ids P has. Raises UnprovenError if the boundary is different."""
         ids_of_prompt, offsets_of_prompt = self._ids(prompt)
         ids, offsets = self._ids(whole)
         first = len(ids_of_prompt)
@@ -261,7 +261,7 @@ class Reference:
         return encoded.ids, encoded.offsets
 
     def end(self, ids: Sequence[int], offsets: Sequence[tuple[int, int]], first: int, ended: int) -> int | None:
-        """Tokens through the first stop token behind the texts."""
+        """The number of tokens through the first stop token after the texts; None without one."""
         stops = set(self.config["stops"].values())
         places = (at for at in range(first, len(ids)) if ids[at] in stops and offsets[at][0] >= ended)
         return next((at + 1 for at in places), None)
@@ -276,7 +276,7 @@ class Reference:
         *,
         names: bool,
     ) -> None:
-        """The next speaker's marker ends the turn: with another message behind it, F goes on with that token."""
+        """Raises UnprovenError unless the next speaker's marker `stop` follows F when a message is added."""
         calls = conversation.messages[place].calls
         answered = {"name": calls[0]["name"]} if calls else {}
         if calls and calls[0]["id"] is not None:
@@ -298,7 +298,7 @@ class Reference:
         raise UnprovenError(f"no message behind message {place} begins with {stop!r}")
 
     def _spans(self, whole: str, texts: Sequence[_Text], offsets: Sequence[tuple[int, int]], *, way: int) -> list[int]:
-        """The span of each token, by its first character. `way` 1: white space before a text may be of that text."""
+        """The span of each token, by its first character. `way` 1: white space before a text belongs to that text."""
         if not texts:
             return [FINAL] * len(offsets)
         begins = []
@@ -311,7 +311,7 @@ class Reference:
         return [texts[sum(begin <= offset[0] for begin in begins)].span for offset in offsets]
 
     def _declared(self, prompt: str, message: PlainMessage) -> _Run:
-        """What the user declared that the model writes behind P."""
+        """The run with the completion that the user declared."""
         stops = self.config["stops"]
         eos = self.template.special_tokens.get("eos_token")
         closing = eos if eos is not None and eos in stops else min(stops, key=lambda text: int(stops[text]))
@@ -333,9 +333,9 @@ class Reference:
 
 
 def swapping(words: Words, held: str, *, as_long: bool = False) -> Swap:
-    """Puts a word that is not in `held` in the place of each text, between its white space; digits for a value.
+    """A `Swap` that replaces each text by a word that is not in `held`, a value by digits, and keeps white space.
 
-    `as_long`: a word is no shorter than its text.
+    `words` receives each word with its text. `as_long`: a word is at least as long as its text.
     """
 
     def put(kind: str, text: str) -> str:
@@ -359,7 +359,7 @@ def swapping(words: Words, held: str, *, as_long: bool = False) -> Swap:
 
 
 def _written(text: str) -> list[str]:
-    """The ways a template may write a text: as it is, as JSON, as JSON in JSON."""
+    """How a template may write a text: as it is, as JSON, as JSON in JSON."""
     spellings = [text]
     for ascii_only in (False, True):
         once = json.dumps(text, ensure_ascii=ascii_only)[1:-1]

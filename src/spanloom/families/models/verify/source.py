@@ -2,9 +2,9 @@
 
 In: the dataset, a source folder, how many rows are made again. Out: findings.
 
-    all rows          ids, against row tables and rejects
-    a sample of rows  read whole; their documents are rendered and encoded again (`reference`), token by token. What is
-                      wrong with a row that was refused is found again: its class must be among that
+    all rows          ids, compared with row tables and rejects
+    a sample of rows  their documents are rendered and encoded again (`reference`) and compared token by token. A
+                      refused row is judged again: its class must be one that fits (`faults`)
 """
 
 import json
@@ -42,7 +42,7 @@ _COLUMNS = ("sequence", *ABOUT_SCHEMA.names)
 
 
 def check_source(report: Report, check: SourceCheck) -> None:
-    """The source is that of the manifest, byte by byte; all its ids compared, some of its rows made again."""
+    """Checks that the source is the manifest's, byte by byte; compares all ids; makes some rows again."""
     whole, content = check.whole, check.whole.content
     source = open_source(check.source)
     if source.manifest_sha256 != content.input.manifest_sha256 or len(source.shards) != len(content.shards):
@@ -75,7 +75,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
 
 @dataclass
 class _ShardCheck:
-    """One shard against its file. `again`: the rows that are made a second time."""
+    """Checks one shard against its source file. `again`: the rows that are made again."""
 
     report: Report
     check: SourceCheck
@@ -142,10 +142,10 @@ class _ShardCheck:
         conversation = plain_conversation(text, self.given.format.schema_version)
         fitting = fitting_classes(self.reference, conversation)
         if not fitting:
-            yield self._finding(refused.row, f"it is refused as {refused.reason}, and nothing is wrong with it")
+            yield self._finding(refused.row, f"it is refused as {refused.reason}, but nothing is wrong with it")
         elif refused.reason not in fitting:
             classes = ", ".join(sorted(fitting))
-            yield self._finding(refused.row, f"it is refused as {refused.reason}, and should be as {classes}")
+            yield self._finding(refused.row, f"it is refused as {refused.reason}, but should be as {classes}")
 
     def _finding(self, row: int, message: str) -> Finding:
         return Finding(check="rejects", message=f"source row {row}: {message}", shard=self.shard.shard)
@@ -193,7 +193,7 @@ def _array(root: Path, place: PlacedDocument, name: str) -> list[int]:
 def _wrong_runs(
     made: Sequence[PlacedDocument], conversation: PlainConversation, train: Sequence[str]
 ) -> Iterator[Finding]:
-    """Each run is in one document; where all spans are trained, none is missing."""
+    """Checks that each run is in one document and, if all spans are trained, that none is missing."""
     runs = sorted(run for place in made for run in place.row["run"])
     wanted = conversation.runs()
     complete = set(train) == set(SPAN_NAMES[1:])

@@ -37,7 +37,7 @@ def read_goals(file: Path) -> Goals:
             texts: list[Any] = goal if isinstance(goal, list) else [goal]
             if not texts or not all(isinstance(text, str) and text.strip() for text in texts):
                 raise SourceError(
-                    "the goals have another shape",
+                    "the goals have the wrong structure",
                     where=str(file),
                     remedy='give {"suite": {"injection_task_0": "goal", …}, …}',
                 )

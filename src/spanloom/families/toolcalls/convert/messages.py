@@ -62,14 +62,14 @@ def read_labels(file: Path) -> dict[str, dict[str, Any]]:
     """Reads labels: id → split and labels. Raises SourceError or RecordError for an invalid file or a duplicate id."""
     labels: dict[str, dict[str, Any]] = {}
     if not file.is_file():
-        raise SourceError("the file of labels is not there", where=str(file), remedy="fix --labels")
+        raise SourceError("the file of labels is missing", where=str(file), remedy="fix --labels")
     for where, record in json_lines(file):
         name = record.pop("id", None) if isinstance(record, dict) else None
         if not isinstance(name, str | int):
             raise ToolCallError("a line of labels needs an id", where=where, remedy="fix it")
         if str(name) in labels:
             raise ToolCallError(
-                f"the id {name} is duplicate: an earlier line has it", where=where, remedy="give each id once"
+                f"the id {name} is a duplicate: an earlier line has it", where=where, remedy="give each id once"
             )
         labels[str(name)] = record
     return labels

@@ -127,7 +127,7 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
     """
     if source in NEEDS_COMPLETIONS and completions is None:
         raise ToolCallError(
-            f"{source} holds no assistant turns", remedy="give a file of them: --completions FILE (id, text, …)"
+            f"{source} has no assistant turns", remedy="give a file of them: --completions FILE (id, text, …)"
         )
     check_outside(out, place)
     files = [file for file in find_files(place, SUFFIXES) if not (completions and file.samefile(completions))]
@@ -267,7 +267,7 @@ def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
             for number, row in enumerate(csv.DictReader(stream), start=1):
                 yield f"{file}, row {number}", row
     except (UnicodeDecodeError, csv.Error) as fault:
-        raise SourceError(f"the file is no CSV: {fault}", where=str(file), remedy="fix it") from None
+        raise SourceError(f"the file is not CSV: {fault}", where=str(file), remedy="fix it") from None
 
 
 def _json_records(file: Path) -> Iterator[tuple[str, Any]]:
@@ -291,7 +291,7 @@ def read_completions(file: Path) -> dict[str, list[Completion]]:
     """Reads a file of completions: id → completions, in order. Raises SourceError or RecordError if it is invalid."""
     completions: dict[str, list[Completion]] = {}
     if not file.is_file():
-        raise SourceError("the file of completions is not there", where=str(file), remedy="fix --completions")
+        raise SourceError("the file of completions is missing", where=str(file), remedy="fix --completions")
     for where, record in json_lines(file):
         name = record.get("id") if isinstance(record, dict) else None
         text = record.get("text") if isinstance(record, dict) else None

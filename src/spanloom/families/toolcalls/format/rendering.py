@@ -90,16 +90,16 @@ def rendered_by_transformers(folder: Path) -> Render:
     except ImportError:
         raise SpanloomError(
             "rendering with a Hugging Face tokenizer needs the package transformers",
-            remedy="pip install 'spanloom[hf]', or give --template for our own rendering",
+            remedy="pip install 'spanloom[hf]', or give --template to render with Spanloom's own sandbox",
         ) from None
     check_version(transformers.__version__)
     if not folder.is_dir():
-        raise ChatTemplateError("the tokenizer's folder is not there", where=str(folder), remedy="give the folder")
+        raise ChatTemplateError("the tokenizer's folder is missing", where=str(folder), remedy="give the folder")
     try:
         tokenizer = transformers.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
     except (OSError, ValueError, KeyError, TypeError) as fault:
         raise ChatTemplateError(
-            f"this is no folder of a tokenizer: {fault}", where=str(folder), remedy="give one with tokenizer.json"
+            f"not a tokenizer folder: {fault}", where=str(folder), remedy="give a folder with tokenizer.json"
         ) from None
     return rendered_by_tokenizer(tokenizer)
 

@@ -43,8 +43,8 @@ class SampleFile:
 def one_file(place: Path) -> list[SampleFile]:
     """The file at `place`. Raises SourceError if it is missing or not a regular file."""
     if not place.is_file():
-        what = "this is a folder" if place.is_dir() else "this is no regular file"
-        what = what if place.exists() else "the file is not there"
+        what = "this is a folder" if place.is_dir() else "not a regular file"
+        what = what if place.exists() else "the file is missing"
         raise SourceError(what, where=str(place), remedy="give a file of samples, or a folder with --data-dir")
     return [SampleFile(path=place, name=place.name)]
 
@@ -55,7 +55,7 @@ def files_below(folder: Path) -> list[SampleFile]:
     Raises SourceError if the folder is missing, has no such file, or has a file name that is not UTF-8.
     """
     if not folder.is_dir():
-        what = "this is a file" if folder.exists() else "the folder is not there"
+        what = "this is a file" if folder.exists() else "the folder is missing"
         raise SourceError(what, where=str(folder), remedy="give a folder of samples, or a file with --data")
     names = sorted(
         relative.as_posix()
@@ -63,7 +63,7 @@ def files_below(folder: Path) -> list[SampleFile]:
         if not any(part.startswith(".") for part in relative.parts)
     )
     if not names:
-        raise SourceError("the folder holds no *.jsonl", where=str(folder), remedy="give a folder with such files")
+        raise SourceError("the folder has no *.jsonl file", where=str(folder), remedy="give a folder with such files")
     check_names(names)
     return [SampleFile(path=folder / name, name=name) for name in names]
 
@@ -73,7 +73,7 @@ def check_outside(output: Path, *folders: Path) -> None:
     for folder in folders:
         if folder.is_dir() and folder.resolve() in (output.resolve(), *output.resolve().parents):
             raise ToolCallError(
-                f"the output is in the folder {folder}, which is read",
+                f"the output is inside the input folder {folder}",
                 where=str(output),
                 remedy="give another place for the output",
             )
@@ -142,7 +142,7 @@ def read_samples(file: SampleFile) -> Iterator[tuple[int, dict[str, Any]]]:
         for number, line in lines_of(stream):
             value = parse_exactly(line) if holds_long_number(line) else parse_line(line)
             if not isinstance(value, dict):
-                what = "is not JSON" if value is UNREADABLE else "holds no object"
+                what = "is not JSON" if value is UNREADABLE else "is not a JSON object"
                 raise ToolCallError(
                     f"the line {what}",
                     where=f"{file.path}, line {number}",

@@ -142,9 +142,7 @@ def load_registries(folder: Path | None = None) -> Registries:
     known = {name.removesuffix(".json"): json.loads(text) for name, text in sorted(texts.items())}
     if folder is not None:
         if not folder.is_dir():
-            raise SourceError(
-                "the folder of tools is not there", where=str(folder), remedy="give a folder of JSON files"
-            )
+            raise SourceError("the folder of tools is missing", where=str(folder), remedy="give a folder of JSON files")
         for path in sorted(folder.glob("*.json")):
             value = _json(path)
             if path.name == "opaque.json":
@@ -154,7 +152,7 @@ def load_registries(folder: Path | None = None) -> Registries:
                 known[version if isinstance(version, str) and version else path.stem] = value
             else:
                 raise SourceError(
-                    "this is no registry of tools", where=str(path), remedy='give {"version": NAME, "tools": […]}'
+                    "not a registry of tools", where=str(path), remedy='give {"version": NAME, "tools": […]}'
                 )
     return Registries(
         known={
@@ -168,7 +166,7 @@ def load_registries(folder: Path | None = None) -> Registries:
 
 def _json(path: Path) -> Any:
     if not path.is_file():
-        raise SourceError("this is no regular file", where=str(path), remedy="take it out of the folder")
+        raise SourceError("not a regular file", where=str(path), remedy="take it out of the folder")
     try:
         return json.loads(path.read_bytes())
     except (ValueError, RecursionError) as fault:

@@ -127,7 +127,7 @@ def merge(harmful_dir: Path, retain_dir: Path, options: MergeOptions) -> Merged:
 def check_samples_there(samples: Sequence[Any], folder: Path) -> None:
     """Raises ToolCallError for a folder without samples: without harmful samples the ratio drops all retain samples."""
     if not samples:
-        raise ToolCallError("the folder holds no samples", where=str(folder), remedy="give a folder of *.jsonl")
+        raise ToolCallError("the folder has no samples", where=str(folder), remedy="give a folder of *.jsonl")
 
 
 def cut_evaluation(

@@ -212,7 +212,7 @@ def _masked(data: Path, split: str, ingredients: Ingredients, counts: _Counts) -
                 name = sample.get("id")
                 if isinstance(name, str) and name in seen:
                     raise DuplicateIdError(
-                        f"the id {name!r} comes again",
+                        f"the id {name!r} is a duplicate",
                         where=f"{data}, line {line}",
                         remedy="`spanloom toolcalls merge` makes a file without duplicates",
                     )

@@ -52,7 +52,7 @@ def check_content(content: Content) -> Iterator[Finding]:
     yield from check_stated(config, wanted, "config")
     yield from check_documents_by_id(content, _SPLIT_RULE, documents="documents of one sample", repeated_rows=0)
     if content.renderer is not None:
-        yield wrong("a renderer is given, and samples are rendered by the template that the dataset carries")
+        yield wrong("a renderer is given, but samples are rendered with the dataset's own template")
     carried = [TOKENIZER_NAME, TEMPLATE_NAME, REGISTRIES_NAME]
     yield from check_stated([file.path for file in content.files], carried, "files")
     for file in content.files:
@@ -68,11 +68,11 @@ def _check_input(content: Content) -> Iterator[Finding]:
         yield wrong(f"input.schema_version is {recorded.schema_version!r}, not {INPUT_SCHEMA!r}")
     for name in ("manifest_sha256", "dataset", "license"):
         if getattr(recorded, name) is not None:
-            yield wrong(f"input.{name} is there, and files of samples have none")
+            yield wrong(f"input.{name} is given, but files of samples have none")
     if len(recorded.shards) != 1 or len(content.shards) != 1:
         yield wrong(f"{len(recorded.shards)} input files and {len(content.shards)} shards, not one of each")
     if (rows := sum(shard.rows for shard in recorded.shards)) < content.totals.rows_read:
-        yield wrong(f"the input has {rows} samples, and {content.totals.rows_read} of them were read")
+        yield wrong(f"the input has {rows} samples, but {content.totals.rows_read} were read")
 
 
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noqa: ARG001  # as all families
@@ -82,9 +82,9 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noq
     if written + left_out != shard.rows_read:
         yield in_shard(f"{shard.rows_read} samples, but {written} written and {left_out} left out")
     if set(shard.rejected) - REASONS or 0 in shard.rejected.values():
-        yield in_shard(f"rejected is {shard.rejected}, and samples are left out for {', '.join(sorted(REASONS))}")
+        yield in_shard(f"rejected is {shard.rejected}; the known reasons are {', '.join(sorted(REASONS))}")
     if shard.rejects_file is not None:
-        yield in_shard("there is a rejects file, which datasets of samples have none of")
+        yield in_shard("there is a rejects file, but datasets of samples have none")
 
 
 def check_carried(content: Content, root: Path) -> Iterator[Finding]:
@@ -96,9 +96,9 @@ def check_carried(content: Content, root: Path) -> Iterator[Finding]:
             data = (root / name).read_bytes()
             digest = sha256_json(data.decode() if name == TEMPLATE_NAME else json.loads(data))
         except (OSError, ValueError, RecursionError) as fault:
-            message = f"the file that the dataset carries cannot be read: {type(fault).__name__}"
+            message = f"the file in the dataset cannot be read: {type(fault).__name__}"
             yield Finding(check="carried", message=message, file=name)
             continue
         if digest != content.config[key]:
-            message = f"config.{key} is {content.config[key]}, that of the file is {digest}"
+            message = f"config.{key} is {content.config[key]}, but the file has {digest}"
             yield Finding(check="carried", message=message, file=name)

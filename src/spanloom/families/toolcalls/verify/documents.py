@@ -41,7 +41,7 @@ def check_documents(documents: DiskDocuments, content: Content) -> Iterator[Find
     begins[last[:-1] + 1] = lossmask[last[:-1] + 1] > 0
     runs = np.add.reduceat(begins.astype(np.int64), last - lengths + 1)
     for at in np.flatnonzero(runs != 1).tolist():
-        fault = "nothing that is learned" if runs[at] == 0 else f"{runs[at]} runs of learned tokens, not one"
+        fault = "no learned token" if runs[at] == 0 else f"{runs[at]} runs of learned tokens, not one"
         yield documents.finding("mask", f"the document has {fault}", at)
     if isinstance(documents, SpanDocuments):
         yield from _check_parts(documents)
@@ -67,10 +67,10 @@ def check_rows(
     yield from documents.check_rows(rows, documents.counted(content.span_names))
     weights = rows.column("weight").to_numpy()
     for at in np.flatnonzero(~(weights >= 0) | ~np.isfinite(weights)).tolist():
-        yield documents.finding("weight", f"the weight {weights[at]} is no number of 0 or more", at)
+        yield documents.finding("weight", f"the weight {weights[at]} is not a number of at least 0", at)
     for at, subtype in enumerate(rows.column("subtype").to_pylist()):
         if subtype not in WEIGHTS:
-            yield documents.finding("subtype", f"the subtype {subtype!r} is none", at)
+            yield documents.finding("subtype", f"the subtype {subtype!r} is unknown", at)
     for at in np.flatnonzero(np.diff(rows.column("row").to_numpy()) <= 0).tolist():
         yield documents.finding("rows", "the documents do not follow the order of the samples", at + 1)
     assert content.split is not None, "the schema demands it of this family"

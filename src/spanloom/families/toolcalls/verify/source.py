@@ -93,11 +93,11 @@ def check_source(report: Report, check: SourceCheck) -> None:
         report.add([place.finding("source", "the file has no sample for this document")])
     if row != rows or samples != recorded.rows:
         stated = f"{rows} of {recorded.rows}"
-        wrong(f"{row} of the file's {samples} samples are of the split, the manifest says {stated}")
+        wrong(f"{row} of the file's {samples} samples are in the split, the manifest says {stated}")
     if not all(check.whole.is_readable(shard) for shard in content.shards):
         return
     if missing := left_out.pop("", 0):
-        wrong(f"{missing} samples have no document, and no reason for that")
+        wrong(f"{missing} samples have neither a document nor a reason")
     if dict(left_out) != content.totals.rejected:
         wrong(f"samples are left out for {dict(left_out)}, the manifest says {content.totals.rejected}")
 
@@ -121,7 +121,7 @@ def _wrong_row(row: Mapping[str, Any], sample: Mapping[str, Any]) -> Iterator[st
     }
     for name, value in wanted.items():
         if row[name] != value:
-            yield f"{name} is {row[name]!r}, by the sample it is {value!r}"
+            yield f"{name} is {row[name]!r}, but the sample gives {value!r}"
 
 
 class _Remake:
@@ -149,7 +149,7 @@ class _Remake:
         """Checks that the document on disk equals the one made from the sample."""
         expected = self._expected(sample)
         if isinstance(expected, str):
-            yield place.finding("source", f"there should be no document of this sample: {expected}")
+            yield place.finding("source", f"this sample should have no document: {expected}")
             return
         if place.row["straddling"] != expected.straddling:
             yield place.finding("source", f"straddling is {place.row['straddling']}, not {expected.straddling}")
