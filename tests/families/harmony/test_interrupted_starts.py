@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+from collections.abc import Iterator
 from typing import Any, cast
 
 import pytest
@@ -23,6 +24,14 @@ class Workers:
 
     def abort(self) -> None:
         self.aborted.set()
+
+
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """A shell that starts the tests in the background lets them ignore SIGINT."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_ctrl_c_during_the_first_start_aborts_the_pool() -> None:
