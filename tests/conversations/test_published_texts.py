@@ -50,3 +50,39 @@ def test_the_turn_token_behind_an_answer_of_nemo_is_not_trained() -> None:
     }
     assert refused(record) == (Refusal.MARKUP, "--text-as-is keeps it as text")
     assert texts(read({**record, "chosen_response": "A"}))[-1] == ("assistant", "A")
+
+
+def test_the_request_of_a_run_of_nemo_gym_is_its_question() -> None:
+    tool = {"type": "function", "name": "look", "parameters": {"type": "object", "properties": {}}}
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A"}]}
+    record = {
+        "responses_create_params": {"input": "Q", "instructions": "Be brief.", "tools": [tool], "temperature": 0.5},
+        "response": {"id": "r", "output": [said]},
+        "reward": 1.0,
+    }
+    chat = read(record)
+    assert texts(chat) == [("system", "Be brief."), ("user", "Q"), ("assistant", "A")]
+    assert [tool["name"] for tool in chat.tools] == ["look"]
+    rest = {"responses_create_params": {"temperature": 0.5}, "response": {"id": "r"}, "reward": 1.0}
+    assert chat.rest == rest
+    assert recognise(record, key_map(()), "here").described(record)[1:] == [
+        "  messages ← responses_create_params + response",
+        "  metadata, not trained on: reward",
+    ]
+
+
+def test_the_messages_of_a_traj_file_are_named() -> None:
+    record = {"trajectory": [{"action": "ls", "observation": "a"}], "history": [USER, ANSWER], "info": {"exit": 0}}
+    assert recognise(record, key_map(()), "here").described(record)[1:] == [
+        "  messages ← history",
+        "  metadata, not trained on: trajectory, info",
+    ]
+
+
+@pytest.mark.parametrize("held", [{"input": [{"role": "system", "content": "Only the name."}, USER]}, [USER]])
+def test_a_request_beside_question_and_answer_is_not_left_out_silently(held: Any) -> None:
+    record = {"question": "Q", "answer": "A", "request": held}
+    assert refused(record) == (Refusal.INPUT_BESIDE, "--metadata request leaves them out of it")
+    form = recognise(record, key_map((), ("request",)), "here")
+    assert texts(read_record(record, form, Reading(), Dropping())) == [("user", "Q"), ("assistant", "A")]
+    assert texts(read({**record, "request": {"input": [ANSWER]}})) == [("user", "Q"), ("assistant", "A")]

@@ -23,7 +23,7 @@ from spanloom.conversations.forms.form import (
     listed_or_text,
 )
 from spanloom.conversations.forms.keys import KeyMap
-from spanloom.conversations.messages import ROLE_KEYS
+from spanloom.conversations.messages import ROLE_KEYS, ROLES
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
 _NOUNS = frozenset({
@@ -110,6 +110,23 @@ def refuse_beside(taken: Taken) -> None:
             f"{key!r} beside question and answer looks like a part of the question",
             _remedy(key, taken.left[key], taken.keys["query"]),
         )
+    for key, value in taken.left.items() if queries else ():
+        if isinstance(value, list | dict) and key not in taken.names.metadata and value and (inner := _asked(value)):
+            raise RecordRefusedError(
+                Refusal.INPUT_BESIDE,
+                f"{key!r} beside question and answer holds messages ({inner}) that may be the question",
+                f"--metadata {key} leaves them out of it",
+            )
+
+
+def _asked(value: Any) -> str | None:
+    """Where a value holds messages, at least one of them the user's; None where it holds none."""
+    for name, held in value.items() if isinstance(value, dict) else [("a list", value)]:
+        if isinstance(held, list) and held and are_messages(held):
+            said = [message.get(key) for message in held for key in ROLE_KEYS]
+            if any(isinstance(role, str) and ROLES.get(role.strip().lower()) == "user" for role in said):
+                return str(name)
+    return None
 
 
 def spoken(taken: Taken) -> list[Any]:

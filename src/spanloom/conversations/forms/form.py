@@ -101,13 +101,34 @@ class Form:
             return [f"form: {self.kind.title}; each record is a list of them"]
         meanings = dict.fromkeys((*self.kind.meanings, *BESIDE))
         used = {meaning: self.keys.found(meaning, record) for meaning in meanings}
-        lines = [f"form: {self.kind.title}"]
-        lines += [f"  {meaning} ← {' + '.join(keys)}" for meaning, keys in used.items() if keys]
         taken = {key for keys in used.values() for key in keys}
+        rest = [key for key, value in record.items() if key not in taken and not says_nothing(value)]
+        lines = [f"form: {self.kind.title}"]
+        if (left := self._left(record)) is not None:  # a form may take other keys than those of its meanings
+            whole = [key for key, value in record.items() if key in left and left[key] == value]
+            used = {meaning: tuple(key for key in keys if key not in whole) for meaning, keys in used.items()}
+            if read := [key for key in rest if key not in whole]:
+                used["messages"] = (*used.get("messages", ()), *read)
+            rest = [key for key in whole if not says_nothing(record[key])]
+        lines += [f"  {meaning} ← {' + '.join(keys)}" for meaning, keys in used.items() if keys]
         lines += [f"  {key} ← false leaves a record out (not_preferred)" for key in self._labels(record)]
-        if rest := [key for key, value in record.items() if key not in taken and not says_nothing(value)]:
+        if rest:
             lines.append(f"  metadata, not trained on: {', '.join(rest)}")
         return lines
+
+    def _left(self, record: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The keys of a record that its form leaves as metadata; None for one that it refuses."""
+        keys = dict(record)
+        found = {meaning: self.keys.found(meaning, keys) for meaning in dict.fromkeys((*self.kind.taken, *BESIDE))}
+        values = {meaning: [keys.pop(key, None) for key in names] for meaning, names in found.items()}
+        reading = Reading(rendered=lambda _: [])  # which keys are read is decided before a text is parsed
+        try:
+            self.kind.draft(
+                Taken(values=values, keys=found, left=keys, names=self.keys, reading=reading, dropping=Dropping())
+            )
+        except RecordRefusedError:
+            return None
+        return keys
 
 
 def listed(value: Any) -> Any:

@@ -1,6 +1,7 @@
 """Items of OpenAI's Responses: messages, reasoning, calls and their outputs in one list.
 
-In: a record with such a list under `input`, `output`, `items`, `messages` or `response.output`. Out: these as messages.
+In: a record with such a list under `input`, `output`, `items`, `messages` or `response.output`; a request of its own
+(NeMo Gym: `responses_create_params`) holds `input`, `instructions` and `tools`. Out: these as messages.
 What the assistant says before a call of the same turn is commentary, what it says last is its answer.
 
     message {"role", "content": text or parts input_text, output_text}
@@ -20,6 +21,8 @@ from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says
 ITEMS = ("message", "reasoning", "_call", "_call_output")
 """Ends of their types: a `web_search_call` is refused, and named, too."""
 METADATA = ("id", "status", "encrypted_content", "phase")
+REQUEST = "responses_create_params"
+"""Where NeMo Gym keeps the request of a run whose answer is under `response`."""
 NAMES = {
     "input": ("input", "items", "messages"),
     "output": ("output",),
@@ -37,8 +40,15 @@ def _recognises(record: Mapping[str, Any], names: KeyMap) -> bool:
 
 def _draft(taken: Taken) -> Draft:
     items: list[Any] = []
+    request = taken.left.get(REQUEST)
+    asked = dict(request) if isinstance(request, dict) and not taken.values["input"] else {}
+    stated = {"input": asked.pop("input", None), "output": None}
+    instructions = [text for text in [asked.pop("instructions", None)] if not says_nothing(text)]
+    tools = asked.pop("tools", None)
+    if stated["input"] is not None:
+        taken.left[REQUEST] = asked
     for meaning in ("input", "output"):
-        value = listed(taken.one(meaning))
+        value = listed(taken.one(meaning) if taken.values[meaning] else stated[meaning])
         if isinstance(value, str):
             value = [{"role": "user" if meaning == "input" else "assistant", "content": value}]
         if value is not None and not isinstance(value, list):
@@ -49,12 +59,12 @@ def _draft(taken: Taken) -> Draft:
         items += response["output"]
         taken.left["response"] = {key: value for key, value in response.items() if key != "output"}
     settings: dict[str, str | None] = {}
-    reasoning = taken.left.get("reasoning")
+    reasoning = taken.left.get("reasoning") or asked.get("reasoning")
     if isinstance(reasoning, dict) and isinstance(effort := reasoning.get("effort"), str):
         settings["reasoning_effort"] = effort
     if not items:
         raise RecordRefusedError(Refusal.NO_MESSAGES, "the record has no items under input or output")
-    return Draft(messages=list(_messages(items, taken)), settings=settings)
+    return Draft(messages=list(_messages(items, taken)), system=instructions, tools=tools, settings=settings)
 
 
 def _messages(items: list[Any], taken: Taken) -> list[Any]:
@@ -125,8 +135,8 @@ RESPONSES = FormKind(
     name="responses",
     title="items of OpenAI's Responses",
     how='`input` and `output`: lists of `{"type": "message"}`, `reasoning`, `function_call`, `function_call_output`; '
-    "`instructions`",
-    peers="OpenAI Responses",
+    "`instructions`; `responses_create_params` with `response` (NeMo Gym)",
+    peers="OpenAI Responses, NeMo Gym",
     meanings=("id", "system", "input", "output", "tools"),
     recognises=_recognises,
     draft=_draft,
