@@ -372,6 +372,16 @@ def _tell(written: dict[str, Any], out: str, drop: Sequence[str], *, for_any_mod
 
 def _tell_messages(counts: Mapping[str, int]) -> None:
     say("messages: " + (", ".join(f"{count:,} {name}" for name, count in sorted(counts.items())) or "none"))
+    for name, what in _NOTES.items():
+        if counts.get(name):
+            say(f"note: {_number(counts[name], 'answer')} with {what}")
+
+
+_NOTES = {
+    "with_placeholder": "a placeholder such as {{name}}, trained as text: replace it in the data first",
+    "with_react": "a call written as text (Action: … Action Input: …), trained as text of the answer",
+}
+"""What a person is told of texts that are trained as they are, by how `conversion` counts them."""
 
 
 def _tell_harmony(refused: Mapping[str, int], not_rendered: Mapping[str, int]) -> None:

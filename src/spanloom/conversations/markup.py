@@ -60,6 +60,11 @@ TEMPLATE_MARKS = (
 )  # fmt: skip
 """Tokens of chat templates, those of Harmony and NeMo last: a text that holds one was rendered, and is no answer's."""
 
+PLACEHOLDER = re.compile(r"\{\{[A-Za-z_]+\}\}")
+"""What a data set leaves for its reader to fill in: `I am {{name}}`. In code it may be code."""
+_REACT = re.compile(r"^Action:[^\n]+\s+Action Input:", re.MULTILINE)
+"""A call as ReAct writes it."""
+
 _STRIPPED = re.compile(r"(analysis|commentary).*?assistant(final|commentary)", re.DOTALL)
 STRIPPED_STARTS = ("analysis", "commentary")
 """What is left of Harmony's text where a server leaves special tokens out: `analysisHm.assistantfinalYes.`"""
@@ -82,6 +87,16 @@ def may_hold_markup(text: str) -> bool:
         if start in text and marks.search(text) is not None:
             return True
     return "[" in text and text.lstrip().startswith("[")
+
+
+def has_placeholder(text: str) -> bool:
+    """Whether a text without a block of code holds `{{name}}`."""
+    return "{{" in text and "```" not in text and PLACEHOLDER.search(text) is not None
+
+
+def has_react(text: str) -> bool:
+    """Whether a text writes a call as ReAct does."""
+    return "Action Input:" in text and _REACT.search(text) is not None
 
 
 def refuse_markup(texts: tuple[str, ...], where: str, reading: Reading) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from spanloom.conversations.flags import TRUE_IS_TRAINED
 from spanloom.conversations.forms.keys import KNOWN_NAMES, KeyMap
+from spanloom.conversations.markup import has_react
 from spanloom.conversations.messages import ROLE_KEYS, ROLES, TEXT_KEYS
 from spanloom.conversations.turns import Reading, RecordRefusedError, Refusal, Turn, says_nothing
 from spanloom.records.scalars import truth
@@ -95,6 +96,17 @@ def refuse_media_in(turns: Sequence[Turn]) -> None:
                     f"message {turn.number} holds {shown[0]}, which is no text: text alone becomes tokens",
                     "--text-as-is keeps it as text",
                 )
+
+
+def refuse_react_in(turns: Sequence[Turn]) -> None:
+    """Raises RecordRefusedError for an answer that writes a call as text. For records that have tools."""
+    for turn in turns:
+        if turn.role == "assistant" and any(map(has_react, turn.texts)):
+            raise RecordRefusedError(
+                Refusal.MARKUP,
+                f"message {turn.number} writes a call as text (Action: … Action Input: …), and the record has tools",
+                "--text-as-is keeps it as text",
+            )
 
 
 def refuse_beside_messages(

@@ -22,7 +22,7 @@ from spanloom.conversations.forms.form import (
     listed,
     listed_or_text,
 )
-from spanloom.conversations.forms.keys import KeyMap
+from spanloom.conversations.forms.keys import KNOWN_NAMES, KeyMap
 from spanloom.conversations.messages import ROLE_KEYS, ROLES
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
@@ -32,7 +32,7 @@ _NOUNS = frozenset({
     "premise", "hypothesis", "dialogue", "transcript", "abstract", "hint", "hints",
 })  # fmt: skip
 LIKE_INPUT = _NOUNS | {
-    "input", "inputs", "instruction", "reference_text", "source_text", "retrieved", "search_results", "support",
+    "input", "inputs", "instruction", "prompt", "query", "question", "reference_text", "source_text", "retrieved", "search_results", "support",
 }  # fmt: skip
 """What data sets call a text that a question is about. Left to metadata, the question would be trained without it.
 Nouns may end a longer name: `sql_context`, `passage_2`."""
@@ -83,8 +83,9 @@ def _draft(taken: Taken) -> Draft:
     """The same of columns that no data set is known by: another text may be what is to be trained."""
     answer = taken.one("answer")
     for key, value in taken.left.items():
+        another = key in KNOWN_NAMES["answer"]
         if (
-            key.lower() in LIKE_ANSWER
+            (another or key.lower() in LIKE_ANSWER)
             and isinstance(value, str)
             and value.strip()
             and isinstance(answer, str)
@@ -94,9 +95,11 @@ def _draft(taken: Taken) -> Draft:
             name = taken.keys["answer"][0]
             raise RecordRefusedError(
                 Refusal.ANSWER_BESIDE,
-                f"{key!r} beside the answer {name!r} looks like a fuller answer, or what leads to it",
-                f"--map answer={key} trains it in place of {name}, --map reasoning={key} makes analysis of it, "
-                f"--metadata {key} leaves it out",
+                f"{key!r} beside the answer {name!r} "
+                + ("is another one" if another else "looks like a fuller answer, or what leads to it"),
+                f"--map answer={key} trains it in place of {name}, "
+                + ("" if another else f"--map reasoning={key} makes analysis of it, ")
+                + f"--metadata {key} leaves it out",
             )
     return draft(taken)
 

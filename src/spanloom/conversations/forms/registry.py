@@ -14,7 +14,13 @@ from typing import Any
 from spanloom.conversations.call_tags import written_tools
 from spanloom.conversations.conversation import SETTINGS, is_weight
 from spanloom.conversations.flags import SET_ASIDE
-from spanloom.conversations.forms.beside import labels, refuse_beside, refuse_beside_messages, refuse_media_in
+from spanloom.conversations.forms.beside import (
+    labels,
+    refuse_beside,
+    refuse_beside_messages,
+    refuse_media_in,
+    refuse_react_in,
+)
 from spanloom.conversations.forms.columns import COLUMNS
 from spanloom.conversations.forms.form import Form, FormKind, Taken, joined
 from spanloom.conversations.forms.keys import BESIDE, OF_MESSAGES, OF_RECORDS, KeyMap
@@ -127,6 +133,8 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
             turns += turns_of(message, number, reading, dropping, written)
     if not reading.text_as_is:
         refuse_media_in(turns)
+        if not says_nothing(tools):
+            refuse_react_in(turns)
     if instructions := _instructions(system):
         turns = [Turn(number=0, role="system", texts=(instructions,)), *turns]
     if says_nothing(tools) and reading.call_tags is not None:
