@@ -340,3 +340,23 @@ def test_messages_that_are_not_trained_are_counted_and_shown_as_context(cli: Cli
     assert [message.get("trained") for message in messages(tmp_path / "out")] == [None, False, None, None]
     assert "· <|start|>assistant<|channel|>final<|message|>Bad<|end|>" in done.stderr.splitlines()
     assert "┃ <|start|>assistant<|channel|>final<|message|>Good<|return|>" in done.stderr.splitlines()
+
+
+def test_answers_that_may_need_a_repair_are_counted(cli: Cli, tmp_path: Path) -> None:
+    answers = [
+        "I am {{name}}.",
+        "I am {{ name }} and {name}.",
+        "```\n{{name}}\n```",
+        "Thought: x\nAction: look\nAction Input: y",
+        "Action: none",
+    ]
+    chat = tmp_path / "chat.jsonl"
+    chat.write_text("".join(json.dumps({"question": "{{name}}?", "answer": answer}) + "\n" for answer in answers))
+    done = cli("convert", chat, "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert "messages: 5 assistant, 5 user, 1 with_placeholder, 1 with_react" in lines
+    assert [line for line in lines if line.startswith("note: 1 answer with ")] == [
+        "note: 1 answer with a placeholder such as {{name}}, trained as text: replace it in the data first",
+        "note: 1 answer with a call written as text (Action: … Action Input: …), trained as text of the answer",
+    ]

@@ -86,3 +86,25 @@ def test_a_request_beside_question_and_answer_is_not_left_out_silently(held: Any
     form = recognise(record, key_map((), ("request",)), "here")
     assert texts(read_record(record, form, Reading(), Dropping())) == [("user", "Q"), ("assistant", "A")]
     assert texts(read({**record, "request": {"input": [ANSWER]}})) == [("user", "Q"), ("assistant", "A")]
+
+
+REACT = "Thought: I look.\nAction: look\nAction Input: {}"
+
+
+def test_a_call_as_react_text_is_not_trained_as_an_answer_where_the_record_has_tools() -> None:
+    tools = [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}]
+    record = {"messages": [USER, {"role": "assistant", "content": REACT}]}
+    assert texts(read(record))[-1] == ("assistant", REACT)
+    assert refused({**record, "tools": tools}) == (Refusal.MARKUP, "--text-as-is keeps it as text")
+    assert texts(read({**record, "tools": tools}, text_as_is=True))[-1] == ("assistant", REACT)
+    asked = {"messages": [{"role": "user", "content": REACT}, ANSWER], "tools": tools}
+    assert texts(read(asked))[0] == ("user", REACT)
+
+
+def test_a_second_question_or_answer_is_not_left_out_silently() -> None:
+    assert refused({"question": "Q", "prompt": "Be brief. Now:", "answer": "A"})[0] == Refusal.INPUT_BESIDE
+    assert refused({"question": "Q", "answer": "A", "response": "B"}) == (
+        Refusal.ANSWER_BESIDE,
+        "--map answer=answer trains it in place of response, --metadata answer leaves it out",
+    )
+    assert texts(read({"question": "Q", "answer": "A", "response": "A"}))[-1] == ("assistant", "A")

@@ -381,7 +381,7 @@ _NOTES = {
     "with_placeholder": "a placeholder such as {{name}}, trained as text: replace it in the data first",
     "with_react": "a call written as text (Action: … Action Input: …), trained as text of the answer",
 }
-"""What a person is told of texts that are trained as they are, by how `conversion` counts them."""
+"""Notes on answers that are trained unchanged but may need a repair, by their name in `Counts.messages`."""
 
 
 def _tell_harmony(refused: Mapping[str, int], not_rendered: Mapping[str, int]) -> None:

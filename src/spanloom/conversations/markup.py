@@ -60,10 +60,10 @@ TEMPLATE_MARKS = (
 )  # fmt: skip
 """Tokens of chat templates, those of Harmony and NeMo last: a text that holds one was rendered, and is no answer's."""
 
-PLACEHOLDER = re.compile(r"\{\{[A-Za-z_]+\}\}")
-"""What a data set leaves for its reader to fill in: `I am {{name}}`. In code it may be code."""
+_PLACEHOLDER = re.compile(r"\{\{[A-Za-z_]+\}\}")
+"""A placeholder that should have been filled in before training: `I am {{name}}`. Code may contain the same syntax."""
 _REACT = re.compile(r"^Action:[^\n]+\s+Action Input:", re.MULTILINE)
-"""A call as ReAct writes it."""
+"""A tool call written as ReAct text."""
 
 _STRIPPED = re.compile(r"(analysis|commentary).*?assistant(final|commentary)", re.DOTALL)
 STRIPPED_STARTS = ("analysis", "commentary")
@@ -90,12 +90,12 @@ def may_hold_markup(text: str) -> bool:
 
 
 def has_placeholder(text: str) -> bool:
-    """Whether a text without a block of code holds `{{name}}`."""
-    return "{{" in text and "```" not in text and PLACEHOLDER.search(text) is not None
+    """Whether a text contains `{{name}}` and no code block."""
+    return "{{" in text and "```" not in text and _PLACEHOLDER.search(text) is not None
 
 
 def has_react(text: str) -> bool:
-    """Whether a text writes a call as ReAct does."""
+    """Whether a text contains a tool call written as ReAct text (`Action: … Action Input: …`)."""
     return "Action Input:" in text and _REACT.search(text) is not None
 
 

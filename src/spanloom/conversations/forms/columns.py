@@ -32,7 +32,8 @@ _NOUNS = frozenset({
     "premise", "hypothesis", "dialogue", "transcript", "abstract", "hint", "hints",
 })  # fmt: skip
 LIKE_INPUT = _NOUNS | {
-    "input", "inputs", "instruction", "prompt", "query", "question", "reference_text", "source_text", "retrieved", "search_results", "support",
+    "input", "inputs", "instruction", "prompt", "query", "question", "reference_text", "source_text", "retrieved",
+    "search_results", "support",
 }  # fmt: skip
 """What data sets call a text that a question is about. Left to metadata, the question would be trained without it.
 Nouns may end a longer name: `sql_context`, `passage_2`."""

@@ -16,12 +16,11 @@ from spanloom.conversations.conversation import SETTINGS, Conversation, messages
 from spanloom.conversations.flags import NOT_DROPPED
 from spanloom.conversations.forms import Form, KeyMap, key_map, read_record
 from spanloom.conversations.ids import SeenIds
-from spanloom.conversations.markup import CALL_STYLES
+from spanloom.conversations.markup import CALL_STYLES, has_placeholder, has_react
 from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
 from spanloom.conversations.source.format import ANY_MODEL, CONVERSATIONS, SourceFormat
 from spanloom.conversations.source.rejects import RowRefusedError, reject_limit
 from spanloom.conversations.source.writer import OutputRow
-from spanloom.conversations.markup import has_placeholder, has_react
 from spanloom.conversations.tools import not_rendered_keys
 from spanloom.conversations.turns import Dropping, Reading, RecordLeftOutError, RecordRefusedError, Refusal, Role
 from spanloom.errors import SpanloomError
@@ -268,12 +267,11 @@ def _json(value: Any) -> bytes:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-PLACEHOLDERS, REACT = "with_placeholder", "with_react"
-"""What is counted of trained messages, beside their roles: texts that a person may not have meant as they are."""
-
-
 def _count_messages(conversation: Conversation, counts: Counts) -> None:
-    """Counts messages by role; with reasoning, with calls, untrained. Also counts what Harmony does not render."""
+    """Counts messages by role; with reasoning, with calls, untrained, with a placeholder, with a call as ReAct text.
+
+    Also counts what Harmony does not render.
+    """
     messages = counts.messages
     for message in conversation.messages:
         messages[message.role] += 1
@@ -285,9 +283,9 @@ def _count_messages(conversation: Conversation, counts: Counts) -> None:
             messages["untrained"] += 1
         elif message.role == "assistant":
             if any(map(has_placeholder, message.texts)):
-                messages[PLACEHOLDERS] += 1
+                messages["with_placeholder"] += 1
             if any(map(has_react, message.texts)):
-                messages[REACT] += 1
+                messages["with_react"] += 1
     if conversation.tools:
         counts.not_rendered.update(_not_rendered(_json(list(conversation.tools))))
     for key in conversation.chat_template_kwargs:
