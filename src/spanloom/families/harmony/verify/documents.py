@@ -1,7 +1,7 @@
-"""What must hold in every document of a Harmony dataset, checked from the disk's arrays.
+"""Checks every document of a Harmony dataset, from the arrays on disk.
 
-In: a run of documents as they are on disk, and the rows that describe them. Out: findings with sequence and offset.
-The label shift is checked, not undone: spans are read off the tokens, shifted here again, and must equal the file's.
+In: consecutive documents as stored on disk, and the rows that describe them. Out: findings with sequence and offset.
+The label shift is repeated, not undone: spans derived from the tokens are shifted, and must equal those of the file.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from spanloom.findings import Finding
 
 @dataclass(frozen=True, kw_only=True)
 class HarmonyDocuments(SpanDocuments):
-    """The same, of a profile."""
+    """Documents with spans, and the profile of their dataset."""
 
     profile: Profile
 
@@ -32,7 +32,10 @@ class HarmonyDocuments(SpanDocuments):
 def trained_messages(
     config: Mapping[str, Any], cutting: Mapping[str, int] | None, profile: Profile
 ) -> TrainedMessages | None:
-    """What the config of a dataset says is trained, where its profile leaves a choice. `cutting`: its counts."""
+    """Which messages are trained according to the config of a dataset; None for a profile without a choice.
+
+    `cutting`: the counts of its conversations.
+    """
     if not profile.cuts:
         return None
     spans = tuple(profile.span_names.index(name) for name in config["train"])
@@ -48,11 +51,11 @@ def trained_messages(
 
 
 def check_documents(documents: HarmonyDocuments, trained: TrainedMessages | None = None) -> Iterator[Finding]:
-    """EOD, ids, values, mask = (span > 0), the shift, and spans against the wrappers in the tokens."""
+    """Checks EOD, ids, values, mask = (span > 0), the label shift, and the spans against the headers in the tokens."""
     tokens, lossmask, span, lengths = documents.tokens, documents.lossmask, documents.span, documents.lengths
     last = np.cumsum(lengths, dtype=np.int64) - 1
     yield from documents.at("eod", "the document does not end in EOD", last[tokens[last] != EOD])
-    high = np.flatnonzero(tokens.view(np.uint32) >= EOD)  # few of all tokens, and what is below 0 counts as high too
+    high = np.flatnonzero(tokens.view(np.uint32) >= EOD)  # few tokens; as uint32 a negative id is high too
     eods, ids = high[tokens[high] == EOD], tokens[high].view(np.uint32)
     yield from documents.at("eod", "EOD inside a document", np.setdiff1d(eods, last, assume_unique=True))
     yield from documents.at("ids", f"a token id outside 0 … {VOCAB_SIZE - 1}", high[ids >= VOCAB_SIZE])
@@ -76,9 +79,9 @@ def check_documents(documents: HarmonyDocuments, trained: TrainedMessages | None
 def check_rows(
     documents: HarmonyDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], valid_fraction: float
 ) -> Iterator[Finding]:
-    """The rows that describe these documents: numbering, token counts, order, and the split rule applied to each id.
+    """Checks the rows of these documents: numbers, token counts, order, and the split that follows from each id.
 
-    `digests` uint64 [N]: those of the rows' ids, see `digests_of`.
+    `digests` uint64 [N]: of the rows' ids, see `digests_of`.
     """
     yield from documents.check_rows(rows, documents.counted(documents.profile.span_names))
     steps = np.diff(rows.column("row").to_numpy())
@@ -97,7 +100,7 @@ def check_rows(
 
 
 def _check_cuts(documents: HarmonyDocuments, rows: pa.Table) -> Iterator[Finding]:
-    """The id of each document is that of its conversation and its cut; all cuts of a row are of one conversation."""
+    """Checks that ids consist of conversation and cut, and that all cuts of a row belong to one conversation."""
     ids, conversations = rows.column("id").to_pylist(), rows.column("conversation").to_pylist()
     source_rows, cuts = rows.column("row").to_pylist(), rows.column("cut").to_pylist()
     before: tuple[int, str] | None = None
@@ -110,9 +113,9 @@ def _check_cuts(documents: HarmonyDocuments, rows: pa.Table) -> Iterator[Finding
 
 
 def check_trained_runs(content: Content, shard: ShardEntry, tables: Sequence[Path]) -> Iterator[Finding]:
-    """The runs that the documents of a shard train against those that the manifest counts of its conversations.
+    """Compares the number of runs that a shard's documents train with the number in the manifest.
 
-    `tables`: its row tables. Raises ArtifactError where one cannot be read.
+    `tables`: its row tables. Raises ArtifactError for an unreadable one.
     """
     cutting, config = shard.cutting, content.config
     if cutting is None or config.get("merge") is not True:
@@ -127,7 +130,7 @@ def check_trained_runs(content: Content, shard: ShardEntry, tables: Sequence[Pat
 
 
 def _check_runs(documents: HarmonyDocuments, rows: pa.Table) -> Iterator[Finding]:
-    """The runs that a document trains are as many as have labels; its weight is a number above 0."""
+    """Checks that `runs` is the number of labelled runs, and that the weight is a finite number above 0."""
     labelled = labelled_runs(documents.tokens, documents.lengths, documents.span)
     runs = rows.column("runs").to_numpy()
     for at in np.flatnonzero(labelled != runs).tolist():

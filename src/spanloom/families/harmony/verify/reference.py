@@ -1,7 +1,7 @@
-"""One row the slow way: openai-harmony and plain Python loops, as the reference for validation and tests.
+"""Renders one row slowly, with openai-harmony and plain Python loops: the reference for validation and tests.
 
-In: `messages_json`. Out: the three sequences of each of its documents, as they must be on disk. Shares no code with
-cutting, rendering or writing.
+In: `messages_json`. Out: tokens, loss mask and span of each of its documents, as they must be on disk. Shares no code
+with cutting, rendering or writing.
 """
 
 import json
@@ -17,18 +17,18 @@ SPAN_NAMED = {"analysis": 1, "final": 2, "commentary": 3}
 SPAN_OF: dict[tuple[Any, Any], int] = {("assistant", channel): span for channel, span in SPAN_NAMED.items()}
 DROP_NOTHING = RenderConversationConfig(auto_drop_analysis=False)
 REFUSALS = (HarmonyError, RuntimeError, ValueError, TypeError, KeyError, AttributeError)
-"""What openai-harmony raises for content that it cannot read."""
+"""Exceptions of openai-harmony for invalid content."""
 DROP_AS_DEFAULT = RenderConversationConfig(auto_drop_analysis=True)
 PROMPTS = 12
-"""Runs of a document whose prompt is rendered: the first, the last and others evenly between them. The prompts of all
-runs of a long turn have a hundred times its tokens."""
+"""Runs of a document whose prompt is rendered, evenly spaced from the first to the last. The prompts of all runs of a
+long turn have a hundred times its tokens."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiskSequences:
     """A document as the `.bin` files must hold it: EOD at the end, mask and span shifted to labels.
 
-    messages  what it shows
+    messages  its messages
     """
 
     messages: list[dict[str, Any]]
@@ -46,22 +46,24 @@ class RenderRefusedError(Exception):
 
 
 def rendered_tokens(messages: list[dict[str, Any]], encoding: HarmonyEncoding) -> list[int] | None:
-    """openai-harmony's tokens of a conversation; None if it refuses it, or unless they begin with a `<|start|>` and
-    have one for each message."""
+    """openai-harmony's tokens of a conversation.
+
+    None if it refuses the conversation, or if the tokens do not begin with `<|start|>` or have not one per message.
+    """
     try:
         conversation = Conversation(messages=[Message.from_dict(message) for message in messages])
         tokens: list[int] = encoding.render_conversation_for_training(conversation, DROP_NOTHING)
     except REFUSALS:
         return None
     except BaseException as panic:
-        if type(panic).__name__ != "PanicException":  # of the Rust side, which has no type that can be imported
+        if type(panic).__name__ != "PanicException":  # raised by the Rust side; its type cannot be imported
             raise
         return None
     return tokens if tokens[:1] == [START] and tokens.count(START) == len(messages) else None
 
 
 def disk_sequences(messages_json: str, encoding: HarmonyEncoding) -> DiskSequences:
-    """Renders one conversation whole, labels its messages token by token, appends EOD and shifts.
+    """Renders a whole conversation, labels its messages token by token, appends EOD and shifts the labels.
 
     Raises RenderRefusedError.
     """
@@ -71,10 +73,10 @@ def disk_sequences(messages_json: str, encoding: HarmonyEncoding) -> DiskSequenc
 
 
 def disk_document(document: "ShownDocument", encoding: HarmonyEncoding, config: Mapping[str, Any]) -> DiskSequences:
-    """One document of a conversation that is cut, see `shown_documents`.
+    """Renders one document of a conversation that is cut, see `shown_documents`.
 
-    The messages before a run are also rendered by openai-harmony for completion. Raises PromptError if the two renders
-    differ, and RenderRefusedError.
+    openai-harmony also renders the messages before a run for completion. Raises PromptError if the two renders differ,
+    and RenderRefusedError.
     """
     runs = document.runs
     prompted = {len(run.shown) for run in runs} if config.get("mask_generation_prompt") else set()
@@ -87,21 +89,21 @@ def disk_document(document: "ShownDocument", encoding: HarmonyEncoding, config: 
 
 
 def read_conversation(messages_json: str | bytes) -> "Flagged":
-    """The messages of a conversation, with the flag of those that are marked as not trained taken out of them."""
+    """The messages of a conversation without the key `trained`, and the indices of those where it is false."""
     messages: list[dict[str, Any]] = json.loads(messages_json)["messages"]
     untrained = {at for at, message in enumerate(messages) if message.get("trained") is False}
     return [{key: message[key] for key in message if key != "trained"} for message in messages], untrained
 
 
 def _check_prompt(document: DiskSequences, run: "ShownRun", history: str, encoding: HarmonyEncoding) -> None:
-    """The document begins with what openai-harmony renders for the completion of a run, and there the run begins."""
+    """Checks that openai-harmony's render for the completion of a run is the document up to that run."""
     if history == "serve":
         prompt = _prompt(run.shown, encoding, DROP_NOTHING)
     else:
         try:
             prompt = _prompt(run.before, encoding, DROP_AS_DEFAULT)
         except REFUSALS:
-            prompt = _prompt(run.shown, encoding, DROP_NOTHING)  # what is not shown may be anything
+            prompt = _prompt(run.shown, encoding, DROP_NOTHING)  # messages that are not shown may be invalid
     after = document.tokens[len(prompt) : len(prompt) + 1]
     if document.tokens[: len(prompt)] != prompt or after != [START]:
         pairs = enumerate(zip(prompt, document.tokens, strict=False))
@@ -110,13 +112,18 @@ def _check_prompt(document: DiskSequences, run: "ShownRun", history: str, encodi
 
 
 Flagged = tuple[list[dict[str, Any]], set[int]]
-"""The messages of a conversation, and the places of those that are marked as not trained."""
+"""The messages of a conversation, and the indices of those marked as not trained."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShownRun:
-    """A run that is trained: its number, all messages before it, those of them that are shown, its own messages, and
-    their spans, 0 where a message is not trained."""
+    """A trained run.
+
+    before  all messages before it
+    shown   those of `before` that its document contains
+    run     its own messages
+    spans   the span of each of `run`, 0 for a message that is not trained
+    """
 
     number: int
     before: list[dict[str, Any]]
@@ -127,9 +134,9 @@ class ShownRun:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownDocument:
-    """The runs that a document trains, its messages, and the span of each of them.
+    """A document: its trained runs, its messages, and the span of each message.
 
-    `cut`: the number of the first of its runs; 0 where the conversation is whole.
+    `cut`: the number of its first run; 0 for a whole conversation.
     """
 
     cut: int
@@ -139,8 +146,11 @@ class ShownDocument:
 
 
 def shown_documents(flagged: Flagged, config: Mapping[str, Any]) -> Iterator[ShownDocument]:
-    """What each document of a conversation that is cut holds. `config`: that of the dataset, with history, train and
-    turns, `merge` where runs share documents, and `call_format` where it is not `constrain`."""
+    """Cuts a conversation into documents.
+
+    `config`: of the dataset, with history, train and turns; `merge` if runs share documents; `call_format` unless it is
+    `constrain`.
+    """
     written = _with_calls(flagged, config.get("call_format"))
     messages, _, _ = written
     document: ShownDocument | None = None
@@ -164,7 +174,7 @@ def shown_documents(flagged: Flagged, config: Mapping[str, Any]) -> Iterator[Sho
             messages=[*run.shown, *run.run],
             spans=[*([0] * len(run.shown)), *run.spans],
         )
-    if document is not None and keeps:  # what comes after the last run is shown too
+    if document is not None and keeps:  # messages after the last run are part of it too
         behind = messages[len(document.messages) :]
         spans = [*document.spans, *([0] * len(behind))]
         document = ShownDocument(cut=0, runs=document.runs, messages=messages, spans=spans)
@@ -173,13 +183,13 @@ def shown_documents(flagged: Flagged, config: Mapping[str, Any]) -> Iterator[Sho
 
 
 def _trained_until(document: ShownDocument) -> int:
-    """How many messages of a document come up to its last trained one."""
+    """The number of messages up to and including the last trained one."""
     return max(at for at, span in enumerate(document.spans, start=1) if span)
 
 
 def _goes_on(document: ShownDocument, run: ShownRun) -> bool:
-    """Whether the messages that are shown to a run begin with a document up to its last trained message, rendered as
-    they are there."""
+    """Whether a run can continue a document: its shown messages begin with those of the document up to the last trained
+    one, and render to the same tokens."""
     prefix = document.messages[: _trained_until(document)]
     if len(run.shown) < len(prefix) or any(mine is not other for mine, other in zip(prefix, run.shown, strict=False)):
         return False
@@ -190,7 +200,7 @@ def _goes_on(document: ShownDocument, run: ShownRun) -> bool:
 
 
 def _has_functions(messages: list[dict[str, Any]]) -> bool:
-    """Whether functions are defined, which openai-harmony mentions in system messages."""
+    """Whether functions are defined: openai-harmony then mentions them in the system message."""
     parts = [part for message in messages if type(message.get("content")) is list for part in message["content"]]
     tools = [part.get("tools") for part in parts if type(part) is dict and part.get("type") == "developer_content"]
     functions = [each.get("functions") for each in tools if type(each) is dict]
@@ -198,11 +208,11 @@ def _has_functions(messages: list[dict[str, Any]]) -> bool:
 
 
 _Written = tuple[list[dict[str, Any]], set[int], list[dict[str, Any]]]
-"""As `Flagged`, and the messages as later runs are shown them."""
+"""`Flagged`, and the messages as later runs see them."""
 
 
 def _with_calls(flagged: Flagged, call_format: str | None) -> _Written:
-    """The messages with the headers of calls written as `call_format` says. One object where nothing changes."""
+    """Writes the headers of calls according to `call_format`. Unchanged messages stay the same objects."""
     messages, untrained = flagged
     if call_format is None:
         return messages, untrained, messages
@@ -217,7 +227,7 @@ def _with_calls(flagged: Flagged, call_format: str | None) -> _Written:
 
 
 def _shown_runs(written: _Written, config: Mapping[str, Any]) -> Iterator[ShownRun]:
-    """The runs with a message that is trained, and what each is shown."""
+    """The runs with a trained message, and the messages that each one sees."""
     messages, untrained, as_shown = written
     wanted = {SPAN_NAMED[name] for name in config["train"]}
     runs = _runs(messages)
@@ -251,7 +261,7 @@ def _runs(messages: list[dict[str, Any]]) -> list[tuple[int, int]]:
 
 
 def _as_served(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages without the analysis before the last answer."""
+    """Drops the analysis before the last answer."""
     shown: list[dict[str, Any]] = []
     answered = False
     for message in reversed(messages):
@@ -262,7 +272,7 @@ def _as_served(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _as_openai_harmony(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The messages without the analysis before the first answer, where the assistant's last message is one."""
+    """Drops the analysis before the first answer if the assistant's last message is an answer."""
     channels = [message.get("channel") for message in messages if message["role"] == "assistant"]
     if not channels or channels[-1] != "final":
         return messages
@@ -276,7 +286,7 @@ def _as_openai_harmony(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _prompt(messages: list[dict[str, Any]], encoding: HarmonyEncoding, config: RenderConversationConfig) -> list[int]:
-    """openai-harmony's render for completion, without `<|start|>assistant`, which the run begins with."""
+    """openai-harmony's render for completion, without the final `<|start|>assistant`: the run begins with it."""
     conversation = Conversation(messages=[Message.from_dict(message) for message in messages])
     rendered: list[int] = encoding.render_conversation_for_completion(conversation, Role.ASSISTANT, config)
     return rendered[:-2]
@@ -288,7 +298,7 @@ def _sequences(
     encoding: HarmonyEncoding,
     prompted: Set[int] = frozenset(),
 ) -> DiskSequences:
-    """A document. `prompted`: numbers of the messages whose `<|start|>assistant` is not trained."""
+    """Renders a document. `prompted`: indices of the messages whose `<|start|>assistant` is not trained."""
     rendered = rendered_tokens(messages, encoding)
     if rendered is None:
         raise RenderRefusedError

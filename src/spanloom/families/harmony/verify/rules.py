@@ -1,8 +1,7 @@
-"""Which rows may be rejected, and why: a second implementation of docs/format.md, to check the rejects of a build.
+"""Which rows must be rejected, and why: a second implementation of docs/format.md, to check the rejects of a build.
 
-In: the texts of one row. Out: `Judgement`. Shares no code with the parsing, cutting and rendering of a build, so that a
-wrong rejection there is found here. The messages of a refusal are equal on purpose: they are compared with those in the
-rejects.
+In: the texts of one row. Out: `Judgement`. Shares no code with the parsing, cutting and rendering of a build, so that
+it finds wrong rejections there. Its messages equal those of the build on purpose: the two are compared.
 """
 
 import json
@@ -20,7 +19,7 @@ from spanloom.families.harmony.verify.reference import Flagged, rendered_tokens,
 
 @dataclass(frozen=True, kw_only=True)
 class _Format:
-    """What the rows of a family may hold. `headers`: unknown keys and headers that do not read back are refused."""
+    """What the rows of a family may contain. `headers`: unknown keys and headers that cannot be parsed are refused."""
 
     id: str
     roles: tuple[str, ...]
@@ -49,7 +48,7 @@ _FORMATS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """`id`: as far as it is known. `reason`: why the row is refused, None where nothing is wrong with it."""
+    """`id`: None if unknown. `reason`: why the row is refused, None if it is valid."""
 
     id: str | None
     reason: str | None = None
@@ -57,7 +56,7 @@ class Judgement:
 
 
 class RowRefused(Exception):
-    """A row breaks a rule: why, and in which words the rejects must have it."""
+    """A row breaks a rule. Holds the reason, and the detail as it must appear in the rejects."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(reason, detail)
@@ -74,10 +73,10 @@ def judge_row(
     undecodable: bool,
     encoding: HarmonyEncoding | None,
 ) -> Judgement:
-    """Whether a row must be refused. `config`: the dataset's. `undecodable`: a column other than the conversation's is
-    not UTF-8.
+    """Decides whether a row must be refused.
 
-    With `encoding` openai-harmony is asked too; the detail of its refusal is empty.
+    `config`: of the dataset. `undecodable`: a column other than the conversation is not UTF-8. `encoding`: also render
+    with openai-harmony; the detail of its refusal is empty.
     """
     form = _FORMATS[family]
     row_id = given_id
@@ -99,7 +98,7 @@ def judge_row(
 
 
 def refused_id(family: str, column_id: str | None, metadata_json: str | None) -> Judgement:
-    """The id of a row, or why it has none."""
+    """The id of a row, or the reason why it has none."""
     try:
         return Judgement(id=judged_id(family, column_id, metadata_json))
     except RowRefused as refused:
@@ -107,7 +106,7 @@ def refused_id(family: str, column_id: str | None, metadata_json: str | None) ->
 
 
 def judged_id(family: str, column_id: str | None, metadata_json: str | None) -> str:
-    """The id: of its column, else of the metadata; both must agree. Raises RowRefused."""
+    """The id from its column, otherwise from the metadata; the two must agree. Raises RowRefused."""
     key = _FORMATS[family].id
     other = None
     if metadata_json is not None:
@@ -131,7 +130,7 @@ def judged_id(family: str, column_id: str | None, metadata_json: str | None) -> 
 
 
 def _messages(messages_json: bytes | None, form: _Format) -> Flagged:
-    """The messages of a row, and which of them are marked as not trained. Raises RowRefused."""
+    """The messages of a row, and the indices of those marked as not trained. Raises RowRefused."""
     if messages_json is None:
         raise RowRefused("messages_json_missing", "messages_json is null")
     value = parsed_json(messages_json, "messages_json")
@@ -159,7 +158,7 @@ def _is_weight(value: object) -> bool:
 
 
 def _check_message(at: int, message: Any, form: _Format) -> bool:
-    """Raises RowRefused. Returns whether the message is marked as not trained; the key is taken out of it."""
+    """Removes the key `trained` and returns whether it marks the message as not trained. Raises RowRefused."""
     if type(message) is not dict:
         raise RowRefused("message_not_object", f"message {at} is {_a(message)}, not an object")
     role, channel = message.get("role"), message.get("channel")
@@ -200,7 +199,7 @@ _PARTS = {
 
 
 def _unknown_keys(at: int, message: dict[str, Any]) -> Iterator[str]:
-    """Keys that openai-harmony would pass over, of the message and of the parts of its content."""
+    """Keys that openai-harmony would ignore, in the message and in the parts of its content."""
     if unknown := [key for key in message if key not in _MESSAGE]:
         yield f"message {at} has {', '.join(map(repr, unknown))}"
     content = message.get("content")
@@ -211,7 +210,7 @@ def _unknown_keys(at: int, message: dict[str, Any]) -> Iterator[str]:
 
 
 def _wrong_headers(message: dict[str, Any]) -> Iterator[tuple[str, object, str]]:
-    """`(what, its value, what it must be)` of headers that openai-harmony would not read back as they are."""
+    """`(field, its value, what is allowed)` of headers that openai-harmony would not parse to the same message."""
     role, name, recipient = message["role"], message.get("name"), message.get("recipient")
     channel, content_type = message.get("channel"), message.get("content_type")
     a_tool = "functions.NAME or a tool of Harmony's own"
@@ -256,7 +255,7 @@ def _is_word(value: object, others: str) -> bool:
 
 
 def parsed_json(text: str | bytes, column: str) -> Any:
-    """RFC 8259, each key once in its object. `column`: what the words of a refusal name. Raises RowRefused."""
+    """Parses JSON (RFC 8259) without duplicate keys. `column`: its name, for the refusal. Raises RowRefused."""
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         keys = [key for key, _ in pairs]
@@ -278,7 +277,7 @@ def parsed_json(text: str | bytes, column: str) -> Any:
 
 
 def _a(value: object) -> str:
-    """The kind of a JSON value, in words."""
+    """The type of a JSON value, with its article."""
     if value is None:
         return "null"
     for kind, words in ((bool, "a boolean"), (str, "a string"), (list, "a list"), (dict, "an object")):

@@ -1,12 +1,12 @@
-"""A dataset checked against its source: is each row where it must be, with its id, its metadata and its tokens?
+"""Compares a dataset with its source: the place, id, metadata and tokens of each row.
 
-In: the source, the dataset's files, a way to read one document. Out: findings.
+In: the source, the dataset's files, a function that reads one document. Out: findings.
 
-    all rows           their ids and metadata, in batches, side by side with the row tables and the rejects
-    rows set aside     read whole: the rules must refuse them, for the reason that is written down
-    a sample of rows   read whole: the rules must take them; rendered again, their tokens must be those on disk
+    all rows           ids and metadata are compared in batches with the row tables and the rejects
+    rejected rows      read whole: the rules must refuse them for the recorded reason
+    a sample of rows   read whole: the rules must accept them; rendered again, their tokens must be those on disk
 
-The rules are those of `rules`, written a second time, not those of the build. The sample is the same on every machine.
+The rules are a second implementation (`rules`), not that of the build. The sample is the same on every machine.
 """
 
 import json
@@ -45,33 +45,33 @@ from spanloom.findings import Finding
 from spanloom.records.parquet import BATCH_ROWS, column_values
 
 GROUPS_READ, ROWS_DRAWN = 4, 256
-"""Row groups read at least for the sample of a shard: whole groups must be decoded to reach a row. And rows drawn from
-them at least, of which the sample is taken evenly."""
+"""Minimum of row groups read for the sample of a shard (a row can only be read with its whole group), and minimum of
+rows drawn from them; the sample is evenly spaced among these."""
 
 WORDS_OF_LIBRARIES = " is not JSON: "
-"""What comes after it in a reject's detail is a library's, and another version may put it in other words."""
+"""The text after it in a reject's detail comes from a library, and may differ between versions."""
 
 ReadDocument = Callable[[str, int], Mapping[str, npt.NDArray[Any]] | None]
-"""`(split, sequence)` → `tokens`, `lossmask`, `span` of that document, through Megatron's reader, or None."""
+"""`(split, sequence)` → `tokens`, `lossmask`, `span` of that document from Megatron's reader, or None."""
 
 Place = tuple[str, int, Mapping[str, Any]]
-"""Split and sequence of a document, and what the row table says of its cut: see `ABOUT_CUTS`."""
+"""Split and sequence of a document, and its `ABOUT_CUTS` columns of the row table."""
 Places = dict[int, list[Place]]
-"""Row → the place of each of its documents, in their order."""
+"""Row → the places of its documents, in order."""
 ABOUT_CUTS = ("cut", "runs", "weight")
-"""Columns of the row table about how a conversation was cut; datasets of earlier releases have the first alone."""
+"""Columns of the row table about the cutting of a conversation; datasets of earlier releases have only the first."""
 
 
 def _small(profile: Profile) -> tuple[str, ...]:
-    """The columns of a source but its conversations."""
+    """The columns of a source without the conversations."""
     return profile.source.id_column, "metadata_json", *profile.source.metadata_columns
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceRow:
-    """One row of the source. `undecodable`: a column of it other than `messages_json` is not UTF-8.
+    """One row of the source. `undecodable`: a column other than `messages_json` is not UTF-8.
 
-    `messages_json`: as messages of Harmony. `unheld`: why a conversation of any model cannot be these, if it cannot.
+    `messages_json`: in Harmony's form. `unheld`: why a conversation for any model cannot be converted to that form.
     """
 
     row: int
@@ -83,9 +83,9 @@ class SourceRow:
 
 
 def sampled_rows(shard: SourceShard, rows_read: int, count: int) -> list[int]:
-    """`count` of the first `rows_read` rows of a shard, in order; fewer where the groups that are read hold fewer.
+    """Draws `count` of the first `rows_read` rows of a shard, in order; fewer if the row groups read hold fewer.
 
-    More groups are read where `count` needs them; all rows are taken where `count` says so.
+    A larger `count` reads more groups; from `rows_read` on all rows are returned.
     """
     if count >= rows_read:
         return list(range(rows_read))
@@ -108,7 +108,7 @@ def sampled_rows(shard: SourceShard, rows_read: int, count: int) -> list[int]:
 
 
 def whole_rows(shard: SourceShard, wanted: Iterable[int]) -> Iterator[SourceRow]:
-    """The rows with these numbers, which ascend. Only the row groups that hold one are read."""
+    """Reads the rows with these ascending numbers. Skips row groups without one of them."""
     numbers = iter(wanted)
     row = next(numbers, None)
     profile = profile_of_source(shard.format)
@@ -131,7 +131,7 @@ def whole_rows(shard: SourceShard, wanted: Iterable[int]) -> Iterator[SourceRow]
 def _batches(
     file: pq.ParquetFile, shard: SourceShard, columns: Sequence[str], rows: int, groups: Sequence[int] | None = None
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """The number of its first row, counted from the first group, and each batch. Raises SourceError."""
+    """Yields each batch with the number of its first row, counted from the first group. Raises SourceError."""
     names = [name for name in columns if name in file.schema_arrow.names]
     at = 0
     for batch in source_batches(file, shard, groups, names, batch_rows=rows):
@@ -155,7 +155,7 @@ def _source_row(row: int, batch: pa.RecordBatch, profile: Profile) -> SourceRow:
 
 
 def _cells(batch: pa.RecordBatch, profile: Profile) -> tuple[dict[str, list[str | None]], set[int]]:
-    """The small columns, None where there is none of a name; and the rows of which one is not UTF-8."""
+    """The small columns, with None for a missing column; and the rows with a value that is not UTF-8."""
     torn: set[int] = set()
     small = _small(profile)
     cells: dict[str, list[str | None]] = {name: [None] * batch.num_rows for name in small}
@@ -165,7 +165,7 @@ def _cells(batch: pa.RecordBatch, profile: Profile) -> tuple[dict[str, list[str 
 
 
 def refusal(row: SourceRow, family: str, config: Mapping[str, Any], encoding: HarmonyEncoding | None) -> Judgement:
-    """Why the rules refuse a row, or openai-harmony (`encoding`); see `judge_row`."""
+    """Why the rules, or openai-harmony with `encoding`, refuse a row; see `judge_row`."""
     if row.unheld is not None and not row.undecodable:
         judged = refused_id(family, row.id, row.metadata_json)
         return judged if judged.reason is not None else replace(row.unheld, id=judged.id)
@@ -182,9 +182,9 @@ def refusal(row: SourceRow, family: str, config: Mapping[str, Any], encoding: Ha
 
 @dataclass(frozen=True, kw_only=True)
 class ShardSource:
-    """One shard of a dataset, and the shard of the source that it was made of.
+    """One shard of a dataset, and the shard of the source that it was built from.
 
-    `splits`: those whose files can be read. `config` of the dataset. `go_on` is called now and then, and may raise.
+    `splits`: those with readable files. `config`: of the dataset. `go_on` is called regularly, and may raise.
     """
 
     root: Path
@@ -208,9 +208,9 @@ class ShardSource:
         return Finding(check=check, message=f"source row {row}: {message}", shard=self.shard.shard, **place)
 
     def check_all(self, places: Places) -> Iterator[Finding]:
-        """Id and metadata of every row that is in the dataset.
+        """Checks id and metadata of every row in the dataset.
 
-        `places`: keys are rows; filled with the places of those of them that are in the dataset.
+        `places`: its keys are rows; the places of their documents are added.
         """
         profile = self.profile
         columns = ("sequence", "row", profile.split_column, *profile.source.metadata_columns, *self._about_cuts)
@@ -222,7 +222,7 @@ class ShardSource:
                 self.go_on()
                 cells, torn = _cells(batch, profile)
                 for split, table in rows.before(first + batch.num_rows).tables.items():
-                    inside = table.filter(pa.array(row_numbers(table) >= first))  # others were separated already
+                    inside = table.filter(pa.array(row_numbers(table) >= first))  # earlier rows were checked
                     yield from self._check_table(split, inside, first, cells, torn, places)
 
     def _check_table(
@@ -244,7 +244,7 @@ class ShardSource:
         judged, judged_row = Judgement(id=None), -1
         for index, row in enumerate(numbers):
             at, place = row - first, {"split": split, "sequence": stored["sequence"][index]}
-            if row in places and place["sequence"] is not None:  # else the row table is damaged, which is reported
+            if row in places and place["sequence"] is not None:  # null: the row table is damaged, which is reported
                 about = {name: stored[name][index] for name in self._about_cuts}
                 places[row].append((split, stored["sequence"][index], about))
             if at in torn:
@@ -263,9 +263,9 @@ class ShardSource:
                     yield self.finding(row, "source", message, **place)
 
     def check_rejected(self, encoding: HarmonyEncoding | None) -> Iterator[Finding]:
-        """Every row that was set aside is one that the rules refuse, for the reason that its line gives.
+        """Checks that the rules refuse every rejected row, for the reason in the rejects.
 
-        Without `encoding` rows that openai-harmony refused are not looked at.
+        Without `encoding`, rows that openai-harmony refused are skipped.
         """
         waiting: deque[RejectedRow] = deque()
 
@@ -303,10 +303,10 @@ class ShardSource:
         read_document: ReadDocument,
         whole_tokens: int | None = None,
     ) -> Iterator[Finding]:
-        """The rows of a sample rendered again. `places`: row → the places of its documents, by row.
+        """Renders the rows of a sample again and compares. `places`: row → the places of its documents, by row.
 
-        `whole_tokens`: after documents of so many tokens, one document of each row is rendered, in turn its first, its
-        second and so on.
+        `whole_tokens`: once this many tokens are rendered, only one document per row is: number `n` modulo their count
+        for the n-th row of the sample.
         """
         rendered = 0
         for number, row in enumerate(whole_rows(self.source, places)):
@@ -349,7 +349,7 @@ class ShardSource:
                         yield self.finding(row.row, check, message, offset=offset, **place)
 
     def _shown(self, row: SourceRow) -> list[ShownDocument | None]:
-        """The documents of a row; None for one that is the row as it is."""
+        """The documents of a row; None for a document that is the whole row."""
         if not self.profile.cuts:
             return [None]
         return [*shown_documents(read_conversation(row.messages_json or b""), self.config)]
@@ -361,7 +361,7 @@ class ShardSource:
 
 
 def _weight(row: SourceRow) -> float:
-    """The weight of a conversation, 1 where it has none."""
+    """The weight of a conversation, by default 1."""
     weight = json.loads(row.messages_json or b"{}").get("weight")
     return 1.0 if weight is None else float(weight)
 
@@ -369,7 +369,7 @@ def _weight(row: SourceRow) -> float:
 def _differences(
     wanted: DiskSequences, encoding: HarmonyEncoding, stored: Mapping[str, npt.NDArray[Any]]
 ) -> Iterator[tuple[str, int | None, str]]:
-    """The check, the offset in the document and what is wrong there, for each array that is not as it must be."""
+    """Yields check, offset in the document and message for each array that differs."""
     for name in ("tokens", "lossmask", "span"):
         expected, held = np.array(getattr(wanted, name)), stored[name]
         if expected.size != held.size:
@@ -382,5 +382,5 @@ def _differences(
 
 
 def _our_words(detail: str) -> str:
-    """A reject's detail without the text of a library."""
+    """A reject's detail without the text from a library."""
     return detail.partition(WORDS_OF_LIBRARIES)[0]

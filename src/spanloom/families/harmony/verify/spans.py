@@ -1,14 +1,14 @@
-"""Spans read off finished tokens alone, for validation.
+"""Derives the spans of rendered documents from their tokens alone, for validation.
 
-In: flat tokens and document lengths. Out: the span of every token as the wrappers say it, and documents whose wrappers
-make no sense. Shares no code with rendering: there, labels come from the messages; here, from the header tokens.
+In: flat tokens and document lengths. Out: the span of every token according to the message headers, and the documents
+with invalid headers. Shares no code with rendering, which takes the labels from the messages.
 
-    <|start|> assistant <|channel|> final <|message|> … <|return|>     a header runs from <|start|> to <|message|>
+    <|start|> assistant <|channel|> final <|message|> … <|return|>     a header extends from <|start|> to <|message|>
 
-Which messages are trained is worked out from the order of the roles in the document: with the histories `serve` and
-`openai-harmony` the assistant messages that it ends in, with `keep` all, or those after its last answered question.
-Where assistant runs share documents, the first message with a label on disk tells where training begins; the row table
-must count the same runs (`labelled_runs`).
+The order of the roles in a document determines which messages are trained. With the histories `serve` and
+`openai-harmony` these are the assistant messages at its end; with `keep` all, or those after its last question.
+If assistant runs share documents, training begins at the first message with a label on disk; the row table must count
+the same runs (`labelled_runs`).
 """
 
 from dataclasses import dataclass
@@ -20,11 +20,11 @@ from spanloom.families.harmony.contract.spans import SPAN_ANALYSIS, SPAN_COMMENT
 from spanloom.families.harmony.tokenizer import CALL, CHANNEL, CONSTRAIN, END, EOD, MESSAGE, RETURN, START
 from spanloom.supervision import SPAN_CONTEXT, Flags, Lengths, Tokens
 
-# The words of a header are one token each; a test holds them against the tokenizer.
+# Each word of a header is one token; a test compares them with the tokenizer.
 ASSISTANT = 173781
 CONTEXT_ROLES = {"user": 1428, "system": 17360, "developer": 77944}
 TOOLS = {"functions": 44580, "python": 29010, "browser": 46071}
-"""What the name of a tool begins with, which is in the place of a role."""
+"""First tokens of tool names. In the header of a tool message the name takes the place of the role."""
 ANALYSIS, FINAL = 35644, 17196
 COMMENTARY = (12606, 815)
 CLOSERS = (END, RETURN, CALL)
@@ -32,7 +32,7 @@ CLOSERS = (END, RETURN, CALL)
 
 @dataclass(frozen=True, kw_only=True)
 class StructureFault:
-    """Document `document` of the batch breaks the format at token `offset`."""
+    """Document number `document` of the batch violates the format at token `offset`."""
 
     document: int
     offset: int
@@ -41,12 +41,14 @@ class StructureFault:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainedMessages:
-    """What of documents of conversations is trained: `history`, `turns` and `spans`, the ids of the spans.
+    """Which messages of a dataset of conversations are trained.
 
-    merged     runs share documents where they can
-    untrained  some messages of the source are marked as not trained
-    prompted   `<|start|>assistant` at the begin of a run is not trained
-    call_format   `json`: no call has `<|constrain|>`; `as-served`: none before the last run of its document has
+    history, turns   the options of the build
+    spans            ids of the trained spans
+    merged           runs share documents where possible
+    untrained        the source marks some messages as not trained
+    prompted         `<|start|>assistant` at the beginning of a run is not trained
+    call_format      `json`: no call has `<|constrain|>`; `as-served`: only calls in a document's last run may have it
     """
 
     history: str
@@ -61,12 +63,12 @@ class TrainedMessages:
 def spans_from_wrappers(
     tokens: Tokens, lengths: Lengths, trained: TrainedMessages | None = None, on_disk: Flags | None = None
 ) -> tuple[Flags, list[StructureFault]]:
-    """Token-aligned spans of N documents that each end in EOD. `trained`: None where every assistant message is, and
-    none is in commentary; else tools may speak too.
+    """Token-aligned spans of N documents that each end in EOD.
 
-    Args: tokens int32 [T]; lengths int32 [N], sum = T; `on_disk` uint8 [T], the spans of the file, label-aligned, which
-    documents with several runs or untrained messages need. Returns uint8 [T], token-aligned, and the faults; where
-    there is a fault the spans of that message are 0.
+    Args: tokens int32 [T]; lengths int32 [N], sum = T; `trained`: None if every assistant message is trained, none is
+    in commentary and there are no tool messages; `on_disk` uint8 [T], the label-aligned spans of the file, needed for
+    documents with several runs or untrained messages. Returns uint8 [T], token-aligned, and the faults; a message with
+    a fault has span 0.
     """
     ends = np.cumsum(lengths, dtype=np.int64)
     firsts = ends - lengths
@@ -79,11 +81,11 @@ def spans_from_wrappers(
             for document, position in zip(documents, positions, strict=True)
         )
 
-    specials = np.flatnonzero(tokens >= EOD)  # one look at all tokens; the wrappers are a few in a hundred
+    specials = np.flatnonzero(tokens >= EOD)  # one pass over all tokens; a few percent are special
     kinds = tokens[specials]
     opens = specials[kinds == START]
     fault(firsts[tokens[firsts] != START], "the document does not begin with <|start|>")
-    # A message ends where the next one opens, or before the document's EOD.
+    # A message ends at the next <|start|>, or before the document's EOD.
     closes = np.append(opens[1:], tokens.size)[: opens.size]
     closes = np.minimum(closes, ends[np.searchsorted(ends, opens, side="right")] - 1)
 
@@ -95,7 +97,7 @@ def spans_from_wrappers(
     fault(np.maximum(closes - 1, opens)[~ended], "a message does not end in <|end|>, <|return|> or <|call|>")
 
     end = max(tokens.size - 1, 0)
-    after_opens = np.minimum(opens + 1, end)  # a start that is the last token of all is no role, and counts as one
+    after_opens = np.minimum(opens + 1, end)  # a <|start|> at the very end is read as its own role, which is unknown
     roles = tokens[after_opens]
     assistant = roles == ASSISTANT
     known, names = list(CONTEXT_ROLES.values()), "system, developer, user, assistant"
@@ -130,7 +132,7 @@ def spans_from_wrappers(
             goes_on = np.append(~assistant[1:] & (documents[1:] == documents[:-1]), False)
             fault(opens[(labels == SPAN_FINAL) & goes_on], _ENDS_IN_END)
 
-    # Nothing up to the first message, then in turns what a message is, and what comes between it and the next.
+    # 0 up to the first message; then alternately the label of a message and 0 up to the next.
     begins = opens
     if trained is not None and trained.prompted:
         other_before = np.append(True, ~assistant[:-1] | (documents[1:] != documents[:-1]))
@@ -149,23 +151,23 @@ Marks = npt.NDArray[np.bool_]
 
 
 def _last_of_each(documents: Places, chosen: Marks) -> Places:
-    """For every message the number of the last chosen one of its document; -1 where there is none. int64 [M]."""
+    """For each message the index of the last chosen message of its document, or -1. int64 [M]."""
     last = np.full(int(documents.max(initial=-1)) + 1, -1, dtype=np.int64)
     numbers = np.flatnonzero(chosen)
-    last[documents[numbers]] = numbers  # of equal places the last assignment holds
+    last[documents[numbers]] = numbers  # for repeated indices the last assignment wins
     places: Places = last[documents]
     return places
 
 
 def labelled_runs(tokens: Tokens, lengths: Lengths, on_disk: Flags) -> npt.NDArray[np.int64]:
-    """Assistant runs of each document that have a label. Args: int32 [T], int32 [N], uint8 [T]. Returns int64 [N]."""
+    """Counts the labelled assistant runs of each document. Args: int32 [T], int32 [N], uint8 [T]. Returns int64 [N]."""
     ends = np.cumsum(lengths, dtype=np.int64)
     opens = np.flatnonzero(tokens == START)
     documents = np.searchsorted(ends, opens, side="right")
     assistant = tokens[np.minimum(opens + 1, max(tokens.size - 1, 0))] == ASSISTANT
     closes = np.append(opens[1:], tokens.size)[: opens.size]
     labelled = assistant & _labelled(opens, closes, on_disk)
-    # A run is a stretch of assistant messages of one document; messages of others, and ends, divide them.
+    # A run is a series of consecutive assistant messages in one document.
     divided = ~assistant
     divided[1:] |= documents[1:] != documents[:-1]
     runs = np.unique(np.cumsum(divided)[labelled], return_index=True)[1]
@@ -177,7 +179,7 @@ def _labelled(opens: Places, closes: Places, on_disk: Flags | None) -> Marks:
     if on_disk is None:
         return np.zeros(opens.size, dtype=np.bool_)
     labels = np.append(on_disk != SPAN_CONTEXT, False)
-    turns = np.flatnonzero(labels[1:] != labels[:-1]) + 1  # few: labels come in stretches
+    turns = np.flatnonzero(labels[1:] != labels[:-1]) + 1  # few: equal labels are consecutive
     turns = np.append(0, turns) if labels[0] else turns
     begins, ends = turns[::2], turns[1::2]
     # The label of a token is one position before it.
@@ -187,19 +189,19 @@ def _labelled(opens: Places, closes: Places, on_disk: Flags | None) -> Marks:
 
 
 def _trained(documents: Places, assistant: Marks, user: Marks, labelled: Marks, trained: TrainedMessages) -> Marks:
-    """Which messages are trained, whatever their span. Args: int64 [M], then bool [M] each. Returns bool [M]."""
+    """Which messages are trained, regardless of their span. Args: int64 [M], then bool [M] each. Returns bool [M]."""
     numbers = np.arange(documents.size)
     if trained.history != "keep":
         last_context = _last_of_each(documents, ~assistant)
         ends = assistant & (numbers > last_context)
         if not trained.merged:
             return ends
-        # From the run of the first message with a label on: all of its runs, and in any case the last one.
+        # All runs from the one that holds the first labelled message; without a label the last run.
         backwards = slice(None, None, -1)
         size = documents.size
         first = size - 1 - _last_of_each(documents[backwards], (assistant & labelled)[backwards])[backwards]
         context = np.where(~assistant, numbers, -1)
-        run_begins = np.maximum.accumulate(context) if size else context  # the last message of others, of any document
+        run_begins = np.maximum.accumulate(context) if size else context  # the last message of another role, so far
         none = first == size
         begin = np.where(none, last_context, run_begins[np.minimum(first, max(size - 1, 0))])
         return assistant & (numbers > begin)
@@ -210,7 +212,7 @@ def _trained(documents: Places, assistant: Marks, user: Marks, labelled: Marks, 
 
 
 def _hidden(documents: Places, assistant: Marks, labels: Flags, analysis: Marks) -> Marks:
-    """Messages in analysis that are before the last final before the run: `serve` shows none of them. bool [M]."""
+    """Analysis before the last final that precedes the last run: `serve` never shows it. bool [M]."""
     numbers = np.arange(documents.size)
     run_begins = _last_of_each(documents, ~assistant)
     shown_finals = assistant & (labels == SPAN_FINAL) & (numbers < run_begins)
@@ -218,6 +220,6 @@ def _hidden(documents: Places, assistant: Marks, labels: Flags, analysis: Marks)
 
 
 def _first_after(marks: npt.NDArray[np.int64], opens: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:
-    """The first of the positions `marks` after each of `opens`; `size` where there is none."""
+    """The first position in `marks` at or after each of `opens`; `size` if there is none."""
     positions = np.append(marks, size)
     return positions[np.searchsorted(positions, opens)]
