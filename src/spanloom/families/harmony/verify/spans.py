@@ -5,8 +5,8 @@ with invalid headers. Shares no code with rendering, which takes the labels from
 
     <|start|> assistant <|channel|> final <|message|> … <|return|>     a header extends from <|start|> to <|message|>
 
-The order of the roles in a document determines which messages are trained. With the histories `serve` and
-`openai-harmony` these are the assistant messages at its end; with `keep` all, or those after its last question.
+The order of the roles in a document determines which messages are trained: with the histories `serve` and
+`openai-harmony` the assistant messages at its end; with `keep` all, or those after its last answered question.
 If assistant runs share documents, training begins at the first message with a label on disk; the row table must count
 the same runs (`labelled_runs`).
 """
