@@ -2,11 +2,11 @@
 
 defaults     the defaults of all options
 task_list    the pipeline as a list of tasks
-errors       what stops
-sample       traces of our own making
-trace        what a trace may be, its canonical JSON, the id that follows from it
+errors       the exceptions
+sample       generated example traces
+trace        the rules of a trace, its canonical JSON and its content id
 
-forms/       the forms in which people have traces
+forms/       record formats of published data, read as traces
 store/       traces in SQLite or PostgreSQL, and the datasets of them
 build        a request over a snapshot → a manifest
 places       stores and manifests at URIs
@@ -15,8 +15,8 @@ export/      ids → JSON Lines in three formats, and files of them
 
 tokenizer    a tokenizer.json, and its end-of-document token
 tokens       a rendered trace → tokens with loss mask and span
-dataset      what the shared commands ask of token datasets
-verify/      what is wrong with an export, or with a token dataset
+dataset      the interface of token datasets to the shared commands
+verify/      checks of exports and token datasets
 steps/       the steps of the pipeline
 token_build  tokens on one machine
 service/     the HTTP service

@@ -1,7 +1,7 @@
-"""A dataset of traces: a request over one snapshot of the store, frozen in a manifest.
+"""Builds a dataset of traces: selects traces from one snapshot of the store and lists them in a manifest.
 
-In: `BuildRequest`, a store. Out: `datasets/KEY/manifest.json`. Nothing is written where the request or its result is
-refused.
+In: `BuildRequest`, a store. Out: `datasets/KEY/manifest.json`. Nothing is written if the request is invalid or
+selects no trace.
 """
 
 from collections.abc import Sequence
@@ -25,11 +25,11 @@ from spanloom.families.traces.trace import NAMESPACE, check_json
 from spanloom.provenance import canonical_json
 
 SOURCE = "tunix_rt_backend_api"
-"""What a manifest's provenance names where the caller does not: readers of these manifests know it."""
+"""The default `source` in a manifest's provenance. Readers of these manifests know this value."""
 
 
 class BuildRequest(BaseModel):
-    """What a dataset is to be. Keys that are not known are ignored."""
+    """The request for a dataset. Unknown keys are ignored."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -74,7 +74,7 @@ class MissingSeedError(OptionError):
 
 
 def key_of(request: BuildRequest) -> str:
-    """The key of what is requested. Raises MissingSeedError, or OptionError where name and version make none."""
+    """The dataset key of a request. Raises MissingSeedError, or OptionError for an invalid key or provenance."""
     if request.selection_strategy == "random" and request.seed is None:
         raise MissingSeedError("Random selection strategy requires a seed for reproducibility", remedy="give a seed")
     if request.where and "where" in request.provenance:
@@ -85,13 +85,13 @@ def key_of(request: BuildRequest) -> str:
 def build_dataset(
     store: Store, root: Path, request: BuildRequest, *, reproducible: bool = False
 ) -> tuple[TraceManifest, Path]:
-    """Chooses traces and writes the manifest, in place of one of the same key. Returns it and its path.
+    """Selects traces and writes the manifest, replacing one with the same key. Returns the manifest and its path.
 
-    `reproducible`: the same store and request give the same bytes, the build's id and times too. Raises
-    MissingSeedError, OptionError (no key), EmptyDatasetError.
+    `reproducible`: the same store and request give the same bytes, including the build's id and times. Raises
+    MissingSeedError, OptionError (invalid key, provenance or manifest size), EmptyDatasetError.
     """
     key = key_of(request)
-    # Closed before the snapshot is: what is not taken of the candidates is an open cursor.
+    # The candidates are closed before the snapshot: unless read to the end, they hold an open cursor.
     with store.snapshot() as snapshot, closing(pool(snapshot, request.filters, request.where)) as candidates:
         if request.selection_strategy == "random":
             assert request.seed is not None, "checked above"
@@ -127,7 +127,7 @@ def _manifest(
         **request.provenance,
     }
     return TraceManifest(
-        **{**dict(request), "provenance": provenance},  # of its fields a manifest has all but the limit, by their names
+        **{**dict(request), "provenance": provenance},  # same field names; a manifest ignores limit and where
         dataset_key=key,
         build_id=uuid4(),
         created_at=timestamps.as_datetime(created_at),
@@ -138,7 +138,7 @@ def _manifest(
 
 
 def stats(counts: Sequence[TraceCounts]) -> dict[str, Any]:
-    """Numbers of at least one trace; averages are not rounded."""
+    """Statistics of one or more traces; averages are not rounded."""
     steps = [count.steps for count in counts]
     return {
         "trace_count": len(counts),
@@ -150,7 +150,7 @@ def stats(counts: Sequence[TraceCounts]) -> dict[str, Any]:
 
 
 def reproducible_id(manifest: TraceManifest) -> UUID:
-    """The id of a build by what it built: everything in the manifest but this id and the two times."""
+    """A build id derived from the content of the manifest: everything except the id itself and the two times."""
     content = manifest.as_dict()
     del content["build_id"], content["created_at"]
     content["provenance"] = {name: value for name, value in content["provenance"].items() if name != "build_timestamp"}

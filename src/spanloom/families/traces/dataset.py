@@ -1,6 +1,6 @@
-"""Token datasets of traces as the shared commands see them: satisfies `spanloom.dataset.family.DatasetFamily`.
+"""Token datasets of traces for the shared commands: implements `spanloom.dataset.family.DatasetFamily`.
 
-In: what the commands hand over, documents as they are on disk, a manifest's `content`. Out: findings, values.
+In: arguments of the commands, documents as stored on disk, a manifest's `content`. Out: findings, values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,12 +69,12 @@ RATIO = ("reasoning", "answer")
 
 
 def row_schema(content: Content) -> pa.Schema:
-    """The family's columns, and `weight` where the dataset has weights."""
+    """The family's columns, and `weight` if the dataset has weights."""
     return weighed(ROW_SCHEMA, content.config)
 
 
 def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
-    """Every document: tokens, mask, spans, its row, its split. Returns the digests of the ids."""
+    """Checks every document: tokens, mask, spans, row and split. Returns the digests of the ids."""
     return check_documents_with_ids(
         report,
         opened,
@@ -87,7 +87,7 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
 
 
 def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
-    """The documents are those of rows 0, 1, 2 … of the export, each once; and the tokenizer is the manifest's."""
+    """Checks that the documents are rows 0, 1, 2 … of the export, each once, and that the tokenizer is the manifest's."""
     content = whole.content
     report.add(check_tokenizer(content, whole.root / TOKENIZER_NAME))
     check_disjoint(report, whole, digests, ID_COLUMN, "trace")
@@ -104,7 +104,7 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
 
 
 def check_source(report: Report, check: SourceCheck) -> None:
-    """The export is that of the manifest; its ids are those of the rows; `deep` of its lines are encoded again."""
+    """Checks that the export matches the manifest and its lines match the rows; encodes `deep` of the lines again."""
     content, path = check.whole.content, check.source
     (exported,) = content.input.shards
     report.ran("source files", 1)
@@ -181,12 +181,12 @@ def _check_again(check: SourceCheck, place: PlacedDocument, line: Mapping[str, A
 
 
 def stage_source(scratch: Scratch, place: str) -> Path:
-    """The export that the tokens are of: `spanloom traces export` in the same format."""
+    """The export that was tokenised, as a local file: `spanloom traces export` in the same format."""
     return staged_records(scratch, place, SUFFIXES)
 
 
 def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
-    """The vocabulary of the tokenizer that the dataset carries, or of the same file elsewhere."""
+    """The vocabulary of the dataset's own tokenizer, or of `tokenizer`, a copy of that file."""
     return own_vocabulary(content, tokenizer, CONTROL_STRINGS, extra="traces")
 
 
@@ -203,7 +203,7 @@ def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[st
 
 
 def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
-    """What is unusual about a document: control strings in its content, tokens that straddle the seam."""
+    """Notes on a document: control strings in its content, a token that crosses from prompt to response."""
     if row["control_strings"]:
         yield f"{row['control_strings']:,} control string{'' if row['control_strings'] == 1 else 's'} in the content"
     if row["boundary_tokens"]:
@@ -211,7 +211,7 @@ def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def describe(content: Content) -> Description:
-    """Traces as documents with spans: in which format, split how."""
+    """The description of the dataset for its card and reports: format, spans, tokenizer, split."""
     config, split = content.config, content.split
     assert split is not None, "the schema demands it of this family"
     form = {"tunix_sft": "in Gemma's chat template", "training_example": "as prompt and response"}[config["format"]]
@@ -244,5 +244,5 @@ def describe(content: Content) -> Description:
 
 
 def export_columns(content: Content) -> Sequence[ExportColumn]:
-    """The id."""
+    """The column with the id of the trace."""
     return (ExportColumn(name=ID_COLUMN, meaning="the id of the trace"),)

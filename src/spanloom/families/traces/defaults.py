@@ -1,4 +1,4 @@
-"""The defaults of the trace family's options; constants and nothing else, since pipelines run this file by its path."""
+"""The defaults of the trace family's options; constants only, since pipelines run this file by its path."""
 
 from typing import Literal
 
@@ -19,7 +19,7 @@ DEEP = 64
 
 TRACE_MAX_BYTES = 1_048_576
 TRACE_BYTES = (1024, 10_485_760)
-"""The least and the most that one trace may be allowed."""
+"""The smallest and the largest allowed `TRACE_MAX_BYTES`."""
 BATCH_MAX_BYTES = 67_108_864
 
 STEP_REPRODUCIBLE: Literal["0", "1"] = "1"

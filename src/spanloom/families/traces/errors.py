@@ -1,21 +1,21 @@
-"""What stops an ingest, a build, an export or the service.
+"""The exceptions of ingest, build, export and the service.
 
-In: what was wrong, where, what to do. Out: exceptions, each with the exit code of a command that ends with it.
+In: the fault, its place, the remedy. Out: exceptions, each with the exit code of a command that raises it.
 """
 
 from spanloom.errors import RecordError, SpanloomError
 
 
 class TraceError(RecordError):
-    """Traces, or a file of them, that cannot be taken as they are."""
+    """Invalid traces, or a file without valid traces."""
 
 
 class StoreError(SpanloomError):
-    """The store cannot be reached, is of another version, or did not take what it was given."""
+    """The store is missing, cannot be reached or has another version, or one of its operations failed."""
 
 
 class StoreBusyError(StoreError):
-    """Another writer held the store for longer than this one waited."""
+    """Another writer held the store for too long, or all connections or export slots are in use."""
 
 
 class UnknownDatasetError(SpanloomError):
@@ -23,4 +23,4 @@ class UnknownDatasetError(SpanloomError):
 
 
 class InvalidManifestError(SpanloomError):
-    """The manifest of a dataset of traces that does not follow its schema."""
+    """The manifest of a dataset of traces does not follow its schema, or is the manifest of another dataset."""

@@ -1,7 +1,7 @@
-"""What datasets of traces are made from, at places: files of records, a store, the manifest of a dataset.
+"""Opens the inputs of trace datasets: files of records, a store, the manifest of a dataset.
 
-In: places as text, local or at URIs; a store may be a database's URL too. Out: what was opened. A store in an object
-store is staged and read here: writes to the copy go nowhere.
+In: local paths or URIs; for a store also the URL of a database. Out: the opened files, store or manifest. A store file
+in object storage is copied to this machine and read there; writes to the copy are lost.
 """
 
 import glob
@@ -27,7 +27,7 @@ from spanloom.storage.uri import is_uri, parse_uri
 STDIN = "-"
 _STDIN_NAME = "stdin"
 _MAGIC = {b"\x1f\x8b": ".jsonl.gz", b"\x28\xb5\x2f\xfd": ".jsonl.zst", b"PAR1": ".parquet"}
-"""First bytes of what may come on stdin, and the ending that names it; anything else is JSON Lines."""
+"""First bytes of the formats accepted on stdin → the suffix of the format; anything else is JSON Lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +40,9 @@ class TraceFile:
 
 @contextmanager
 def trace_files(scratch: Scratch, places: Sequence[str]) -> Iterator[list[TraceFile]]:
-    """The files of all places, in their order: a file of any name, a folder of record files, a pattern, a folder of
-    `save_to_disk`, a URI of any of these, or `-` for stdin. Raises SpanloomError for a place without files."""
-    # A killed command would leave the folder, so it is made for stdin alone.
+    """The files of all places, in order. A place is a file of any name, a folder of record files, a pattern, a folder
+    of `save_to_disk`, a URI of any of these, or `-` for stdin. Raises SpanloomError for a place without files."""
+    # A killed command leaves this folder behind, so it is created only for stdin.
     made = tempfile.TemporaryDirectory(prefix="spanloom-stdin-") if STDIN in places else nullcontext("")
     with made as spool:
         yield [file for place in places for file in _files_at(scratch, place, Path(spool))]
@@ -70,7 +70,7 @@ def _files_at(scratch: Scratch, place: str, spool: Path) -> Iterator[TraceFile]:
 
 
 def _stdin_file(spool: Path) -> Path:
-    """What comes on stdin, in a file named after its kind."""
+    """Copies stdin to a file whose suffix names the format."""
     stream = sys.stdin.buffer
     begin = stream.read(4)
     suffix = next((suffix for magic, suffix in _MAGIC.items() if begin.startswith(magic)), ".jsonl")
@@ -83,7 +83,7 @@ def _stdin_file(spool: Path) -> Path:
 
 @contextmanager
 def opened_store(scratch: Scratch, place: str) -> Iterator[Store]:
-    """The store at a database's URL, in a local file, or in an object, which is staged."""
+    """The store at a database URL, in a local file, or in an object that is copied here first."""
     is_database = place.startswith(("sqlite:", "postgres:", "postgresql:"))
     store = open_store(place if is_database else file_url(scratch.file(place)))
     try:

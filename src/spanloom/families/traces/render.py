@@ -1,12 +1,12 @@
 """A trace as text: prompt and response, and both in Gemma's chat template.
 
-In: prompt, step texts, answer. Out: the text, and how many of its code points are the head, which is never learned.
+In: prompt, step texts, answer. Out: the whole text, or its head or response alone. The head is never trained.
 
     <start_of_turn>user\nP<end_of_turn>\n<start_of_turn>model\n     head
     Reasoning:\n1. first step\n2. second step\nAnswer: A             response
     <end_of_turn>
 
-Steps are numbered from 1 in their order. Content is not escaped here: `guarded` says what is done with control strings.
+Steps are numbered from 1 in their order. Content is rendered unchanged; `escaped` breaks its control strings first.
 """
 
 import re
@@ -25,17 +25,17 @@ ANSWER = "Answer: "
 TURN_MARKS = ("<start_of_turn>", "<end_of_turn>")
 CONTROL_STRINGS = (*TURN_MARKS, "<bos>", "<eos>", "<pad>", "<unk>")
 TEMPLATE_CONTROLS = 4
-"""Control strings of a text in the template whose content has none."""
+"""The number of control strings that the template itself adds to a text."""
 
 ControlTokens = Literal["verbatim", "reject", "escape"]
-"""What is done with control strings in content: copied, refused, or broken by U+200B after their first character."""
+"""How control strings in content are handled: copied, refused, or broken by U+200B after their first character."""
 
 _CONTROL = re.compile("|".join(map(re.escape, CONTROL_STRINGS)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TraceTexts:
-    """The texts of a trace, steps in the order in which they are numbered."""
+    """The texts of a trace, steps in the order of their numbers."""
 
     prompt: str
     steps: Sequence[str]
@@ -43,7 +43,7 @@ class TraceTexts:
 
 
 def texts_of(payload: Payload, *, sort_steps: bool = False) -> TraceTexts:
-    """The texts of a stored trace. `sort_steps`: by the index, in place of the list's order."""
+    """The texts of a stored trace. `sort_steps`: order by index instead of list order."""
     steps = payload["steps"]
     if sort_steps:
         steps = sorted(steps, key=lambda step: int(step["i"]))
@@ -53,22 +53,22 @@ def texts_of(payload: Payload, *, sort_steps: bool = False) -> TraceTexts:
 
 
 def control_strings(texts: TraceTexts) -> int:
-    """How many control strings the content holds."""
+    """The number of control strings in the content."""
     return sum(count_controls(text) for text in (texts.prompt, *texts.steps, texts.final_answer))
 
 
 def holds(texts: TraceTexts, strings: Collection[str]) -> bool:
-    """Whether the content holds one of the strings."""
+    """Whether the content contains one of the strings."""
     return any(string in text for text in (texts.prompt, *texts.steps, texts.final_answer) for string in strings)
 
 
 def count_controls(text: str) -> int:
-    """How many control strings a text holds."""
+    """The number of control strings in a text."""
     return len(_CONTROL.findall(text)) if "<" in text else 0
 
 
 def escaped(texts: TraceTexts) -> TraceTexts:
-    """The same with U+200B after the first character of each control string, which is none then."""
+    """The texts with U+200B after the first character of each control string, which makes it ordinary text."""
     return TraceTexts(
         prompt=_broken(texts.prompt),
         steps=[_broken(step) for step in texts.steps],
@@ -81,7 +81,7 @@ def _broken(text: str) -> str:
 
 
 def reasoning(texts: TraceTexts) -> str:
-    """The response up to `Answer: `: empty without steps, else it ends in a line break."""
+    """The response up to `Answer: `: empty without steps, otherwise ending in a line break."""
     if not texts.steps:
         return ""
     return REASONING + "".join([f"{number}. {step}\n" for number, step in enumerate(texts.steps, start=1)])
@@ -93,12 +93,12 @@ def response(texts: TraceTexts) -> str:
 
 
 def head(texts: TraceTexts, system: str | None = None) -> str:
-    """What comes before the response in the template. `system`: a text put before the prompt."""
+    """The template up to the response. `system`: a text before the prompt."""
     return f"{USER_HEAD}{with_system(texts, system).prompt}{SEAM}"
 
 
 def with_system(texts: TraceTexts, system: str | None) -> TraceTexts:
-    """The same with a text put before the prompt, two line breaks between; an empty one is none."""
+    """The texts with `system` and two line breaks before the prompt; unchanged if `system` is empty or None."""
     return replace(texts, prompt=f"{system}\n\n{texts.prompt}") if system else texts
 
 
@@ -108,7 +108,7 @@ def chat_text(texts: TraceTexts, system: str | None = None) -> str:
 
 
 def messages(texts: TraceTexts, system: str) -> list[dict[str, str]]:
-    """The trace as a conversation. `system`: the text of a system message, none where it is empty."""
+    """The trace as a conversation. `system`: the text of the system message, which is omitted if empty."""
     return [
         *([{"role": "system", "content": system}] if system else []),
         {"role": "user", "content": texts.prompt},
@@ -117,5 +117,5 @@ def messages(texts: TraceTexts, system: str) -> list[dict[str, str]]:
 
 
 def instructed(texts: TraceTexts, system: str | None = None) -> str:
-    """The prompt that asks for steps, of a pair of prompt and response."""
+    """The prompt of a prompt-response pair, followed by the instruction to show the steps."""
     return with_system(texts, system).prompt + INSTRUCTION

@@ -1,6 +1,6 @@
-"""Traces of our own making, and a small tokenizer of their text: to try the family on without any data.
+"""Generates example traces and a small tokenizer trained on them, to try the family without other data.
 
-In: a number. Out: traces as JSON objects, the same ones each time; a `tokenizer.json` with Gemma's control tokens.
+In: a count. Out: traces as JSON objects, the same in every run; a `tokenizer.json` with Gemma's control tokens.
 """
 
 import json
@@ -67,7 +67,7 @@ def sample_tokenizer(traces: list[dict[str, Any]]) -> bytes:
 
 
 def run(*, out: str, traces: int, tokenizer: str | None = None, scratch: Path | None = None) -> None:
-    """Writes the traces as JSON Lines at a place, and a tokenizer at another."""
+    """Writes the traces as JSON Lines to `out`, and a tokenizer to `tokenizer` if given."""
     with scratch_for("sample-traces", [out, tokenizer], scratch) as staging:
         made = list(sample_traces(traces))
         lines = b"".join(json.dumps(trace, ensure_ascii=False).encode() + b"\n" for trace in made)

@@ -3,9 +3,9 @@
     ingest-traces ─► build-traces ─► export-traces ×3 ─► validate-traces
                                 └──► tokenize-traces ─► validate-alignment      with a tokenizer
 
-Constants alone: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not; hence the
-relative import. `spanloom/tasks/listed.py` says how a task is written.
-What publishes under the dataset root is not cached.
+Constants only, with a relative import: `pipelines/` reads this file by its path, where kfp is installed and Spanloom
+is not. `spanloom/tasks/listed.py` documents the fields of a task. Tasks that publish under the dataset root are not
+cached.
 """
 
 from typing import Any

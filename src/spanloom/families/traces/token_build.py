@@ -1,7 +1,7 @@
 """A token dataset of traces on one machine: a store and a dataset in it → a validated dataset root.
 
-In: `TokenBuildOptions`. Out: the dataset under `out`, with its manifest only when validation found nothing. A run that
-stopped is simply run again, and makes the same files.
+In: `TokenBuildOptions`. Out: the dataset under `out`, with its manifest only if validation found nothing. An
+interrupted run can be repeated; it writes the same files.
 """
 
 from dataclasses import dataclass, field
@@ -28,7 +28,7 @@ from spanloom.storage import sha256_file
 
 @dataclass(frozen=True, kw_only=True)
 class TokenBuildOptions:
-    """What to make: of the dataset `key` below `root`, with this tokenizer, at `out`."""
+    """The dataset `key` below `root`, the tokenizer file, and the folder `out` for the token dataset."""
 
     root: Path
     key: str
@@ -42,7 +42,7 @@ class TokenBuildOptions:
 def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | None = None) -> BuildResult:
     """Tokenises and validates. The same store, dataset, tokenizer and rules give the same bytes.
 
-    Raises a SpanloomError for what stops it. Findings do not raise: they are in the report.
+    Raises SpanloomError if the build cannot finish. Findings are in the report and raise nothing.
     """
     progress = progress or Progress(mode=Mode.SILENT)
     out = options.out

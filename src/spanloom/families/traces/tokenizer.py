@@ -11,21 +11,21 @@ from spanloom.errors import OptionError, TokenizerError
 from spanloom.tokenizers.encoding import JsonTokenizer
 
 CONFIG_NAME = "tokenizer_config.json"
-"""Beside a tokenizer.json: what says which token ends a document."""
+"""The file beside a tokenizer.json that names the end-of-document token."""
 
 _USUAL_EODS = ("<eos>", "<|endoftext|>", "</s>")
 
 
 def load_tokenizer(path: Path) -> JsonTokenizer:
-    """Raises TokenizerError for a file that is missing or no `tokenizer.json`."""
+    """Loads a `tokenizer.json`. Raises TokenizerError if it is missing or invalid."""
     return JsonTokenizer(path, extra="traces")
 
 
 def find_eod(tokenizer: JsonTokenizer, named: str | None = None) -> dict[str, Any]:
-    """The token that ends a document, `text` and `id` as a manifest has them.
+    """The end-of-document token: its `text` and `id`, as in a manifest.
 
-    It is the one that was named; else `eos_token` of the `tokenizer_config.json` beside the file; else the usual one.
-    Raises OptionError where the tokenizer has no such token, or where there is none or more than one to choose.
+    It is `named` if given, otherwise `eos_token` of the `tokenizer_config.json` beside the file, otherwise the usual
+    one. Raises OptionError if the tokenizer lacks the token, or has none or several of the usual ones.
     """
     text = named if named is not None else _configured(tokenizer.path)
     if text is None:

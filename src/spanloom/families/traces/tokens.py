@@ -1,14 +1,14 @@
 """A rendered trace → tokens with loss mask and span.
 
-In: texts of traces, a tokenizer. Out: `TokenizedTrace`, token-aligned. What carries loss is where it was rendered,
-never where a marker is found: content may hold the markers.
+In: texts of traces, a tokenizer. Out: `TokenizedTrace`, token-aligned. The mask follows the positions of rendering,
+never a search for markers: content may contain them.
 
     text     <start_of_turn>user\n … <start_of_turn>model\n   Reasoning:\n1. …\n   Answer: 42<end_of_turn>
     mask     0                                                1                  1
     span     0                                                1 reasoning        2 answer
 
-A token that begins in the head is not learned, one that begins in the reasoning belongs to it. Tokens without
-characters, which the tokenizer adds, are not learned.
+A token that begins in the head is not trained; a token that begins in the reasoning belongs to it. Tokens without
+characters, which the tokenizer adds, are not trained.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,11 +25,11 @@ from spanloom.tokenizers.character_spans import tokens_of_span
 from spanloom.tokenizers.encoding import Encoded, JsonTokenizer
 
 TokenFormat = Literal["tunix_sft", "training_example"]
-"""The exports that have a mask."""
+"""The export formats that have a loss mask."""
 
 INPUT_SCHEMA = "spanloom_traces_export_v1"
 ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8", "span": "uint8"}
-"""What a token dataset is made of, and the arrays that it has, as its manifest names them."""
+"""The input schema and the arrays of a token dataset, as named in its manifest."""
 SPAN_NAMES = ("context", "reasoning", "answer")
 BATCH = 256
 """Texts that are encoded together."""
@@ -42,8 +42,8 @@ class TokenizedTrace:
     ids              int32 [T]
     loss_mask        uint8 [T]  1 = trained
     span_id          uint8 [T]  0 context, 1 reasoning, 2 answer
-    offsets          [T][2]     in code points; of a training example those of the response count from its own begin
-    response_start   the first code point of the text, or of prompt and response together, that is learned
+    offsets          [T][2]     in code points; in a training example the offsets of the response start again at 0
+    response_start   the first trained code point of the text, or of prompt and response together
     boundary_tokens  tokens that begin in the head and end in the response
     control_strings  control strings in the content
     """
@@ -67,7 +67,7 @@ class TokenizedTrace:
         )
 
     def columns(self, *, offsets: bool = False) -> dict[str, Any]:
-        """What an export has of it, as JSON."""
+        """The token columns of an export, as JSON values."""
         values: dict[str, Any] = {"input_ids": self.ids.tolist(), "loss_mask": self.loss_mask.tolist()}
         if offsets:
             values["offsets"] = [list(pair) for pair in self.offsets]
@@ -77,7 +77,7 @@ class TokenizedTrace:
 def tokenized(
     traces: Sequence[TraceTexts], form: TokenFormat, tokenizer: JsonTokenizer, system: str | None = None
 ) -> Iterator[TokenizedTrace]:
-    """Each trace as tokens, in order."""
+    """Encodes each trace, in order."""
     for first in range(0, len(traces), BATCH):
         batch = traces[first : first + BATCH]
         if form == "tunix_sft":
@@ -89,7 +89,7 @@ def tokenized(
             )
             continue
         prompts = tokenizer.encode([render.instructed(texts, system) for texts in batch], special=True)
-        # The tokens that begin a text are there once: the response goes on where the prompt ends.
+        # Special tokens such as BOS are added only once: the response continues the prompt.
         responses = tokenizer.encode([render.response(texts) for texts in batch], special=False)
         yield from map(_pair, batch, prompts, responses, repeat(system))
 

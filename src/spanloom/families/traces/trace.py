@@ -1,9 +1,9 @@
-"""What a trace is: prompt, numbered steps, final answer, and what its maker says of it.
+"""The format of a trace: prompt, numbered steps, final answer and metadata.
 
-In: JSON values. Out: `Trace`, checked; its payload as it is stored; its canonical JSON, and the id that follows.
+In: JSON values. Out: a validated `Trace`; its payload as stored; its canonical JSON and the id derived from it.
 
-Limits count code points. Keys that the format does not know are dropped. An index may come as a whole float or a
-decimal text, text is never made of anything else.
+Limits count code points. Unknown keys are dropped. A step index may also be a whole float or a decimal string; other
+types are not converted to text.
 """
 
 import hashlib
@@ -23,21 +23,21 @@ from spanloom.families.traces.defaults import MAX_STEP_CHARACTERS
 from spanloom.provenance import canonical_json
 
 NAMESPACE = uuid5(NAMESPACE_URL, "spanloom:trace:v1")
-"""Of all ids that follow from content."""
+"""The UUID namespace of all content ids."""
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".ndjson")
-"""Endings of files that hold traces, a line each."""
+"""Suffixes of files with one trace per line."""
 
 LARGEST_STEP_LIMIT = 1_000_000
-"""Of characters, the most that a store may be set to take of one step."""
+"""The largest limit of characters per step that a store can be given."""
 
 FAULTS_SHOWN = 20
-"""Faults of one trace that a message lists; more of them are counted."""
+"""How many faults of one trace a message lists; the others are only counted."""
 
 _MAX_VERSION, _MAX_TEXT, _MAX_STEPS, _MAX_TYPE = 64, 50_000, 1000, 64
 
 MAX_DEPTH = 200
-"""Objects and lists of `meta` inside one another: what parses and writes JSON gives up some way beyond."""
+"""Maximum nesting of objects and lists in `meta`. JSON parsers and writers fail at some depth above it."""
 
 Payload = dict[str, Any]
 """A checked trace as JSON: trace_version, prompt, final_answer, steps, meta."""
@@ -52,7 +52,7 @@ def _no_boolean(value: Any) -> Any:
 
 
 def _plain(meta: dict[str, Any]) -> bool:
-    """Whether no value has to be looked into, or is a float: JSON has not all of them, and libraries two spellings."""
+    """Whether no value is a container or a float: JSON lacks some floats, and libraries write others differently."""
     return _NOT_PLAIN.isdisjoint(map(type, meta.values()))
 
 
@@ -60,14 +60,15 @@ _NOT_PLAIN = frozenset((float, dict, list))
 
 
 def check_json(value: Any) -> None:
-    """Raises ValueError for what cannot be stored as JSON: NaN, half a character, too many levels."""
+    """Raises ValueError for values that cannot be stored as JSON: NaN, numbers beyond a double, lone surrogates, too
+    deep nesting."""
     if type(value) is dict and _plain(value):
         try:
             orjson.dumps(value)
             return
-        except TypeError:  # half a character, or an integer beyond 64 bits, which is fine
+        except TypeError:  # a lone surrogate, or an integer beyond 64 bits, which is allowed
             pass
-    # One iterator a level: a list of all that waits would take several times what the value itself does.
+    # One iterator per level: a list of all pending values would take several times the memory of the value itself.
     waiting = [iter((value,))]
     while waiting:
         try:
@@ -79,7 +80,7 @@ def check_json(value: Any) -> None:
         if kind is str:
             _check_text(value)
         elif kind is float or kind is int:
-            if not -sys.float_info.max <= value <= sys.float_info.max:  # NaN is in no order with anything
+            if not -sys.float_info.max <= value <= sys.float_info.max:  # NaN fails every comparison
                 raise ValueError("a number is no finite one, or beyond what a double holds")
         elif kind is dict or kind is list:
             if len(waiting) > MAX_DEPTH:
@@ -99,7 +100,7 @@ def _check_text(text: str) -> None:
 
 
 class Step(BaseModel):
-    """One step. `i` is its index, unique in the trace, of no further meaning: steps keep the order of the list."""
+    """One step. `i` is its index, unique in the trace; it does not order the steps: they keep the list's order."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -109,7 +110,7 @@ class Step(BaseModel):
 
 
 class Trace(BaseModel):
-    """A trace that holds to all rules."""
+    """A valid trace."""
 
     model_config = ConfigDict(frozen=True)
 
@@ -134,7 +135,7 @@ class Trace(BaseModel):
 
     @cached_property
     def payload(self) -> Payload:
-        """What is stored."""
+        """The trace as it is stored."""
         return {
             "trace_version": self.trace_version,
             "prompt": self.prompt,
@@ -150,7 +151,7 @@ class Trace(BaseModel):
 
 
 def check_step_limit(characters: int) -> int:
-    """The limit itself. Raises OptionError for one that is outside of 1 to LARGEST_STEP_LIMIT."""
+    """Returns the limit. Raises OptionError if it is outside 1 to LARGEST_STEP_LIMIT."""
     if not 1 <= characters <= LARGEST_STEP_LIMIT:
         raise OptionError(f"--max-step-characters is 1 to {LARGEST_STEP_LIMIT:,}, not {characters:,}")
     return characters
@@ -158,7 +159,7 @@ def check_step_limit(characters: int) -> int:
 
 @cache
 def trace_model(max_step_characters: int = MAX_STEP_CHARACTERS) -> type[Trace]:
-    """`Trace` with another limit of characters a step."""
+    """`Trace` with this limit of characters per step."""
     if max_step_characters == MAX_STEP_CHARACTERS:
         return Trace
     content = Annotated[str, Field(min_length=1, max_length=max_step_characters)]
@@ -168,7 +169,7 @@ def trace_model(max_step_characters: int = MAX_STEP_CHARACTERS) -> type[Trace]:
 
 
 def check_trace(value: Any, max_step_characters: int = MAX_STEP_CHARACTERS) -> Trace:
-    """A JSON value → the trace. Raises ValueError that lists all faults, each with its place, up to FAULTS_SHOWN."""
+    """A JSON value → the trace. Raises ValueError that lists its faults with their places, up to FAULTS_SHOWN."""
     try:
         return trace_model(max_step_characters).model_validate(value)
     except ValidationError as fault:
@@ -182,8 +183,8 @@ def check_trace(value: Any, max_step_characters: int = MAX_STEP_CHARACTERS) -> T
 
 
 class CheckedTrace(NamedTuple):
-    """A trace that holds to all rules, as it is stored. `char_count`: see `Trace`; `text`: the payload as JSON;
-    `meta_text`: its meta alone, None where there is none; `flat`: whether meta holds no float, list or object."""
+    """A valid trace as it is stored. `char_count`: see `Trace`; `text`: the payload as JSON; `meta_text`: only its
+    meta, or None without one; `flat`: whether meta contains no float, list or object."""
 
     payload: Payload
     char_count: int
@@ -193,7 +194,7 @@ class CheckedTrace(NamedTuple):
 
 
 def checked_trace(value: Any, max_step_characters: int = MAX_STEP_CHARACTERS) -> CheckedTrace:
-    """What `check_trace` gives, in a fifth of the time where nothing has to be converted. Raises the same."""
+    """Checks like `check_trace`, in a fifth of the time if no value has to be converted. Raises the same errors."""
     if (plain := _plain_trace(value, max_step_characters)) is not None:
         return plain
     trace = check_trace(value, max_step_characters)
@@ -203,7 +204,7 @@ def checked_trace(value: Any, max_step_characters: int = MAX_STEP_CHARACTERS) ->
 
 
 def fault_message(error: Mapping[str, Any]) -> str:
-    """What pydantic's error says; of a step that is too long, the option that allows more."""
+    """The message of a pydantic error; for a step that is too long, with the option that allows more."""
     message = str(error["msg"])
     if error["type"] == "string_too_long" and error["loc"][-1] == "content":
         message += f" (the limit of the store; --max-step-characters allows up to {LARGEST_STEP_LIMIT:,})"
@@ -211,9 +212,9 @@ def fault_message(error: Mapping[str, Any]) -> str:
 
 
 def _plain_trace(value: Any, max_step_characters: int) -> CheckedTrace | None:
-    """The trace of a value in which every field has its type already; None for any other, which `check_trace` judges.
+    """The trace of a value whose fields all have the exact types; None for any other, which `check_trace` checks.
 
-    What this takes, `check_trace` takes too, with the same payload.
+    Every value accepted here is accepted by `check_trace` too, with the same payload.
     """
     try:
         version, prompt, answer = value["trace_version"], value["prompt"], value["final_answer"]
@@ -252,13 +253,13 @@ def _plain_trace(value: Any, max_step_characters: int) -> CheckedTrace | None:
         flat = _plain(meta)
         if not flat:
             check_json(meta)
-        # The text of meta is needed by itself too, so it is written once and put into that of the payload.
+        # The JSON of meta is needed on its own too: it is encoded once and inserted into the JSON of the payload.
         meta_text = orjson.dumps(meta)
         payload["meta"] = orjson.Fragment(meta_text)
         text = orjson.dumps(payload)
         payload["meta"] = meta
     except (KeyError, TypeError, ValueError, AttributeError):
-        # A key is missing, a value of another type, a text holds half a character, or meta an integer beyond 64 bits.
+        # A missing key, a value of another type, a lone surrogate, or an integer beyond 64 bits in meta.
         return None
     return CheckedTrace(payload, chars, text.decode(), meta_text.decode(), flat)
 
@@ -267,9 +268,9 @@ _BEYOND_64_BITS = 2**64
 
 
 def json_text(value: Any) -> str:
-    """Compact JSON as the store keeps it, in the order of the keys.
+    """Compact JSON for the store, with the keys in their order.
 
-    A blank at its begin says that an integer is beyond 64 bits: orjson, which is the faster, would make a float of it.
+    A leading blank marks an integer beyond 64 bits: orjson is faster, but would read that integer as a float.
     """
     try:
         return orjson.dumps(value).decode()
@@ -278,15 +279,15 @@ def json_text(value: Any) -> str:
 
 
 def parse_text(text: str) -> Any:
-    """What `json_text` wrote."""
+    """Parses the output of `json_text`."""
     return json.loads(text) if text.startswith(" ") else orjson.loads(text)
 
 
 def numbered_id_text(canonical: bytes, repeats: dict[bytes, int]) -> str:
-    """The id of a trace by its content, `uuid5(NAMESPACE, f"{canonical}#{repeat}")` in a third of the time that takes.
+    """The content id of a trace: `uuid5(NAMESPACE, f"{canonical}#{repeat}")`, computed in a third of the time.
 
-    `canonical`: its payload's canonical JSON; `repeats` counts equal contents, by a hash of each; it is brought up to
-    date.
+    `canonical`: the canonical JSON of the payload. `repeats`: the number of equal contents so far, by a hash of the
+    content; updated here.
     """
     hashed = hashlib.sha1(_NAMESPACE_BYTES + canonical + b"#", usedforsecurity=False)
     content = hashed.digest()
@@ -303,7 +304,7 @@ _VARIANT = {digit: "89ab"[int(digit, 16) & 3] for digit in "0123456789abcdef"}
 
 
 def canonical_trace(trace: CheckedTrace) -> bytes:
-    """The one spelling of a payload: `canonical_json`, by the faster library where that writes the same."""
+    """The `canonical_json` of a payload; written by the faster orjson if the bytes are the same."""
     if not trace.flat:
         return canonical_json(trace.payload)
     try:
