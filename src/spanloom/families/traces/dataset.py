@@ -87,7 +87,7 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
 
 
 def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
-    """Checks that the documents are rows 0, 1, 2 … of the export, each once, and that the tokenizer is the manifest's."""
+    """Checks that the documents are rows 0, 1, 2 … of the export, each once, and the tokenizer the manifest's."""
     content = whole.content
     report.add(check_tokenizer(content, whole.root / TOKENIZER_NAME))
     check_disjoint(report, whole, digests, ID_COLUMN, "trace")
