@@ -258,7 +258,7 @@ def test_several_places_and_kinds_in_one_source(cli: Cli, tmp_path: Path) -> Non
         ((CHAT, "--out", "x", "--map", "a=b"), 1, "--map takes MEANING=KEY"),
         ((CHAT, "--out", "x", "--effort", "extreme"), 1, "no reasoning effort 'extreme'"),
         ((CHAT, "--out", "x", "--max-rejects", "many"), 1, "--max-rejects takes"),
-        (("none.jsonl", "--out", "x"), 1, "the source is not there"),
+        (("none.jsonl", "--out", "x"), 1, "the source does not exist"),
         ((EXAMPLES / "columns.jsonl", "--out", "x"), 1, "no known form of chat data"),
         ((EXAMPLES / "sharegpt.json", "--out", "x"), 1, "--think-tags makes analysis of it"),
     ],

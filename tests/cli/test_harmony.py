@@ -73,7 +73,7 @@ def test_a_conversion_in_python_has_the_defaults_of_the_command() -> None:
 
 
 def test_every_option_of_build_reaches_the_build(cli: Cli, tmp_path: Path) -> None:
-    """Each with another value than its default; the source is not there, so that the build ends where it begins."""
+    """Each with another value than its default; the source does not exist, so that the build ends where it begins."""
     source, out, asset = tmp_path / "source", tmp_path / "out", tmp_path / "o200k_base.tiktoken"
     options = BuildOptions(
         source=source,

@@ -84,7 +84,7 @@ def test_an_object_that_is_not_what_the_manifest_says_stops_and_there_is_no_data
     said = {
         "a byte": r"sha256 [0-9a-f]{64}, the manifest says [0-9a-f]{64}",
         "one more byte": f"{len(data) + 1} bytes, {len(data)} are expected",
-        "gone": "the object is not there",
+        "gone": "the object does not exist",
     }
     if change in changed:
         cloud_storage.objects[BUCKET][key] = Stored(changed[change], 1, {})

@@ -34,8 +34,8 @@ def test_a_file_is_itself_also_when_its_name_begins_with_a_dot(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("missing.jsonl", "the source is not there"),
-        ("missing", "the source is not there"),
+        ("missing.jsonl", "the source does not exist"),
+        ("missing", "the source does not exist"),
         ("fifo.jsonl", "the source is not a regular file"),
         ("notes.txt", "unsupported file type"),
         ("empty", "the folder holds none of *.jsonl, *.jsonl.gz, *.parquet"),

@@ -114,7 +114,7 @@ def test_json_beside_data_describes_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("places", "what"),
     [
-        (["none.jsonl"], "the source is not there"),
+        (["none.jsonl"], "the source does not exist"),
         (["*.jsonl.gz"], "no file matches this pattern"),
         (["empty"], "the folder holds none of"),
         (["a.txt"], "unsupported file type"),

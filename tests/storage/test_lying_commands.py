@@ -90,7 +90,7 @@ WRITE: dict[str, tuple[str, Lie, str]] = {
     "HTML": ("send", page(), "no usable answer"),
     "no answer": ("send", Fault.HOLD, "no usable answer"),
     "dropped": ("send", Fault.DROP, "no usable answer"),
-    "412": ("send", status(412), "the claim was written and is not there"),
+    "412": ("send", status(412), "the claim was written, but does not exist"),
     "403": ("send", page(403), "no permission"),
     "answers lost": ("send", Fault.LOST_ANSWER, "no usable answer"),
 }

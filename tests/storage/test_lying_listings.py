@@ -205,7 +205,7 @@ def test_a_page_with_fewer_keys_than_it_counts(filled: Place, proxy: Proxy) -> N
 
 def test_an_object_that_is_listed_and_not_there(tmp_path: Path, filled: Place, proxy: Proxy) -> None:
     proxy.fault = when("describe", status(404), times=1)
-    with pytest.raises(StorageError, match="the object is not there"):
+    with pytest.raises(StorageError, match="the object does not exist"):
         stage_folder(filled.uri, tmp_path / "there")
     assert list(tmp_path.glob("there/part-*")) == []
 

@@ -436,7 +436,7 @@ def test_a_claim_survives_lies_that_are_told_once(place: Place, proxy: Proxy) ->
 
 def test_a_claim_that_is_never_seen_again(place: Place, proxy: Proxy) -> None:
     proxy.fault = when("describe", status(404))
-    fails(lambda: claim_root(place.uri, {"git_sha": "a"}), "the claim was written and is not there")
+    fails(lambda: claim_root(place.uri, {"git_sha": "a"}), "the claim was written, but does not exist")
 
 
 @pytest.mark.parametrize("lie", [status(403), status(404), status(412), page(), Fault.DROP, Fault.LOST_ANSWER])

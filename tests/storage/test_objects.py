@@ -221,7 +221,7 @@ def test_missing_objects_and_buckets_are_named_with_a_remedy(tmp_path: Path, pla
             fails()
         assert str(nowhere) in str(refusal.value.where)
         assert "create the bucket" in (refusal.value.remedy or "")
-    with pytest.raises(StorageError, match="the object is not there") as refusal:
+    with pytest.raises(StorageError, match="the object does not exist") as refusal:
         stage_file(place.uri / "none", tmp_path / "back")
     assert refusal.value.where == str(place.uri / "none")
     with pytest.raises(StorageError, match="nothing below"):
@@ -259,7 +259,7 @@ def test_a_key_cannot_lead_out_of_the_folder(
     tmp_path: Path, gs_place: Place, cloud_storage: CloudStorage, key: str
 ) -> None:
     cloud_storage.objects[BUCKET][f"{gs_place.uri.key}/{key}"] = Stored(b"x", 1, {})
-    with pytest.raises(StorageError, match="no name for a file"):
+    with pytest.raises(StorageError, match="is not a valid name for a file"):
         stage_folder(gs_place.uri, tmp_path / "deep" / "there")
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
 

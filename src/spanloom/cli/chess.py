@@ -92,7 +92,7 @@ def convert(
     from spanloom.families.chess.pgn.convert import skipped_file
 
     if unknown := [name for name in result or () if name not in RESULTS]:
-        raise typer.BadParameter(f"{unknown[0]!r} is none of {', '.join(RESULTS)}", param_hint="--result")
+        raise typer.BadParameter(f"{unknown[0]!r} is not one of {', '.join(RESULTS)}", param_hint="--result")
     wanted = GameFilter(
         min_rating=min_rating,
         results=tuple(result or ()),

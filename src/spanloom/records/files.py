@@ -36,7 +36,7 @@ def find_files(place: Path, suffixes: tuple[str, ...]) -> list[Path]:
         check_names(files)
         return [place / name for name in files]
     if not place.exists():
-        raise SourceError("the source is not there", where=str(place), remedy=f"give a file ({wanted}) or a folder")
+        raise SourceError("the source does not exist", where=str(place), remedy=f"give a file ({wanted}) or a folder")
     if not place.is_file():
         remedy = f"give a file ({wanted}) or a folder"
         raise SourceError("the source is not a regular file", where=str(place), remedy=remedy)

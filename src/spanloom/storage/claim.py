@@ -40,7 +40,7 @@ def claim_root(root: Uri, build: dict[str, Any], what: str = "the dataset root")
             with suppress(AlreadyThereError, LostUploadError):
                 store.create(path, uri, Sending())
         if (claim := read_object(uri)) is None:
-            raise StorageError("the claim was written and is not there", where=str(uri), remedy="run again")
+            raise StorageError("the claim was written, but does not exist", where=str(uri), remedy="run again")
     _check_ours(claim, build, uri, what)
     check_create_only(claim, uri)
 

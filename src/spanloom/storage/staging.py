@@ -53,7 +53,7 @@ def require(
     """`find`, but raises StorageError if the object or its bucket does not exist."""
     if (stored := find(uri, stop)) is None:
         list_objects(uri)  # raises if the bucket does not exist
-        raise StorageError("the object is not there", where=str(uri), remedy=remedy)
+        raise StorageError("the object does not exist", where=str(uri), remedy=remedy)
     return stored
 
 

@@ -54,7 +54,7 @@ def test_weights_are_numbers_of_meta(cli: Cli, tmp_path: Path) -> None:
     pq.write_table(changed, path)
     found = cli("validate", out)
     assert found.returncode == 4
-    assert "the weight -1.0 is no number of 0 or more" in found.stdout + found.stderr
+    assert "the weight -1.0 is not a number of 0 or more" in found.stdout + found.stderr
 
 
 def test_a_key_that_the_exporter_has_too_weighs_by_meta(cli: Cli, tmp_path: Path) -> None:

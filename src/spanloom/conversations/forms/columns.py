@@ -153,7 +153,7 @@ def spoken(taken: Taken) -> list[Any]:
         return messages
     last = messages[-1]
     if not isinstance(last, dict) or "reasoning" in last or not isinstance(taken.values["answer"][0], str):
-        raise RecordRefusedError(Refusal.REASONING_TWICE, "the reasoning belongs to no one answer")
+        raise RecordRefusedError(Refusal.REASONING_TWICE, "the reasoning does not belong to a single answer")
     return [*messages[:-1], {**last, "reasoning": joined(taken.values["reasoning"])}]
 
 

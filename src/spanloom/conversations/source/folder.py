@@ -176,7 +176,7 @@ def read_listing(directory: Path, formats: Sequence[SourceFormat]) -> Source:
     )
 
 
-_DISAGREE = "the manifest and the shards are not of one making: fetch or convert them again"
+_DISAGREE = "the manifest and the shards do not belong together: fetch or convert them again"
 
 
 def _disagreeing(what: str, where: Path | str) -> SourceError:

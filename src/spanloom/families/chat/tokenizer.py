@@ -95,7 +95,7 @@ def _is_json(place: Path) -> bool:
 def _load_json(path: Path) -> ChatTokenizer:
     if not path.is_file():
         raise TokenizerError(
-            "the tokenizer is not there", where=str(path), remedy=f"give a tokenizer.json, or the asset {ASSET_NAME}"
+            "the tokenizer does not exist", where=str(path), remedy=f"give a tokenizer.json, or the asset {ASSET_NAME}"
         )
     loaded = load_json_tokenizer(path, extra="chat")
     try:

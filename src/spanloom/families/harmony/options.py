@@ -76,5 +76,5 @@ def check_options(options: BuildOptions) -> None:
     check_renderer(options.renderer)
     check_fraction(options.audit_fraction)
     options.caps.check_root(
-        str(options.root), remedy=f"leave --out away (it then is {defaults.CAPPED_ROOT}), or give another"
+        str(options.root), remedy=f"omit --out (it then is {defaults.CAPPED_ROOT}), or give another"
     )

@@ -294,7 +294,7 @@ class GcsStore:
             )
             return StorageError(f"no permission: {message}", where=where, remedy=remedy)
         if code == 404 and "No such object" in message:
-            return StorageError("the object is not there", where=where, remedy="fix the URI")
+            return StorageError("the object does not exist", where=where, remedy="fix the URI")
         if code == 404:
             remedy = f"create the bucket gs://{uri.bucket}, or fix the URI"
             return StorageError(f"the bucket {uri.bucket!r} does not exist", where=where, remedy=remedy)

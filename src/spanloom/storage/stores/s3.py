@@ -313,7 +313,7 @@ class S3Store:
             )
             return StorageError(f"no permission ({code}): {message}", where=where, remedy=remedy)
         if code in ("NoSuchKey", "404"):
-            return StorageError("the object is not there", where=where, remedy="fix the URI")
+            return StorageError("the object does not exist", where=where, remedy="fix the URI")
         if 300 <= _status(fault) < 400:
             return StorageError(f"the store redirects elsewhere ({code} {message})", where=where, remedy=_ADDRESS)
         return StorageError(f"the store refused: {code} {message}", where=where)

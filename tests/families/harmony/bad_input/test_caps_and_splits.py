@@ -51,7 +51,7 @@ def test_a_capped_run_refuses_the_canonical_root(
         with pytest.raises(
             ConflictError,
             match=r"^a capped run must not write the canonical dataset\n  where: .*data/megatron/synth_kd_v1\n"
-            r"  remedy: leave --out away \(it then is data/megatron/synth_kd_v1_smoke\), or give another$",
+            r"  remedy: omit --out \(it then is data/megatron/synth_kd_v1_smoke\), or give another$",
         ):
             build_it(good, out, shards=4, caps=caps)
     assert list(tmp_path.iterdir()) == []

@@ -80,7 +80,7 @@ def five_listed(source: Path) -> None:
     sources.write_manifest(source, 5)
 
 
-DISAGREE = r"the manifest and the shards are not of one making: fetch or convert them again"
+DISAGREE = r"the manifest and the shards do not belong together: fetch or convert them again"
 FORMATS = "synth_harmony_v1 or harmony_conversations_v1 or conversations_v1"
 NO_FOLDER = (
     "the source is not a directory",

@@ -36,7 +36,7 @@ def encoding():
 def test_a_fifo_among_the_raw_files_is_not_waited_for(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     os.mkfifo(tmp_path / "raw/a.parquet")
-    with pytest.raises(SourceError, match="this is no regular file"):
+    with pytest.raises(SourceError, match="not a regular file"):
         find_raw_files(tmp_path / "raw", with_seed_text=False)
 
 

@@ -49,7 +49,7 @@ def test_a_required_column_without_any_value_is_refused(tmp_path: Path) -> None:
 def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:
     arrays = [pa.array(["x"])] * 5
     pq.write_table(pa.Table.from_arrays(arrays, names=[*COLUMNS, "query"]), tmp_path / "raw.parquet")
-    refused(tmp_path, tmp_path / "raw.parquet", SourceError, "the column query is there 2 times")
+    refused(tmp_path, tmp_path / "raw.parquet", SourceError, "the column query occurs 2 times")
 
 
 def test_seed_text_that_was_asked_for_must_be_a_column(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_directory_without_parquet_is_refused(tmp_path: Path) -> None:
 
 
 def test_raw_data_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    refused(tmp_path, tmp_path / "raw", SourceError, "the raw data is not there")
+    refused(tmp_path, tmp_path / "raw", SourceError, "the raw data does not exist")
 
 
 def test_a_cap_of_no_rows_is_refused(tmp_path: Path) -> None:

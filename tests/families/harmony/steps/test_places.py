@@ -188,7 +188,7 @@ def test_render_shard_reads_its_own_shard_alone_and_names_the_uri_when_it_is_wro
     assert "are expected" in said
     code, said = render(3)
     assert code == 1
-    assert "error: the object is not there" in said
+    assert "error: the object does not exist" in said
     assert f"where: {gs_place.uri}/source/{sources.shard_name(3)}" in said
 
 

@@ -43,11 +43,11 @@ def test_a_users_channel_is_context() -> None:
         ([5, *USER, EOD], 0, "does not begin with <|start|>"),
         ([5, EOD], 0, "does not begin with <|start|>"),
         ([*USER, START, 1428, 5, END, EOD], 5, "no <|message|>"),
-        ([START, 77, MESSAGE, 5, END, EOD], 1, "a role is none of"),
+        ([START, 77, MESSAGE, 5, END, EOD], 1, "a role is not one of"),
         ([START, verify_spans.ASSISTANT, MESSAGE, 5, END, EOD], 0, "neither analysis nor final"),
         ([START, verify_spans.ASSISTANT, CHANNEL, 9, MESSAGE, 5, END, EOD], 0, "neither analysis nor final"),
         ([START, 1428, MESSAGE, 5, EOD], 3, "does not end in"),
-        ([START], 0, "a role is none of"),
+        ([START], 0, "a role is not one of"),
         ([*USER, START, verify_spans.ASSISTANT, CHANNEL], 5, "no <|message|>"),
     ],
 )

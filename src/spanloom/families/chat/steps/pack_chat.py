@@ -120,7 +120,7 @@ def pack_chat(
         raise ChatError(
             f"--records {rules.records} is for .txt files, and there are none",
             where=str(transcripts),
-            remedy="leave it away: a row of Parquet and a line of JSONL are a record",
+            remedy="omit it: a row of Parquet and a line of JSONL are a record",
         )
     if warn is not None and not rules.post_training and are_marked(transcripts, rules.records):
         warn(

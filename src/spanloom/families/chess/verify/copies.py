@@ -48,7 +48,7 @@ def check_input(report: Report, folder: Path, listed: list[dict[str, Any]]) -> N
     faults = [(name, "the folder holds this file, which was not prepared") for name in paths if name not in names]
     for entry in listed:
         if (path := paths.get(entry["path"])) is None:
-            faults.append((entry["path"], "the source's file is not there"))
+            faults.append((entry["path"], "the source's file does not exist"))
         elif sha256_file(path) != entry["sha256"]:
             faults.append((path.name, "the source's file is another than the one that was prepared"))
         else:

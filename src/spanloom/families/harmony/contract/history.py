@@ -106,7 +106,7 @@ def rules_for(profile: Profile, rules: CutRules | None) -> CutRules | None:
         raise SpanloomError(
             "--history, --train, --turns, --call-format and --mask-generation-prompt are for conversations"
             f" ({HARMONY_CHAT.source.schema_version})",
-            remedy=f"leave them away: a row of {profile.source.schema_version} is one document",
+            remedy=f"omit them: a row of {profile.source.schema_version} is one document",
         )
     return None
 

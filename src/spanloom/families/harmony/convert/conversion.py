@@ -84,7 +84,7 @@ class ChatConversion:
         if flags := sorted(NOT_DROPPED & set(self.drop)):
             raise SpanloomError(
                 f"--drop {flags[0]} would train what is marked as not to be trained",
-                remedy="leave it away: what its mark says is honoured",
+                remedy="omit it: what its mark says is honoured",
             )
         if self.format not in FORMATS:
             raise SpanloomError(f"--format takes {' or '.join(FORMATS)}, not {self.format!r}")

@@ -49,7 +49,7 @@ def rendered_messages(text: str) -> list[dict[str, Any]]:
         config = RenderConversationConfig(auto_drop_analysis=False)
         again = encoding.render_conversation(conversation, config)
     except (HarmonyError, ValueError) as fault:
-        raise RecordRefusedError(Refusal.MARKUP_UNCLEAR, f"the text is no rendered conversation: {fault}") from None
+        raise RecordRefusedError(Refusal.MARKUP_UNCLEAR, f"the text is not a rendered conversation: {fault}") from None
     if _without_end(again) != _without_end(tokens):
         raise RecordRefusedError(
             Refusal.MARKUP_UNCLEAR,

@@ -261,7 +261,7 @@ def find_raw_files(raw: Path, *, with_seed_text: bool) -> list[RawFile]:
     elif raw.exists():
         files = {raw.name: raw}
     else:
-        raise SourceError("the raw data is not there", where=str(raw), remedy="give a Parquet file or a directory")
+        raise SourceError("the raw data does not exist", where=str(raw), remedy="give a Parquet file or a directory")
     return [check_raw_file(files[name], name, with_seed_text=with_seed_text) for name in sorted(files)]
 
 
@@ -277,7 +277,7 @@ def check_raw_file(path: Path, name: str, *, with_seed_text: bool) -> RawFile:
             "the file's name is not UTF-8, so the manifest cannot hold it", where=repr(name), remedy="rename the file"
         )
     if path.exists() and not path.is_file():
-        raise SourceError("this is no regular file", where=str(path), remedy="give Parquet files")
+        raise SourceError("not a regular file", where=str(path), remedy="give Parquet files")
     with open_parquet(path) as file:
         schema, group_rows, state = file.schema_arrow, rows_of_groups(file.metadata), file_state(path)
     required = (*REQUIRED_COLUMNS, SEED_TEXT) if with_seed_text else tuple(REQUIRED_COLUMNS)
@@ -288,7 +288,7 @@ def check_raw_file(path: Path, name: str, *, with_seed_text: bool) -> RawFile:
             request = ", but the seed text was requested" if column == SEED_TEXT else ""
             raise SourceError(f"the column {column} is missing{request}", where=str(path), remedy=_RAW_COLUMNS)
         if times > 1:
-            raise SourceError(f"the column {column} is there {times} times", where=str(path), remedy=_RAW_COLUMNS)
+            raise SourceError(f"the column {column} occurs {times} times", where=str(path), remedy=_RAW_COLUMNS)
         if times == 0:
             continue
         kind = schema.field(column).type

@@ -214,7 +214,7 @@ def read_sidecar(path: Path) -> dict[str, Any]:
         value = read_json(path, ArtifactError, path.name, _AGAIN)
     except FileNotFoundError:
         raise ArtifactError(
-            f"{path.name} is not there: the step that writes it has not finished", where=str(path), remedy=_AGAIN
+            f"{path.name} does not exist: the step that writes it has not finished", where=str(path), remedy=_AGAIN
         ) from None
     if not isinstance(value, dict):
         raise ArtifactError(f"{path.name} is no JSON object", where=str(path), remedy=_AGAIN)

@@ -160,7 +160,7 @@ def _append(
 def _check_belong_together(shard: dict[str, Any], ids_json: dict[str, Any], rendered: Path) -> None:
     if any(ids_json[name] != shard[name] for name in ("shard", "rows_read", "rows")):
         raise ArtifactError(
-            f"the rendered shard {shard['shard']:02d} and its ids are not of one making",
+            f"the rendered shard {shard['shard']:02d} and its ids do not belong together",
             where=str(rendered),
             remedy="run render-shard again",
         )

@@ -103,7 +103,7 @@ def spans_from_wrappers(
     known, names = list(CONTEXT_ROLES.values()), "system, developer, user, assistant"
     if trained is not None:
         known, names = [*known, *TOOLS.values()], f"{names}, or a tool"
-    fault(after_opens[~assistant & ~np.isin(roles, known)], f"a role is none of {names}")
+    fault(after_opens[~assistant & ~np.isin(roles, known)], f"a role is not one of {names}")
     channel = np.where(channels < bodies, tokens[np.minimum(channels + 1, end)], -1)
     labels = np.full(opens.size, SPAN_CONTEXT, dtype=np.uint8)
     labels[assistant & headed & (channel == ANALYSIS)] = SPAN_ANALYSIS

@@ -55,7 +55,7 @@ def check_rows(
     if content.config.get("weight"):
         weights = rows.column("weight").to_numpy()
         for at in np.flatnonzero(~(weights >= 0) | ~np.isfinite(weights)).tolist():
-            yield documents.finding("weight", f"the weight {weights[at]} is no number of 0 or more", at)
+            yield documents.finding("weight", f"the weight {weights[at]} is not a number of 0 or more", at)
     assert content.split is not None, "the schema demands it of this family"
     yield from documents.check_split(rows.column("trace_id"), digests, content.split.valid_fraction)
 
