@@ -1,10 +1,10 @@
-"""A model → what documents are audited with: tables, proofs, and which classes its tokens cannot show.
+"""A model → the tables and proofs of an audit, and the classes that its tokens cannot show.
 
-In: a model's folder and options. Out: `Auditor`. Raises as `load_model`, and SourceError where frames cannot be read
-and there are no messages.
+In: a model's folder and options. Out: `Auditor`. Raises the errors of `load_model`, and SourceError if frames cannot be
+read and there are no messages.
 
-Before a dataset is looked at, the documents that are proven of forty conversations are audited. A class that is found
-there is none that tokens show for this template: it is left out, and reported as such.
+First the proven documents of forty conversations are audited. They are correct, so that tokens of this template cannot
+show a class that is found there: the class is left out, and reported as such.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ from spanloom.families.models.sample import sample_conversations
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """How a model's folder is read; workers read it again. `variables`: of the template."""
+    """The options for loading a model. Each worker loads it again. `variables`: of the template."""
 
     folder: Path
     template: Path | None = None
@@ -41,7 +41,7 @@ class ModelOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class Auditor:
-    """`unshown`: classes that the frames of this template do not show; `proven`: documents that this was tried on."""
+    """`unshown`: classes that frames of this template cannot show; `proven`: how many documents showed this."""
 
     model: Model
     proving: Proving
@@ -51,7 +51,7 @@ class Auditor:
 
 
 def make_auditor(options: ModelOptions, *, unshown: tuple[str, ...] | None = None) -> Auditor:
-    """The auditor of a model. `unshown`: what another auditor of the same options found; else it is found here."""
+    """Makes the auditor of a model. `unshown`: that of another auditor with equal options; computed by default."""
     model = load_model(options.folder, stops=options.stops, date=options.date, template=options.template)
     sets = [{**thinking, **options.variables} for thinking in thinking_variables(model.template, options.thinking)]
     proving = Proving(form=find_form(model.template, sets), variables=sets)

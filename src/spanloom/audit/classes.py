@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class FindingClass:
-    """`meaning`: what is wrong with such a document; `remedy`: what to do about it."""
+    """`meaning`: what is wrong with such a document; `remedy`: how to repair it."""
 
     meaning: str
     remedy: str

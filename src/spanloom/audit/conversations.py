@@ -1,11 +1,11 @@
-"""What proofs of the conversations that a dataset was made from say of its documents.
+"""Compares documents with the proofs of their source conversations.
 
-In: documents of a batch, what `messages` wrote. Out: for documents whose text is one that is proven, which tokens the
-model samples by the three methods; documents whose text is another one.
+In: the documents of a batch, the files of `messages`. Out: for documents with a proven text, the tokens that the model
+samples according to the three methods; and the documents with another text.
 
-A document belongs to a conversation whose first question it asks. Conversations are proven when a document asks for
-them; a few are kept. Where many ask the same question, all of them are proven once, and the beginnings of their texts
-say which of them a document may be.
+A document is matched to conversations by its first question. Conversations are proven when a document needs them; a few
+proofs are cached. If many conversations have the same question, all are proven once, and the prefixes of their texts
+decide which of them a document may be.
 """
 
 from array import array
@@ -36,17 +36,17 @@ _TextOf = Callable[[list[int]], bytes]
 
 _KEPT = 64
 _FEW = 16
-"""Conversations with the same first question that are all checked against a document."""
+"""Up to so many conversations with the same first question are each compared with a document."""
 
 
 @dataclass
 class Compared:
-    """What became of the documents of a batch.
+    """Counts of the documents of a batch.
 
-    matched    documents of which a conversation is there
-    unmatched  documents of which none is
-    refused    class of the refusal → documents whose conversation is not proven: they are judged by frames alone.
-               `not_read`: the row of the conversation makes none
+    matched    documents with a conversation
+    unmatched  documents without one
+    refused    class of the refusal → documents whose conversation is not proven: only frames judge them.
+               `not_read`: the row is not a valid conversation
     places     class → tokens of the batch
     """
 
@@ -65,7 +65,7 @@ class Conversations:
         self._many: dict[int, _Many] = {}
 
     def compare(self, documents: Documents, frames: Frames, flags: npt.NDArray[np.uint8]) -> tuple[Proofs, Compared]:
-        """What proofs say of the documents, and what became of each."""
+        """Compares documents with their proofs, and counts the outcomes."""
         compared = Compared()
         known = np.zeros(len(documents), np.bool_)
         sampled = np.zeros(documents.tokens.size, np.bool_)
@@ -97,7 +97,7 @@ class Conversations:
         return Proofs(known, sampled), compared
 
     def _proven(self, asking: Sequence[int], tokens: npt.NDArray[np.int32]) -> tuple[list[Document], str | None]:
-        """The proven documents that a document may be, and why one of the conversations is not proven."""
+        """The proven documents that may equal a document, and the reason if a conversation is not proven."""
         refused = None
         if len(asking) > _FEW:
             if asking[0] not in self._many:
@@ -121,7 +121,7 @@ class Conversations:
         return prove_conversation(self._auditor.model, self._messages.at(place), self._auditor.proving)
 
     def _first_question(self, documents: Documents, frames: Frames, number: int) -> bytes:
-        """The text of the first message of the user; empty where there is none."""
+        """The text of the first user message; empty if there is none."""
         own = slice(*np.searchsorted(frames.document, [number, number + 1]))
         questions = np.flatnonzero(frames.roles[own] == USER)
         if not questions.size:
@@ -136,7 +136,7 @@ class Conversations:
         return b"".join(map(self._auditor.model.tokenizer.token_bytes, tokens))
 
     def _other_text(self, tokens: npt.NDArray[np.int32], proven: list[Document]) -> tuple[str, int]:
-        """Why a document is none of those that are proven, and the token where it begins to be another one."""
+        """Why a document differs from all proven ones, and the first token that differs."""
         text = self._text(tokens.tolist())
         best, same = "", -1
         for document in proven:
@@ -154,9 +154,9 @@ class Conversations:
 
 
 def _questions(text: bytes) -> Iterator[bytes]:
-    """A text, and what ends it from the beginning of one of its lines, without white space around.
+    """A text and all its suffixes that begin at a line, stripped of white space.
 
-    Some templates, such as Gemma's, write the system text before the question, in the message of the user.
+    Some templates, such as Gemma's, write the system text before the question, in the user message.
     """
     at = 0
     while True:
@@ -173,7 +173,7 @@ def _core(document: Document) -> int:
 
 
 def _begins(tokens: npt.NDArray[np.int32], document: Document, flags: npt.NDArray[np.uint8]) -> bool:
-    """Whether tokens are those of a document, and no text follows."""
+    """Whether tokens equal those of a document, and no text follows."""
     core = _core(document)
     return (
         tokens.size >= core
@@ -183,10 +183,10 @@ def _begins(tokens: npt.NDArray[np.int32], document: Document, flags: npt.NDArra
 
 
 class _Many:
-    """Many conversations with the same first question, by digests of the beginnings of their texts.
+    """Many conversations with the same first question, by digests of the prefixes of their texts.
 
-    `refused`: why one of them is not proven, None where all are. A document takes about 200 bytes of memory; the texts
-    are in a file.
+    `refused`: why one of them is not proven, None if all are. A document takes about 200 bytes of memory; the texts are
+    in a file.
     """
 
     def __init__(self, outcomes: Iterator[Proven | Refusal], places: Sequence[int], text_of: _TextOf) -> None:
@@ -213,7 +213,7 @@ class _Many:
         self._whole, self._begins = _by_digest(*whole), _by_digest(*begins)
 
     def alike(self, text: bytes) -> list[int]:
-        """Conversations whose text begins a document's; else the one that is like it for longest."""
+        """Conversations whose text is a prefix of the document's; otherwise the one with the longest common prefix."""
         fitting = sorted(length for length in self._lengths if length <= len(text))
         if whole := [number for begin in _beginnings(text, fitting) for number in _with_digest(self._whole, begin)]:
             return sorted({self._places[number] for number in whole})
@@ -223,7 +223,7 @@ class _Many:
         return self._places[:1].tolist()
 
     def _same(self, number: int, text: bytes) -> int:
-        """How many bytes a text and that of a document have in common from the beginning."""
+        """The length in bytes of the common prefix of a text and that of a document."""
         self._file.seek(self._starts[number])
         wanted = np.frombuffer(self._file.read(self._sizes[number])[: len(text)], np.uint8)
         other = np.flatnonzero(wanted != np.frombuffer(text, np.uint8)[: wanted.size])
@@ -231,7 +231,7 @@ class _Many:
 
 
 _Digests = tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]
-"""Digests, sorted, and a place for each."""
+"""Sorted digests, and an index for each."""
 
 
 def _by_digest(digests: "array[int]", places: "array[int]") -> _Digests:
@@ -248,12 +248,12 @@ def _with_digest(digests: _Digests, wanted: int) -> list[int]:
 
 
 def _powers(text: bytes) -> list[int]:
-    """1, 2, 4 … through the length of a text."""
+    """1, 2, 4 … and the length of a text."""
     return [1 << bit for bit in range(len(text).bit_length())]
 
 
 def _beginnings(text: bytes, lengths: Sequence[int]) -> list[int]:
-    """The digests of the beginnings of a text with these lengths, which are sorted."""
+    """The digests of the prefixes of a text with these ascending lengths."""
     hashed, at, beginnings = blake2b(digest_size=8), 0, []
     for length in lengths:
         hashed.update(text[at:length])
@@ -263,7 +263,7 @@ def _beginnings(text: bytes, lengths: Sequence[int]) -> list[int]:
 
 
 def merged(matches: Mapping[str, tuple[Ints, Ints]], places: Mapping[str, list[int]], ends: Ints) -> dict[str, Any]:
-    """Findings of a batch with more places. Documents whose text frames explain are not reported to differ."""
+    """Adds places to the findings of a batch. Documents whose text the frames explain are not reported as different."""
     explained = [
         matches[name][0]
         for name in (classes.HISTORY_REWRITTEN, classes.DOUBLE_BOS, classes.MISSING_BOS, classes.SPECIAL_IN_TEXT)

@@ -1,6 +1,6 @@
-"""Documents of a dataset as arrays: what readers give, and what is audited.
+"""Documents of a dataset as arrays: the output of readers, the input of an audit.
 
-In: nothing; a carrier. Out: `Documents`.
+In: nothing. Out: `Documents`.
 """
 
 from dataclasses import dataclass
@@ -14,15 +14,15 @@ Bools = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True, kw_only=True)
 class Documents:
-    """N documents laid end to end, token-aligned.
+    """N concatenated documents, token-aligned.
 
     tokens   int32 [T]
     trained  bool [T]
-    differs  bool [T]   a label that is trained and is another token; None where the container has no labels
+    differs  bool [T]   a trained label that differs from the token; None if the container has no labels
     lengths  int64 [N]  tokens of each document, all ≥ 1, sum = T
-    rows     int64 [N]  the row of the file that a document is in, from 0
-    parts    int64 [N]  its number in that row, from 0
-    file     where they are: a path, as it is shown
+    rows     int64 [N]  the row of each document in the file, from 0
+    parts    int64 [N]  its number within that row, from 0
+    file     their path, as shown
     """
 
     tokens: npt.NDArray[np.int32]
@@ -38,10 +38,10 @@ class Documents:
 
     @property
     def ends(self) -> Ints:
-        """Where each document ends, int64 [N]."""
+        """The end of each document, int64 [N]."""
         return np.cumsum(self.lengths)
 
     def place(self, document: int) -> str:
-        """A document as reports name it: `train.parquet, row 17, part 2`. Rows and parts count from 0."""
+        """The name of a document in reports: `train.parquet, row 17, part 2`. Rows and parts count from 0."""
         part = int(self.parts[document])
         return f"{self.file}, row {int(self.rows[document])}" + (f", part {part}" if part else "")

@@ -1,7 +1,7 @@
-"""Documents with the same tokens, in memory that does not follow the size of a dataset.
+"""Finds documents with the same tokens, in memory that does not grow with the dataset.
 
-In: `Documents`. Out: a digest of each; which documents repeat an earlier one. Digests are in 64 files by their value,
-and one file at a time is looked at.
+In: `Documents`. Out: a digest of each; the documents that repeat an earlier one. Digests are written to 64 files by
+value, and read one file at a time.
 """
 
 from collections.abc import Iterator
@@ -19,10 +19,10 @@ _OTHER = np.uint64(0xC2B2AE3D27D4EB4F)
 
 
 def digests(documents: Documents) -> npt.NDArray[np.uint64]:
-    """64 bits of each document's tokens and their places, uint64 [N].
+    """A digest of each document's tokens and their positions, uint64 [N].
 
-    Each token is mixed with its place, and the mixed values are added up. That two of 10 million different documents
-    have the same digest has a probability of 3e-6.
+    Each token is mixed with its position, and the mixed values are summed. The probability that two of 10 million
+    different documents have the same digest is 3e-6.
     """
     starts = documents.ends - documents.lengths
     places = np.arange(documents.tokens.size) - np.repeat(starts, documents.lengths)
@@ -42,7 +42,7 @@ class Spool:
         self._folder = folder
 
     def add(self, values: npt.NDArray[np.uint64], numbers: Ints, lengths: Ints) -> None:
-        """The digests of documents with these numbers, int64 [N], which say their order in the dataset."""
+        """Adds the digests of documents. Their numbers, int64 [N], are their order in the dataset."""
         records = np.empty(values.size, RECORD)
         records["digest"], records["number"], records["tokens"] = values, numbers, lengths
         buckets = (values % np.uint64(BUCKETS)).astype(np.int64)
@@ -53,7 +53,7 @@ class Spool:
                 records[order[edges[bucket] : edges[bucket + 1]]].tofile(stream)
 
     def repeated(self) -> Iterator[npt.NDArray[np.int64]]:
-        """Numbers of documents whose digest an earlier one has, by bucket."""
+        """Yields the numbers of documents that repeat the digest of an earlier one, bucket by bucket."""
         for bucket in range(BUCKETS):
             path = self._folder / f"{bucket:02d}"
             if not path.is_file():

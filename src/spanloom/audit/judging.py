@@ -1,7 +1,7 @@
-"""Documents, and what of them the model samples → findings.
+"""Documents, and the tokens that the model samples → findings.
 
-In: `Documents`, their frames, tables; perhaps what proofs say of some. Out: `Judged`: for each class the documents that
-it names, with the first place in each.
+In: `Documents`, their frames, tables; for some documents proofs. Out: `Judged`: for each class its documents, with the
+first place in each.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ class Judged:
 
     found    class → (documents int64 [F], sorted; the first place in each, int64 [F], a token of the batch)
     sampled  bool [T]
-    frames   what was read
+    frames   the frames of the batch
     """
 
     found: Mapping[str, tuple[Ints, Ints]]
@@ -33,14 +33,14 @@ class Judged:
 
 @dataclass(frozen=True)
 class Proofs:
-    """What proofs say: `known` bool [N], the documents that they speak of; `sampled` bool [T], of their tokens."""
+    """Results of proofs: `known` bool [N], the documents that have one; `sampled` bool [T], their sampled tokens."""
 
     known: Bools
     sampled: Bools
 
 
 def judge(documents: Documents, tables: Tables, proofs: Proofs | None = None) -> Judged:
-    """The findings of documents. `duplicate`, `retokenised` and `text_differs` need more than a batch."""
+    """Judges documents. `duplicate`, `retokenised` and `text_differs` need more than a batch and are added later."""
     flags = tables.of(documents.tokens)
     frames = read_frames(documents, tables, flags)
     sampled = frames.sampled(documents.tokens.size)
@@ -78,7 +78,7 @@ class _Found:
 
 
 def _whole_documents(documents: Documents, flags: npt.NDArray[np.uint8], findings: _Found) -> Bools:
-    """`no_loss`, `all_trained`, unknown ids, labels. Returns bool [N]: documents whose mask says nothing of turns."""
+    """Finds `no_loss`, `all_trained`, unknown ids, labels. Returns bool [N]: documents whose mask marks no turns."""
     starts = documents.ends - documents.lengths
     trained = np.add.reduceat(documents.trained, starts, dtype=np.int64) if len(documents) else starts
     text = (flags & (ORDINARY | SPACE)) != 0
@@ -98,7 +98,7 @@ def _whole_documents(documents: Documents, flags: npt.NDArray[np.uint8], finding
 def _masks(
     documents: Documents, tables: Tables, frames: Frames, sampled: Bools, whole: Bools, findings: _Found
 ) -> None:
-    """What is trained and is not sampled, what is sampled and is not trained."""
+    """Finds tokens that are trained but not sampled, and sampled but not trained."""
     wrong = np.flatnonzero(documents.trained & ~sampled)
     wrong = wrong[~whole[np.searchsorted(findings.ends, wrong, side="right")]]
     frame = frames.frame_of(wrong)
@@ -168,7 +168,7 @@ def _ends(
     whole: Bools,
     findings: _Found,
 ) -> None:
-    """BOS, and documents that end inside a message of context, or inside an answer whose mask says nothing."""
+    """Finds faults of BOS, and documents that end inside a context message, or inside an answer that is not marked."""
     starts = documents.ends - documents.lengths
     first = documents.tokens[starts]
     bos = tables.grammar.bos
@@ -192,7 +192,7 @@ def _ends(
 def _texts(
     documents: Documents, tables: Tables, flags: npt.NDArray[np.uint8], frames: Frames, findings: _Found
 ) -> None:
-    """Control tokens where the template writes none; reasoning in history."""
+    """Finds control tokens in places where the template writes none, and reasoning in history."""
     findings.add(classes.SPECIAL_IN_TEXT, np.flatnonzero(flags & UNWRITTEN))
     # Behind the token that closes a message is white space alone.
     closers = np.append(np.flatnonzero(flags & CLOSER), documents.tokens.size)
@@ -209,7 +209,7 @@ def _texts(
 
 
 def _reasoning_in_history(documents: Documents, tables: Tables, flags: npt.NDArray[np.uint8], frames: Frames) -> Ints:
-    """Where a reasoning begins that is before the question of a trained run."""
+    """Where reasoning begins that precedes the question of a trained run."""
     core = tables.grammar.reasoning
     assert core is not None
     places = np.flatnonzero(flags & REASONING)

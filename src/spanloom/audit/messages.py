@@ -1,9 +1,9 @@
-"""The conversations that a dataset was made from, read once into a file that all workers look things up in.
+"""Reads the source conversations of a dataset once into a file that all workers share.
 
 In: a source folder, or a file or folder that `spanloom convert` reads. Out: in a scratch folder the conversations as
-lines, and an index by the digest of their first question. Raises SourceError and RecordError for what cannot be read.
+lines, and an index by the digest of their first question. Raises SourceError and RecordError for unreadable input.
 
-Texts stay as they are: what looks like a reasoning or a call within a text was text for the trainer too.
+Texts are not parsed: reasoning or calls that are written as text were text for the trainer too.
 """
 
 import json
@@ -31,24 +31,24 @@ from spanloom.families.models.source.rows import TemplateWords, read_row
 from spanloom.tokenizers.chat_template import ChatTemplate
 
 _AS_IT_IS = ChatConversion(think_tags=False, text_as_is=True, keep_unprompted=True, maps=("id=",))
-"""Ids are made: a repeated one is no reason to refuse a conversation here."""
+"""Replaces ids: a repeated id must not refuse a conversation here."""
 
 LINES, QUESTIONS, PLACES, REFUSED = "conversations.jsonl", "questions.npy", "places.npy", "refused.npy"
 
 _Read = tuple[Conversation | None, str, Any]
-"""A conversation; or why a row makes none, and its record."""
+"""A conversation; or the reason why a row is not one, and its record."""
 
 
 @dataclass(frozen=True)
 class Written:
-    """`read`: rows that were read; `refused`: reason → rows that make no conversation."""
+    """`read`: rows read; `refused`: reason → rows that are not a conversation."""
 
     read: int = 0
     refused: Counter[str] = field(default_factory=Counter)
 
 
 def write_messages(place: Path, folder: Path, template: ChatTemplate) -> Written:
-    """Reads the conversations at a place into a folder that exists."""
+    """Reads the conversations at a place into an existing folder."""
     if not place.exists():
         raise SourceError(
             "the conversations are missing", where=str(place), remedy="give a file of chat data or a source folder"
@@ -84,7 +84,7 @@ def write_messages(place: Path, folder: Path, template: ChatTemplate) -> Written
 
 
 class Messages:
-    """What `write_messages` wrote."""
+    """The files of `write_messages`."""
 
     def __init__(self, folder: Path) -> None:
         self._stream = (folder / LINES).open("rb")
@@ -93,14 +93,14 @@ class Messages:
         self._refused: npt.NDArray[np.uint64] = np.load(folder / REFUSED)
 
     def asking(self, question: bytes) -> list[int]:
-        """The places of conversations with a first question, in the order in which they were read."""
+        """The places of conversations with this first question, in reading order."""
         wanted = np.uint64(digest(question))
         first, last = (int(np.searchsorted(self._questions, wanted, side)) for side in ("left", "right"))
         places: list[int] = self._places[first:last].tolist()
         return places
 
     def in_refused(self, question: bytes) -> bool:
-        """Whether a row that makes no conversation has this text."""
+        """Whether a row that is not a conversation has this text."""
         wanted = np.uint64(digest(question))
         at = int(np.searchsorted(self._refused, wanted))
         return at < self._refused.size and bool(self._refused[at] == wanted)
@@ -112,12 +112,12 @@ class Messages:
 
 
 def digest(text: bytes) -> int:
-    """A text as a number of 64 bits."""
+    """A 64-bit digest of a text."""
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
 
 
 def question_of(conversation: Conversation) -> bytes:
-    """The first text of the user, without white space around it."""
+    """The first user text, stripped."""
     texts: Iterator[str] = (message["content"] or "" for message in conversation.messages if message["role"] == "user")
     return next(texts, "").strip().encode(errors="surrogatepass")
 
@@ -140,7 +140,7 @@ def _of_source(place: Path, words: TemplateWords) -> Iterator[_Read]:
 
 
 def _of_records(place: Path, words: TemplateWords) -> Iterator[_Read]:
-    """The records of files. What `convert` refuses is taken where it is a list of messages that a template takes."""
+    """The records of files. Records that `convert` refuses are accepted if a template accepts the messages."""
     for made in conversations(open_chat([place], _AS_IT_IS), _AS_IT_IS):
         if isinstance(made, Converted):
             try:

@@ -1,4 +1,4 @@
-"""An audit as a page: a table of findings, and the first documents of each, coloured.
+"""An audit as a page: a table of findings, and the first documents of each class, coloured.
 
 In: a `Result`. Out: HTML in one file.
 """

@@ -1,4 +1,4 @@
-"""What an audit found, as values, as JSON and as lines for a terminal.
+"""The result of an audit: as values, as JSON and as lines for a terminal.
 
 In: counts and examples of all units. Out: `Result`.
 """
@@ -12,14 +12,14 @@ from spanloom.dataset.document import ShownDocument
 from spanloom.errors import EXIT_FINDINGS
 
 EXAMPLES = 10
-"""Documents of each class that are shown."""
+"""How many documents of each class are shown."""
 
 NOT_SHOWN = (
     "whether the texts are those of your conversations, and whether any is missing",
     "a text that spells a whole header with its control tokens: it reads as a message",
     "whether an earlier answer is as the model samples it, where the template changes more than reasoning",
 )
-"""What tokens alone cannot show."""
+"""Faults that tokens alone cannot show."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,16 +36,16 @@ class Example:
 class Result:
     """An audit.
 
-    data        what was audited, as given; `container`: what it is; `model`: the folder's name
-    rows        rows that were read, of `all_rows`
-    documents   in these rows; `tokens` and `trained`, of all of them
+    data        the dataset, as given; `container`: its kind; `model`: the folder's name
+    rows        rows read, of `all_rows`
+    documents   in these rows; `tokens` and `trained`: their totals
     found       class → documents
     examples    class → the first of them
     declared    class → who declares it: such findings are notes
-    unshown     classes that the frames of this template do not show
-    messages    with messages: their rows and those that make no conversation, by reason; documents that were matched,
-                that were not, and that are not proven, by class
-    proven      documents of our own that the reading of frames was tried on
+    unshown     classes that frames of this template cannot show
+    messages    with messages: their rows and those that are not conversations, by reason; matched documents, unmatched
+                ones, and those that are not proven, by class
+    proven      proven documents that tested the reading of frames
     encoded     documents whose text was encoded again
     """
 
@@ -73,7 +73,7 @@ class Result:
 
     @property
     def notes(self) -> dict[str, int]:
-        """Class → documents, of classes that somebody declares."""
+        """Class → documents, of declared classes."""
         return {name: self.found[name] for name in CLASSES if name in self.found and name in self.declared}
 
     @property
@@ -81,7 +81,7 @@ class Result:
         return EXIT_FINDINGS if self.findings else 0
 
     def share(self, name: str) -> float:
-        """Documents of a class, of all."""
+        """The number of documents of a class, and of all."""
         return self.found[name] / max(self.documents, 1)
 
 

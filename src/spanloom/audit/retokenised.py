@@ -1,7 +1,7 @@
-"""Documents whose text is right and whose ids are not those of the tokenizer.
+"""Finds documents with the right text but other ids than the tokenizer's.
 
-In: documents, their frames, a model. Out: for some of them, where the ids begin to differ. A document is right where
-its ids are those of its whole text, or those of prompts and completions encoded apart, as servers do.
+In: documents, their frames, a model. Out: for some of them, the first id that differs. A document is correct if its ids
+are those of its whole text, or those of prompts and completions encoded separately, as servers do.
 """
 
 from collections.abc import Iterable
@@ -16,9 +16,9 @@ from spanloom.families.models.model import Model
 
 
 def first_other_id(model: Model, tokens: npt.NDArray[np.int32], cuts: Iterable[int]) -> int | None:
-    """Where the ids of a document begin to differ from those of its text; None where they do not.
+    """The first id of a document that differs from those of its text; None if all are equal.
 
-    `cuts`: where completions begin and end. A document whose tokens spell no text is not judged: None.
+    `cuts`: where completions begin and end. A document whose tokens do not decode to text is not judged: None.
     """
     whole = _ids(model, tokens)
     if whole is None or np.array_equal(whole, tokens):
@@ -36,7 +36,7 @@ def first_other_id(model: Model, tokens: npt.NDArray[np.int32], cuts: Iterable[i
 
 
 def retokenised(model: Model, documents: Documents, frames: Frames, most: int) -> list[int]:
-    """The tokens of the batch where documents begin to differ from their text's ids, of the first `most` documents."""
+    """For the first `most` documents: the first token of the batch that differs from the ids of their text."""
     places = []
     ends = documents.ends
     for number in range(min(most, len(documents))):
@@ -50,7 +50,7 @@ def retokenised(model: Model, documents: Documents, frames: Frames, most: int) -
 
 
 def _ids(model: Model, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int32] | None:
-    """The ids of the text that tokens spell; None where they spell none."""
+    """The ids of the decoded text; None if tokens do not decode to text."""
     pieces = [model.tokenizer.token_bytes(token) for token in tokens.tolist()]
     if not all(pieces):
         return None

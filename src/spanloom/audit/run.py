@@ -1,6 +1,6 @@
-"""An audit of a whole dataset: units read by workers, their findings joined.
+"""Audits a whole dataset: workers read its units, and their findings are joined.
 
-In: a place, a model, options. Out: `Result`. Memory follows a batch and the examples, not the dataset.
+In: a place, a model, options. Out: `Result`. Memory depends on a batch and the examples, not on the dataset.
 """
 
 from collections import Counter
@@ -30,10 +30,10 @@ from spanloom.machine import workers_that_fit
 from spanloom.workers import OnProgress, process_pool
 
 ENCODED = 256
-"""Documents whose text is encoded again where there are no messages."""
+"""How many documents are encoded again if there are no messages."""
 
 _OF_FRAMES = (classes.CONTEXT_TRAINED, classes.COMPLETION_UNTRAINED)
-"""Classes that are found in a proven document only where its frames are misread."""
+"""Classes that a proven document has only if its frames are misread."""
 
 WORKER_BYTES = 1 << 30
 _UNIT_BITS = 40
@@ -41,7 +41,7 @@ _UNIT_BITS = 40
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """`sample`: rows that are drawn by `seed`, None for all; `declare`: classes that are notes."""
+    """`sample`: number of rows, drawn by `seed`, None for all; `declare`: classes reported as notes."""
 
     data: Path
     model: ModelOptions
@@ -55,9 +55,9 @@ class AuditOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class _Task:
-    """A unit for a worker. `rows`: those of the file that are read, None for all; `encode`: documents to encode;
+    """A unit for a worker. `rows`: rows of the file to read, None for all; `encode`: number of documents to encode.
 
-    `messages`: the folder of what `write_messages` wrote.
+    `messages`: the folder of `write_messages`.
     """
 
     number: int
@@ -76,7 +76,7 @@ class _Task:
 
 @dataclass
 class _Part:
-    """What a worker found in a unit."""
+    """The findings of a worker in a unit."""
 
     number: int
     rows: int = 0
@@ -99,9 +99,9 @@ def audit(
     *,
     auditor: Auditor | None = None,
 ) -> Result:
-    """Audits a dataset. Raises SpanloomError for what cannot be read, and for a model that lacks what is needed.
+    """Audits a dataset. Raises SpanloomError for unreadable data or an incomplete model.
 
-    `auditor`: that of `options.model`, where several datasets are audited; made here otherwise.
+    `auditor`: of `options.model`, to share it between datasets; by default it is made here.
     """
     opened = open_data(options.data, options.reading)
     auditor = auditor or make_auditor(options.model)
@@ -173,7 +173,7 @@ def audit(
 
 
 def _chosen(rows: int, options: AuditOptions) -> Ints | None:
-    """Numbers of the rows of the dataset that are read, sorted; None for all."""
+    """The sorted numbers of the rows to read; None for all."""
     if options.sample is None or options.sample >= rows:
         return None
     drawn = np.random.default_rng(options.seed).choice(rows, options.sample, replace=False, shuffle=False)
@@ -183,7 +183,7 @@ def _chosen(rows: int, options: AuditOptions) -> Ints | None:
 def _tasks(
     units: list[Unit], chosen: Ints | None, options: AuditOptions, auditor: Auditor, messages: Path | None
 ) -> list[_Task]:
-    """The units that have rows to be read."""
+    """The units with rows to read."""
     encode = -(-ENCODED // max(len(units), 1))
     tasks = []
     begin = 0
@@ -209,7 +209,7 @@ def _tasks(
 
 
 def _parts(tasks: list[_Task], options: AuditOptions, auditor: Auditor) -> Iterator[_Part]:
-    """What is found in each unit, as units are done; in this process where there is but one."""
+    """Yields the findings of each finished unit; a single unit is read in this process."""
     rows = sum(task.size for task in tasks)
     # A worker loads the tokenizer anew: not for a few rows.
     fitting = options.workers or min(workers_that_fit(WORKER_BYTES), max(1, rows // (4 * ROWS_OF_UNIT)))
@@ -234,13 +234,13 @@ def _parts(tasks: list[_Task], options: AuditOptions, auditor: Auditor) -> Itera
 
 
 def _conversations(tasks: list[_Task], auditor: Auditor) -> Conversations | None:
-    """What all tasks look conversations up in."""
+    """The conversations that all tasks share."""
     folder = tasks[0].messages if tasks else None
     return Conversations(folder, auditor) if folder is not None else None
 
 
 _made: dict[int, tuple[Auditor, Conversations | None]] = {}
-"""Of a worker: the auditor that its units have in common."""
+"""The auditor that all units of a worker share."""
 
 
 def _in_worker(task: _Task) -> _Part:
@@ -275,7 +275,7 @@ def _audit_unit(task: _Task, auditor: Auditor, conversations: Conversations | No
 def _judged(
     documents: Documents, auditor: Auditor, conversations: Conversations | None, part: _Part, encode: int
 ) -> tuple[Judged, dict[str, tuple[Ints, Ints]]]:
-    """The findings of a batch, with what proofs or a second encoding add."""
+    """The findings of a batch, with those of proofs or of a second encoding."""
     judged = judge(documents, auditor.tables)
     if conversations is None:
         places = retokenised(auditor.model, documents, judged.frames, max(encode, 0))
@@ -313,7 +313,7 @@ def _duplicates(spool: Spool, finding_counts: Counter[str]) -> list[int]:
 
 
 def _shown_duplicates(numbers: list[int], tasks: list[_Task], auditor: Auditor) -> Iterator[Example]:
-    """The documents with these numbers, read once more."""
+    """Reads the documents with these numbers again."""
     by_number = {task.number: task for task in tasks}
     for unit in sorted({number >> _UNIT_BITS for number in numbers}):
         wanted = {number & ((1 << _UNIT_BITS) - 1) for number in numbers if number >> _UNIT_BITS == unit}

@@ -1,6 +1,6 @@
-"""Documents of findings as people look at them: tokens coloured by what is trained and what should be.
+"""Documents of findings for display: tokens coloured by whether they are trained and should be.
 
-In: a document of a batch, what the model samples of it, where a finding is. Out: `ShownDocument`.
+In: a document of a batch, the tokens that the model samples, the place of a finding. Out: `ShownDocument`.
 """
 
 from dataclasses import replace
@@ -17,16 +17,16 @@ from spanloom.dataset.document import ShownDocument, ShownMessage
 from spanloom.dataset.inspect import shown_tokens
 
 SPAN_NAMES = ("context", "trained and sampled", "trained, but never sampled", "sampled, but not trained")
-"""The last two: trained though the model does not sample it; sampled by the model and not trained."""
+"""The last two: trained but not sampled by the model; sampled but not trained."""
 
 AROUND = 400
-"""Tokens that are shown before and behind the place of a finding."""
+"""How many tokens are shown before and after the place of a finding."""
 
 
 def shown_document(
     auditor: Auditor, documents: Documents, judged: Judged, number: int, place: int, name: str
 ) -> ShownDocument:
-    """A document of a batch that the class `name` names, around the token `place` of the batch."""
+    """A document of a batch with the finding `name`, around the token `place` of the batch."""
     end = int(documents.ends[number])
     start = end - int(documents.lengths[number])
     first, last = max(start, place - AROUND), min(end, place + AROUND)
@@ -73,7 +73,7 @@ def shown_document(
 
 
 def cut(document: ShownDocument, around: int) -> ShownDocument:
-    """The tokens of a document around its first that is trained wrongly or missed; around its middle where none is."""
+    """The tokens around the first one that is wrongly trained or untrained; without one, around the middle."""
     wrong = [place for place, token in enumerate(document.tokens) if token.span > 1]
     middle = wrong[0] if wrong else len(document.tokens) // 2
     first, last = max(0, middle - around), min(len(document.tokens), middle + around)

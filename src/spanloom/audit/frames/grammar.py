@@ -1,13 +1,13 @@
-"""A model's template → what the frames of its messages look like in tokens, found by rendering.
+"""A model's template → the tokens of the frames of its messages, found by rendering.
 
-In: a model, the form and variables in which its template takes messages. Out: `Grammar`. Raises ModelError where no
-token of its own begins the assistant's messages.
+In: a model, the form and variables in which its template takes messages. Out: `Grammar`. Raises ModelError if no
+specific token begins the assistant's messages.
 
-Small conversations with known words are rendered. What is between the words is the frame:
+Small conversations with known words are rendered. The tokens between the words are the frame:
 
     … Zanzibar <|im_end|> \\n <|im_start|> assistant \\n Quito …     header: <|im_start|> assistant \\n
 
-A header begins behind the last token that closes a message, and is what all such places have in common.
+A header begins after the last token that closes a message; it is the common part of all such places.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -28,10 +28,10 @@ Ids = tuple[int, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Header:
-    """`core`: the ids that begin a message of a role; `tail`: white space behind them, `()` where none is.
+    """`core`: the ids that begin a message of a role; `tail`: white space after them, `()` if there is none.
 
-    `next_byte`: the byte that begins what follows a core whose last token is text, None where anything may follow.
-    Without it the header of `tool` would be found in a message that begins with `tools`.
+    `next_byte`: the first byte after a core whose last token is text, None if anything may follow. Without it the
+    header of `tool` would be found in a message that begins with `tools`.
     """
 
     role: int
@@ -42,17 +42,17 @@ class Header:
 
 @dataclass(frozen=True, kw_only=True)
 class Grammar:
-    """What frames look like.
+    """The tokens of frames.
 
-    headers     of all roles; those of definitions of tools between messages are the system's
+    headers     of all roles; headers of tool definitions between messages count as the system's
     stops       ids that end a turn
     closers     ids that end messages
     closed      roles whose messages are always closed by one of `closers`
-    prefills    role before the assistant → what the generation prompt supplies behind the header, under some variables
-    reasoning   ids that begin a reasoning which is left out of history; None where none is
+    prefills    role before the assistant → the tokens that the generation prompt adds after the header, by variables
+    reasoning   ids that begin reasoning, if the template drops it from history; otherwise None
     bos         the id that the template writes first, or None
     written     ids of control tokens that the template writes
-    stop_last   whether the template writes a stop token behind the last turn
+    stop_last   whether the template writes a stop token after the last turn
     """
 
     headers: tuple[Header, ...]
@@ -112,9 +112,9 @@ def _conversations() -> list[tuple[Message, ...]]:
 
 @dataclass(frozen=True)
 class _Seen:
-    """A rendered text in tokens. `places`: of each word in order, its message, first and last token.
+    """A rendered text in tokens. `places`: message, first and last token of each word, in order.
 
-    `prompt`: whether the generation prompt ends it; `variant`: the number of the set of variables.
+    `prompt`: whether it ends with the generation prompt; `variant`: the number of the set of variables.
     """
 
     ids: tuple[int, ...]
@@ -129,7 +129,7 @@ class _Seen:
 
 
 def find_grammar(model: Model, form: Form, variables: Sequence[Mapping[str, Any]]) -> Grammar:
-    """The grammar of a model's template. Raises SourceError where roles have no tokens of their own."""
+    """The grammar of a model's template. Raises SourceError if roles have no distinct tokens."""
     seen = [view for talk in _conversations() for view in _rendered(model, talk, form, variables)]
     if not seen:
         raise SourceError(
@@ -169,7 +169,7 @@ def _core_size(header: Header) -> int:
 def _rendered(
     model: Model, talk: tuple[Message, ...], form: Form, variables: Sequence[Mapping[str, Any]]
 ) -> Iterable[_Seen]:
-    """The conversation and each of its prompts, under each set of variables, where the template takes them."""
+    """Renders the conversation and each of its prompts with each set of variables that the template accepts."""
     tools = _TOOLS if any(message["role"] == "tool" for message in talk) else None
     rendered = Rendered(model, Conversation(id="frames", messages=talk, tools=tools), form)
     cuts = [(place, True) for place, message in enumerate(talk) if message["role"] == "assistant"]
@@ -204,7 +204,7 @@ def _words_of(message: Message) -> list[str]:
 
 
 def _closers(seen: Sequence[_Seen], added: frozenset[int]) -> frozenset[int]:
-    """The first added token behind the last word of each system text and each answer that another message follows."""
+    """The first added token after the last word of each system text and of each answer before another message."""
     closers = set()
     for view in seen:
         for (number, _, last), (after, begin, _) in zip(view.places, view.places[1:], strict=False):
@@ -218,7 +218,7 @@ def _closers(seen: Sequence[_Seen], added: frozenset[int]) -> frozenset[int]:
 def _headers(
     model: Model, seen: Sequence[_Seen], added: frozenset[int], closers: frozenset[int]
 ) -> tuple[tuple[Header, ...], dict[int, tuple[Ids, ...]]]:
-    """The headers of all roles, and what prompts supply behind that of the assistant."""
+    """The headers of all roles, and the tokens that prompts add after the assistant's header."""
     # By the roles before and behind, and whether there are tools: some templates write them before the last question.
     regions: dict[tuple[int, int, bool], list[tuple[Ids, bool]]] = {}
     for view in seen:
@@ -284,9 +284,9 @@ def _with_tools(model: Model, form: Form, variables: Sequence[Mapping[str, Any]]
 def _definitions(
     with_tools: Sequence[_Seen], headers: Sequence[Header], added: frozenset[int], closers: frozenset[int]
 ) -> list[Header]:
-    """What begins a message between two others that belongs to neither: definitions of tools. It is context.
+    """The beginning of a message of tool definitions between two others. It is context.
 
-    Some templates write them behind the system text, some before the last question:
+    Some templates write them after the system text, some before the last question:
 
         … <|im_end|> \\n <|im_start|> tools \\n [{"name": … <|im_end|> \\n <|im_start|> user \\n …
     """
@@ -309,7 +309,7 @@ def _definitions(
 
 
 def _next_byte(model: Model, core: Ids, tails: set[Ids], added: frozenset[int]) -> int | None:
-    """The first byte of all tails of a core that ends in text; None where one has no tail, or tails differ."""
+    """The common first byte of all tails of a core that ends in text; None if one has no tail, or tails differ."""
     if core[-1] in added:
         return None
     first = {b"".join(map(model.tokenizer.token_bytes, tail))[:1] for tail in tails}
@@ -322,14 +322,14 @@ def _role(view: _Seen, number: int) -> int:
 
 
 def _behind_closer(ids: Ids, added: frozenset[int], closers: frozenset[int]) -> Ids:
-    """What begins the next message: from the first added token behind the last closer, else from the closer itself."""
+    """The beginning of the next message: from the first added token after the last closer, or from the closer."""
     last = max((place for place, token in enumerate(ids) if token in closers), default=-1)
     begin = next((place for place in range(last + 1, len(ids)) if ids[place] in added), last)
     return ids[begin:] if begin >= 0 else ()
 
 
 def _common(regions: Sequence[Ids]) -> Ids:
-    """The longest beginning that all have."""
+    """The longest common prefix."""
     if not regions:
         return ()
     shortest = min(regions, key=len)
@@ -340,7 +340,7 @@ def _common(regions: Sequence[Ids]) -> Ids:
 
 
 def _split_tail(model: Model, ids: Ids) -> tuple[Ids, Ids]:
-    """The ids, and those of white space at their end."""
+    """Splits ids into the core and the trailing white space."""
     end = len(ids)
     while end and not model.tokenizer.token_bytes(ids[end - 1]).strip():
         end -= 1
@@ -348,7 +348,7 @@ def _split_tail(model: Model, ids: Ids) -> tuple[Ids, Ids]:
 
 
 def _closed_roles(whole: Sequence[_Seen], closers: frozenset[int]) -> frozenset[int]:
-    """Roles of context whose messages are closed, wherever they are: system and user turns of many templates are."""
+    """Context roles whose messages always end in a closer: in many templates those of system and user."""
     closed: set[int] = set()
     others: set[int] = set()
     for view in whole:
@@ -359,7 +359,7 @@ def _closed_roles(whole: Sequence[_Seen], closers: frozenset[int]) -> frozenset[
 
 
 def _reasoning(model: Model, seen: Sequence[_Seen], headers: Sequence[Header]) -> Ids | None:
-    """What is between a header and a reasoning, where a later turn's prompt leaves that reasoning out."""
+    """The tokens between a header and the reasoning, if a later turn's prompt drops that reasoning."""
     cores = [header.core for header in headers if header.role == ASSISTANT]
     begins: Ids | None = None
     dropped = False
@@ -380,7 +380,7 @@ def _reasoning(model: Model, seen: Sequence[_Seen], headers: Sequence[Header]) -
 
 
 def _without_space(model: Model, ids: Ids) -> Ids:
-    """The ids without those of white space at their beginning."""
+    """The ids without leading white space."""
     begin = 0
     while begin < len(ids) and not model.tokenizer.token_bytes(ids[begin]).strip():
         begin += 1

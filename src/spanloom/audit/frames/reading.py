@@ -1,12 +1,12 @@
-"""Documents → frames, runs, and which of their tokens the model samples, read off the tokens alone.
+"""Documents → frames, runs, and the tokens that the model samples, derived from the tokens alone.
 
-In: `Documents`, tables. Out: `Frames`. All of it is array code: what is looked at one by one are frames, not tokens.
+In: `Documents`, tables. Out: `Frames`. All of it is array code: Python loops run over frames, not tokens.
 
-A document begins with a frame of the system; each header begins another. A run is what the assistant says from one
-prompt to the first stop token: its frames follow each other, as those of gpt-oss do, while no stop token is between.
+A document begins with a system frame; each header begins another frame. A run is the assistant's output from a prompt
+to the first stop token. It may have several consecutive frames without a stop token between, as with gpt-oss.
 
     tokens   S u \\n h i E \\n S a \\n y o E \\n      S = <|im_start|>, E = <|im_end|>
-    frames   user           | assistant            run: from y through E; the last \\n is behind the stop
+    frames   user           | assistant            run: from y through E; the last \\n comes after the stop
 """
 
 from dataclasses import dataclass
@@ -25,16 +25,16 @@ class Frames:
     """K frames and R runs of N documents of T tokens.
 
     starts    int64 [K]  first token of each frame
-    ends      int64 [K]  behind its last
-    headed    int64 [K]  behind its header
+    ends      int64 [K]  end of each frame, exclusive
+    headed    int64 [K]  end of its header, exclusive
     roles     uint8 [K]
     document  int64 [K]
     run_of    int64 [K]  its run, -1 for frames of context
-    begins    int64 [R]  first token of each run that the model samples: behind header and prefill
-    stops     int64 [R]  behind the stop token, or behind the run where it has none
+    begins    int64 [R]  first token of each run that the model samples: after header and prefill
+    stops     int64 [R]  end after the stop token, or of a run without one, exclusive
     stopped   bool [R]   whether it has one
     first     int64 [R]  its first frame; `last`: its last one
-    either    int64 [E]  tokens of which the tokens alone do not say whether the model samples them
+    either    int64 [E]  tokens that the model may or may not sample: tokens alone cannot decide it
     """
 
     starts: Ints
@@ -51,7 +51,7 @@ class Frames:
     either: Ints
 
     def sampled(self, tokens: int) -> Bools:
-        """Which tokens the model samples, bool [T]."""
+        """The tokens that the model samples, bool [T]."""
         steps = np.zeros(tokens + 1, np.int8)
         np.add.at(steps, self.begins, 1)
         np.add.at(steps, self.stops, -1)
@@ -59,7 +59,7 @@ class Frames:
         return sampled
 
     def frame_of(self, places: Ints) -> Ints:
-        """The frame that each token is of."""
+        """The frame of each token."""
         return np.searchsorted(self.starts, places, side="right") - 1
 
 
@@ -84,7 +84,7 @@ def read_frames(documents: Documents, tables: Tables, flags: npt.NDArray[np.uint
 def _headers(
     tokens: npt.NDArray[np.int32], tables: Tables, candidates: Ints, ends: Ints
 ) -> tuple[Ints, npt.NDArray[np.uint8], Ints]:
-    """Where headers are: first tokens, roles, and behind their cores. The longest one counts."""
+    """First tokens of headers, their roles, and the ends of their cores. The longest match wins."""
     role = np.full(candidates.size, 255, np.uint8)
     size = np.zeros(candidates.size, np.int64)
     limit = ends[np.searchsorted(ends, candidates, side="right")] if candidates.size else candidates
@@ -111,7 +111,7 @@ def _tails(
     closes: Ints,
     roles: npt.NDArray[np.uint8],
 ) -> tuple[Ints, Ints]:
-    """Headers with the white space behind them, and tokens of white space that go on into the text."""
+    """Headers with the white space after them, and white-space tokens that extend into the text."""
     headed = headed.copy()
     either: list[Ints] = []
     is_header = np.isin(starts, at, assume_unique=True)
@@ -185,7 +185,7 @@ def _prefilled(
     first: Ints,
     closes: Ints,
 ) -> tuple[Ints, Ints]:
-    """How many tokens behind the header of each run the generation prompt supplies: at least, and at most."""
+    """Minimum and maximum number of tokens that the generation prompt adds after the header of each run."""
     begins = headed[first]
     before = np.where(roles[first - 1] == TOOL, TOOL, USER)
     least = np.full(begins.size, np.iinfo(np.int64).max)

@@ -12,15 +12,15 @@ from spanloom.audit.frames.grammar import Grammar
 from spanloom.tokenizers.encoding import JsonTokenizer
 
 HEADER, STOP, CLOSER, SPACE, UNWRITTEN, ORDINARY, REASONING, ABSENT = (1 << bit for bit in range(8))
-"""Flags of an id: it begins a header; ends a turn; ends a message; is white space; is a control token that the template
-never writes; is ordinary text; begins a reasoning; is not in the tokenizer."""
+"""Flags of an id: begins a header; ends a turn; ends a message; is white space; is a control token that the template
+never writes; is ordinary text; begins reasoning; is not in the tokenizer."""
 
 
 @dataclass(frozen=True)
 class Tables:
-    """`flags` uint8 [V + 1], the last for all ids that are not in the vocabulary; `grammar`.
+    """`flags` uint8 [V + 1]: the last is for all ids outside the vocabulary; `grammar`.
 
-    `first_bytes`: uint8 [V + 1], the byte that begins each token, 0 for tokens without bytes.
+    `first_bytes`: uint8 [V + 1], the first byte of each token, 0 for tokens without bytes.
     """
 
     grammar: Grammar
@@ -32,11 +32,11 @@ class Tables:
         return self.flags[self._within_vocabulary(tokens)]
 
     def first_bytes_of(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
-        """The byte that begins each token, uint8 [T]."""
+        """The first byte of each token, uint8 [T]."""
         return self.first_bytes[self._within_vocabulary(tokens)]
 
     def _within_vocabulary(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """Tokens, with the number behind the vocabulary for those that are not in it."""
+        """The tokens, with V in place of ids outside the vocabulary."""
         last = self.flags.size - 1
         if tokens.size and (int(tokens.max()) > last or int(tokens.min()) < 0):
             return np.where((tokens < 0) | (tokens > last), np.int32(last), tokens)
@@ -44,7 +44,7 @@ class Tables:
 
 
 def make_tables(grammar: Grammar, tokenizer: JsonTokenizer, padding: frozenset[int]) -> Tables:
-    """The tables. `padding`: ids that may follow behind a document's last turn: EOS, padding, BOS."""
+    """Makes the tables. `padding`: ids that may follow a document's last turn: EOS, padding, BOS."""
     size = tokenizer.vocab_size
     flags = np.full(size + 1, ABSENT, np.uint8)
     first_bytes = np.zeros(size + 1, np.uint8)

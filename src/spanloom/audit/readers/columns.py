@@ -5,8 +5,8 @@ In: a batch of rows. Out: `Documents`. Raises SourceError with file, row and rem
     input_ids  [a b c d e]   seq_lengths [3 2]     two documents: [a b c] [d e]
     labels     [-100 b c -100 e]                   trained 0 1 1 | 0 1
 
-Which column is the mask: `labels`, else `completion_mask` and `assistant_masks` (both, where both are there, as TRL
-does), else `loss_mask`. Megatron-Bridge's rows have `seq_start_id`, and their `loss_mask` is about the next token.
+The mask is `labels`, otherwise `completion_mask` and `assistant_masks` (their conjunction if both exist, as in TRL),
+otherwise `loss_mask`. Megatron-Bridge's rows have `seq_start_id`, and their `loss_mask` refers to the next token.
 """
 
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ _MAX_ID = 2**31 - 1
 
 
 def masks_in(names: Sequence[str], reading: Reading, where: str) -> list[str]:
-    """The columns that make the mask. Raises SourceError where there is none, or no tokens, or one is there twice."""
+    """The columns of the mask. Raises SourceError if it or the tokens are missing, or a column occurs twice."""
     read = {TOKENS_COLUMN, *MASKS, STARTS, SIZES, POSITIONS, ATTENTION, reading.mask}
     if twice := sorted({name for name in names if name in read and names.count(name) > 1}):
         raise SourceError(f"the column {twice[0]} is there twice", where=where, remedy="write the dataset again")
@@ -114,7 +114,7 @@ def documents_of_rows(
 
 
 def _one_later(trained: Bools, sizes: Ints) -> Bools:
-    """Messages about labels, by their tokens; none about the first token of a document."""
+    """Values about labels, moved to their tokens; the first token of a document has none."""
     moved = np.empty_like(trained)
     if trained.size:
         moved[1:] = trained[:-1]
@@ -124,7 +124,7 @@ def _one_later(trained: Bools, sizes: Ints) -> Bools:
 
 
 class _Rows:
-    """The lists of a batch as flat arrays."""
+    """The lists of a batch, as flat arrays."""
 
     def __init__(self, batch: pa.RecordBatch, rows: Ints, file: str) -> None:
         self._batch, self._rows, self._file = batch, rows, file
@@ -139,7 +139,7 @@ class _Rows:
         return self.fault(what, int(np.searchsorted(np.cumsum(lengths), place, "right")))
 
     def numbers(self, name: str) -> tuple[npt.NDArray[Any], Ints]:
-        """A column of lists of whole numbers: the flat values, and int64 [R], how many each row has."""
+        """A column of lists of integers: the flat values, and int64 [R], the number in each row."""
         column = self._batch.column(name)
         kind = column.type
         if pa.types.is_fixed_size_list(kind):
@@ -165,20 +165,20 @@ class _Rows:
         return flat, lengths.astype(np.int64)
 
     def attended(self, lengths: Ints) -> Bools:
-        """Which tokens are no padding, bool [T]."""
+        """The tokens that are not padding, bool [T]."""
         values, own = self.numbers(ATTENTION)
         self.check_lengths(ATTENTION, own, lengths)
         return np.asarray(values != 0)
 
     def check_lengths(self, name: str, own: Ints, lengths: Ints) -> None:
-        """Raises SourceError where a row's lists differ in length."""
+        """Raises SourceError if a row's lists differ in length."""
         wrong = np.flatnonzero(own != lengths)
         if wrong.size:
             row = int(wrong[0])
             raise self.fault(f"{name} has {int(own[row])} values, {TOKENS_COLUMN} has {int(lengths[row])}", row)
 
     def parts(self, lengths: Ints, names: Sequence[str]) -> tuple[Ints, Ints]:
-        """The documents of packed rows: their sizes, and the row of the batch that each is of."""
+        """The documents of packed rows: their sizes, and the row of the batch of each."""
         of_row = np.arange(lengths.size)
         ends = np.cumsum(lengths)
         if STARTS in names:
@@ -213,7 +213,7 @@ class _Rows:
 
 
 def chosen_rows(batch: pa.RecordBatch, first: int, rows: Ints | None) -> tuple[pa.RecordBatch, Ints]:
-    """Those of a batch's rows that are among `rows` (sorted; None: all), with their numbers."""
+    """The rows of a batch that are in `rows` (sorted; None: all), with their numbers."""
     numbers = ranges(np.array([first]), np.array([batch.num_rows]))
     if rows is None:
         return batch, numbers

@@ -1,11 +1,11 @@
-"""`.bin` and `.idx` with a mask beside, ours among them → documents.
+"""`.bin` and `.idx` with the files of a mask, such as Spanloom's datasets → documents.
 
-In: a unit, the sequences that are wanted. Out: `Documents`, batch by batch. An index is believed only where its sizes
-are those of its files.
+In: a unit, the wanted sequences. Out: `Documents`, batch by batch. An index is used only if its sizes agree with those
+of the files.
 
     corpus_tokens.bin .idx    corpus_lossmask.bin .idx      or   corpus.bin .idx   corpus_mask.bin .idx
 
-The mask is about labels, as Megatron's datasets have it, unless `--aligned tokens` says otherwise.
+The mask is aligned with labels, as in Megatron's datasets, unless `--aligned tokens` is given.
 """
 
 import struct
@@ -41,7 +41,7 @@ class _Index:
 
 
 def mask_beside(prefix: Path, reading: Reading) -> Path:
-    """The prefix of the mask of some tokens. Raises SourceError where there is none."""
+    """The prefix of the mask of tokens. Raises SourceError if there is none."""
     stem = prefix.name.removesuffix(TOKENS_ENDING)
     endings = MASK_ENDINGS if reading.mask is None else (reading.mask,)
     for ending in endings:
@@ -56,7 +56,7 @@ def mask_beside(prefix: Path, reading: Reading) -> Path:
 
 
 def prefixes_in(folder: Path, reading: Reading) -> list[Path]:
-    """The prefixes of tokens in a folder, by name: those of masks and other arrays beside them are left out."""
+    """The prefixes of tokens in a folder, by name, without those of masks and other arrays."""
     prefixes = sorted(path.with_suffix("") for path in folder.glob("*.idx"))
     named = [prefix for prefix in prefixes if prefix.name.endswith(TOKENS_ENDING)]
     if named:
@@ -66,7 +66,7 @@ def prefixes_in(folder: Path, reading: Reading) -> list[Path]:
 
 
 def indexed_units(prefix: Path, shown: str, reading: Reading, rows_of_unit: int) -> list[Unit]:
-    """The units of tokens and the mask beside them. Raises SourceError where the two do not fit, or a file is torn."""
+    """The units of tokens and their mask. Raises SourceError if the two do not match, or a file is truncated."""
     mask = mask_beside(prefix, reading)
     tokens, flags = _checked(prefix), _checked(mask)
     if tokens.sequences != flags.sequences:
@@ -130,7 +130,7 @@ def indexed_documents(unit: Unit, rows: Ints | None) -> Iterator[Documents]:
 
 
 def _batches(reader: ShardReader, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Runs of sequences of about `TOKENS_AT_ONCE` tokens."""
+    """Consecutive sequences of about `TOKENS_AT_ONCE` tokens."""
     while first < last:
         lengths = reader.lengths(first, min(_CHUNK, last - first))
         fitting = int(np.searchsorted(np.cumsum(lengths, dtype=np.int64), TOKENS_AT_ONCE, side="right"))
@@ -140,7 +140,7 @@ def _batches(reader: ShardReader, first: int, last: int) -> Iterator[tuple[int, 
 
 
 def _checked(prefix: Path) -> _Index:
-    """The index of a prefix, after its sizes were checked against both files. Raises SourceError."""
+    """The index of a prefix; checks its sizes against both files. Raises SourceError."""
     index = _read_header(prefix)
     path, data = _with(prefix, ".idx"), _with(prefix, ".bin")
     with path.open("rb") as stream:

@@ -1,6 +1,6 @@
-"""A place → the container that it holds, its units, and what its manifest declares.
+"""A place → its container, its units, and the declarations of its manifest.
 
-In: a file, a prefix or a folder. Out: `Opened`. Raises SourceError for anything that is no token dataset.
+In: a file, a prefix or a folder. Out: `Opened`. Raises SourceError for anything that is not a token dataset.
 """
 
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from spanloom.records.arrow import saved_files
 from spanloom.records.parquet import parquet_schema
 
 ROWS_OF_UNIT = 1 << 13
-"""Rows that a worker reads at least, where a file can be cut."""
+"""The minimum of rows for a worker, if a file can be split."""
 
 _TRAINED_SPANS = 3
 _WRAPPERS_TRAINED = ("synth_kd", "harmony_chat")
@@ -31,8 +31,8 @@ _READ = {"parquet": parquet_documents, "arrow": arrow_documents, "indexed": inde
 class Opened:
     """A dataset to be audited.
 
-    container  what it is, in words
-    units      its pieces, in order
+    container  its kind, in words
+    units      its parts, in order
     declared   class → who declares it: such findings are notes
     """
 
@@ -46,7 +46,7 @@ class Opened:
 
 
 def open_data(place: Path, reading: Reading) -> Opened:
-    """The dataset at a place. Raises SourceError."""
+    """Opens the dataset at a place. Raises SourceError."""
     if place.is_dir():
         return _folder(place, reading)
     if place.suffix in (".bin", ".idx") or (not place.exists() and place.with_name(place.name + ".idx").is_file()):
@@ -107,7 +107,7 @@ def _kind_of_parquet(path: Path) -> str:
 
 
 def _root(root: Path, reading: Reading) -> Opened:
-    """A finished dataset of ours."""
+    """A finished dataset of Spanloom."""
     content = manifest.read(root).content
     units = []
     for split in content.totals.splits:
@@ -119,7 +119,7 @@ def _root(root: Path, reading: Reading) -> Opened:
 
 
 def _declared(content: manifest.Content) -> dict[str, str]:
-    """What the manifest of a root of ours declares."""
+    """The declarations in the manifest of a Spanloom dataset."""
     if content.block_size is not None:
         raise SourceError(
             "blocks that begin and end inside of conversations are not audited",

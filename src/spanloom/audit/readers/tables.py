@@ -1,7 +1,6 @@
 """Parquet files and folders of `save_to_disk` → documents.
 
-In: a unit, the rows that are wanted. Out: `Documents`, batch by batch. What cannot be read ends in a SourceError with
-file and row.
+In: a unit, the wanted rows. Out: `Documents`, batch by batch. Unreadable data raises SourceError with file and row.
 """
 
 from collections.abc import Iterator
@@ -21,7 +20,7 @@ _REMEDY = "write it again"
 
 
 def parquet_units(path: Path, shown: str, reading: Reading, rows_of_unit: int) -> list[Unit]:
-    """The units of a Parquet file: row groups, several together where they are small."""
+    """The units of a Parquet file: row groups, small ones joined."""
     with open_parquet(path) as file:
         masks_in(file.schema_arrow.names, reading, str(path))
         counts = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
@@ -76,7 +75,7 @@ def parquet_documents(unit: Unit, rows: Ints | None) -> Iterator[Documents]:
 
 
 def _values(group: object) -> int:
-    """Values of the longest column of a row group: its tokens, about."""
+    """Values of the longest column of a row group: about its number of tokens."""
     columns = range(group.num_columns)  # type: ignore[attr-defined]
     return max((int(group.column(number).num_values) for number in columns), default=0)  # type: ignore[attr-defined]
 

@@ -1,21 +1,21 @@
-"""A piece of a dataset that one worker reads, and the options that say how.
+"""A part of a dataset that one worker reads, and the options for reading.
 
-In: nothing; carriers. Out: `Unit`, `Reading`.
+In: nothing. Out: `Unit`, `Reading`.
 """
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
 TOKENS_AT_ONCE = 1 << 19
-"""Tokens of a batch, about: what is held does not follow the size of a file."""
+"""About how many tokens a batch has: memory does not grow with the file."""
 
 TOKENS, LABELS = "tokens", "labels"
-"""What position t of a mask is about: token t, or token t + 1, its label."""
+"""What position t of a mask refers to: token t, or its label, token t + 1."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How a dataset is read. `mask`: the column, or the ending of the mask's files; `aligned`: tokens or labels."""
+    """The options for reading. `mask`: its column, or the suffix of its files; `aligned`: with tokens or labels."""
 
     mask: str | None = None
     aligned: str | None = None
@@ -26,12 +26,12 @@ class Unit:
     """Rows of one file.
 
     kind    `parquet`, `arrow` or `indexed`
-    path    the file; of `indexed` the prefix of the tokens, without suffix
-    shown   the path below the dataset, as reports name it
+    path    the file; for `indexed` the prefix of the tokens
+    shown   the path below the dataset, for reports
     first   the first row
-    rows    how many
+    rows    the number of rows
     groups  row groups of a Parquet file, [begin, end)
-    mask    of `indexed`: the prefix of the mask
+    mask    for `indexed` the prefix of the mask
     """
 
     kind: str
