@@ -206,7 +206,7 @@ def test_what_a_file_was_made_for_does_not_cut_or_fill_records(tmp_path: Path, l
 
 
 def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(TokenizerError, match="not there"):
+    with pytest.raises(TokenizerError, match="does not exist"):
         load_tokenizer(tmp_path / "missing.json")
     (tmp_path / "t.json").write_text("{}")
     with pytest.raises(TokenizerError, match="not a file of the tokenizers package"):

@@ -128,7 +128,7 @@ def test_json_is_an_array_of_records_or_one_or_lines(tmp_path: Path) -> None:
 
 
 def test_files_that_are_no_source_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="not there"):
+    with pytest.raises(SourceError, match="does not exist"):
         list(read_conversations(tmp_path / "missing.jsonl"))
     with pytest.raises(SourceError, match="holds none of"):
         list(read_conversations(tmp_path))
