@@ -135,7 +135,7 @@ chaos: setup ## Fail and kill every file-system change of every command (hours; 
 	SPANLOOM_EXAMPLES=50000 $(BIN)/python -m pytest tests/families/harmony/convert/test_chat_texts_kept.py
 
 .PHONY: mutants
-mutants: setup ## Forty-six faults, each put into a copy of the sources: do the tests find it? MUTANTS_ARGS="--only NAME" for one
+mutants: setup ## Faults, each put into a copy of the sources: do the tests find it? MUTANTS_ARGS="--only NAME" for one
 	PYTHONPATH=tests $(BIN)/python -m mutants $(MUTANTS_ARGS)
 
 .PHONY: locks
