@@ -3,7 +3,7 @@
 import gc
 import sys
 
-COLLECT_AFTER = 20_000
+COLLECT_AFTER = 100_000
 """Objects made, less those freed, after which a command looks for garbage. Imports make many and leave next to none."""
 
 

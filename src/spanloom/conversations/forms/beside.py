@@ -67,10 +67,15 @@ def _matches(pattern: re.Pattern[str], key: str) -> bool:
     return pattern.search(key.lower()) is not None
 
 
+@lru_cache(maxsize=1024)
+def _is_watched(key: str) -> bool:
+    return key in MEDIA or key in TRUE_IS_TRAINED or _matches(_MEDIA, key)
+
+
 def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> None:
     """Raises RecordRefusedError for media, and for a flag of the whole record that is false."""
     for key, value in keys.items():
-        if key in reading.metadata or says_nothing(value):
+        if not _is_watched(key) or key in reading.metadata or says_nothing(value):
             continue
         if key in MEDIA or (_matches(_MEDIA, key) and isinstance(value, str | list | dict)):
             raise RecordRefusedError(
@@ -128,8 +133,8 @@ def refuse_beside_messages(
     last = messages[-1] if messages else None
     if not isinstance(last, dict):
         return
-    role = next((last[key] for key in ROLE_KEYS if key in last), None)
-    if not isinstance(role, str) or ROLES.get(role.strip().lower()) != "user":
+    role = last["role"] if "role" in last else next((last[key] for key in ROLE_KEYS if key in last), None)
+    if role == "assistant" or not isinstance(role, str) or ROLES.get(role.strip().lower()) != "user":
         return
     answers = [key for key in KNOWN_NAMES["answer"] if not says_nothing(keys.get(key)) and key not in names.metadata]
     if answers and (found := names.found("messages", record)):

@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -66,7 +67,14 @@ class ShardWriter:
 
 
 def _texts(values: list[str | bytes | None], type_: pa.DataType) -> pa.Array:
-    """The texts of a column. What is bytes is UTF-8 already: as bytes it is not decoded to be encoded again."""
-    if type_ == pa.large_string() and values and type(values[0]) is bytes:
-        return pa.array(values, pa.large_binary()).view(type_)
-    return pa.array(values, type_)
+    """The texts of a column.
+
+    Bytes are UTF-8 already. They are joined into a buffer of the exact size: `pa.array` grows its buffer by doubling,
+    and copying takes up to ten times as long.
+    """
+    encoded = [value for value in values if type(value) is bytes] if type_ == pa.large_string() else []
+    if not values or len(encoded) < len(values):
+        return pa.array(values, type_)
+    offsets = np.zeros(len(encoded) + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, encoded), np.int64, len(encoded)), out=offsets[1:])
+    return pa.LargeStringArray.from_buffers(len(encoded), pa.py_buffer(offsets), pa.py_buffer(b"".join(encoded)))
