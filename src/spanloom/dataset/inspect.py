@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spanloom.dataset.document import ShownDocument, ShownToken
 from spanloom.dataset.family import DatasetFamily, Vocabulary
@@ -120,6 +119,8 @@ def _by_address(dataset: _Dataset, addresses: tuple[str, ...]) -> Iterator[_Plac
 def _by_id(dataset: _Dataset, ids: tuple[str, ...]) -> list[_Place]:
     if not ids:
         return []
+    import pyarrow.compute as pc  # here, since a preview of `convert` does without it
+
     root, column = dataset.root, dataset.family.ID_COLUMN
     if column is None:
         raise SpanloomError("the documents of this dataset have no id to choose by", where=str(root))
@@ -173,6 +174,8 @@ def _ranked(dataset: _Dataset, selection: Selection) -> Iterator[_Place]:
 
 
 def _filter(batch: pa.RecordBatch, selection: Selection, root: Path) -> npt.NDArray[np.bool_]:
+    import pyarrow.compute as pc
+
     keep = np.ones(batch.num_rows, dtype=np.bool_)
     for name, wanted in selection.groups.items():
         _require_column(batch, name, root)

@@ -46,7 +46,7 @@ Check = Callable[[Any, Path | Uri], M]
 class _Section(BaseModel):
     """Immutable. Keys that this version does not know are kept unchanged, and written again."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
 
 class ListedFile(_Section):

@@ -42,7 +42,7 @@ Sha256 = Field(pattern="^[0-9a-f]{64}$")
 class _Section(BaseModel):
     """Immutable. Keys that this version does not know are kept."""
 
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True)
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True, defer_build=True)
 
 
 class ConvertedFile(_Section):

@@ -9,7 +9,6 @@ In: the arguments of the commands, documents as stored on disk, a manifest's `co
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +37,7 @@ from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract import config
 from spanloom.families.harmony.contract.history import rules_of
 from spanloom.families.harmony.contract.profile import SYNTH_KD, profile_of_family, profile_of_source
+from spanloom.families.harmony.contract.shown import messages_of
 from spanloom.families.harmony.contract.source import open_source, staged_source
 from spanloom.families.harmony.verify import documents as verify
 from spanloom.families.harmony.verify.content import check_content as check_content
@@ -212,21 +212,6 @@ def header_tokens(content: Content) -> tuple[int, int] | None:
 def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]) -> Iterator[ShownMessage]:
     """Cuts a document at every `<|start|>`, and before its closing EOD."""
     return messages_of(tokens)
-
-
-def messages_of(tokens: Sequence[ShownToken]) -> Iterator[ShownMessage]:
-    """The messages of a document, with the role and channel in their headers."""
-    cuts = [at for at, token in enumerate(tokens) if token.id == tokenizer.START]
-    closing = [len(tokens) - 1] if tokens and tokens[-1].id == tokenizer.EOD else []
-    edges = sorted({0, *cuts, *closing, len(tokens)})
-    for first, last in pairwise(edges):
-        role, _, channel = "".join(
-            "\0" if token.id == tokenizer.CHANNEL else "" if token.special else token.text
-            for token in tokens[first:last]
-            if token.header
-        ).partition("\0")
-        # The last token represents its message: only the first token of a document can differ from its message.
-        yield ShownMessage.of(tokens[last - 1], first, last, role=role.strip(), channel=channel.strip())
 
 
 def document_notes(row: Mapping[str, Any]) -> Iterable[str]:

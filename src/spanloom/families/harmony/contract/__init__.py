@@ -7,6 +7,7 @@ messages      a conversation of any kind → the messages of a Harmony conversat
 conversation  one row → its checked conversation
 call_format   a call as the model emits it, and as servers show it
 history       a conversation → its documents: the messages of each, and the assistant runs that it trains
+shown         a document's tokens → its messages, for display
 caps          limits on rows and tokens
 config        the options that change the bytes
 """

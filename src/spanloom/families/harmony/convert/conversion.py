@@ -282,10 +282,9 @@ def _count_messages(conversation: Conversation, counts: Counts) -> None:
         if not message.trained:
             messages["untrained"] += 1
         elif message.role == "assistant":
-            answer = "\n".join(message.texts)
-            if "{{" in answer and any(map(has_placeholder, message.texts)):
+            if any(map(has_placeholder, message.texts)):
                 messages["with_placeholder"] += 1
-            if "Action Input:" in answer and any(map(has_react, message.texts)):
+            if any(map(has_react, message.texts)):
                 messages["with_react"] += 1
     if conversation.tools:
         counts.not_rendered.update(_not_rendered(_json(list(conversation.tools))))

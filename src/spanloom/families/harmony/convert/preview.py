@@ -17,8 +17,8 @@ from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import Cut, CutRules, cut_conversation
 from spanloom.families.harmony.contract.profile import CHAT_OF_ANY_MODEL
+from spanloom.families.harmony.contract.shown import messages_of
 from spanloom.families.harmony.convert.conversion import Converted
-from spanloom.families.harmony.dataset import messages_of
 from spanloom.families.harmony.render.official import render_through_harmony
 from spanloom.supervision import TokenDocuments, shift_to_labels
 from spanloom.tokenizers.o200k.vocabulary import load_vocabulary
