@@ -120,7 +120,8 @@ def dealt(
 ) -> Iterator[tuple[Table, int, Place]]:
     """Yields the shard's games of an epoch: the table, the game's number in it, and the place after it.
 
-    `order_of`: the input of the epoch's draws, from `pass_of`. Each file that starts at or after `begin` adds its left-out games to `counts`.
+    `order_of`: the input of the epoch's draws, from `pass_of`. Each file that starts at or after `begin` adds its
+    left-out games to `counts`.
     """
     begin = begin or Place()
     order = shuffled(files.keys, order_of) if shuffle_files else np.arange(len(files.names))
