@@ -1,6 +1,6 @@
 """Engine comments → win, draw and loss of the position after a move.
 
-In: the comment after a move, and the side that made it. Out: Stockfish's estimate for this evaluation, from the point
+In: the comment after a move, and the side that made the move. Out: Stockfish's estimate for this evaluation, from the point
 of view of the side to move.
 
     [%eval 0.31]  [%eval #-3]          lichess: pawns, or moves to mate, from white's point of view
