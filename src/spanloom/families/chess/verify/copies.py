@@ -64,8 +64,8 @@ def check_input(report: Report, folder: Path, listed: list[dict[str, Any]]) -> N
 def compare_source(report: Report, root: Path, shard: dict[str, Any], folder: Path, deep: int | None) -> None:
     """Compares one file with its tables. The file must have the recorded hash.
 
-    Ids, lengths, FENs and left-out games are compared for all games or rows. All values are compared for `deep` games or
-    rows of each split.
+    Ids, lengths, FENs and left-out games are compared for all games or rows. All values are compared for `deep` games
+    or rows of each split.
     """
     compare = _compare_games if shard["kind"] == "games" else _compare_thinking
     for message in compare(report, root, shard, folder / shard["source"], deep):
