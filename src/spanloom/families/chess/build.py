@@ -1,13 +1,14 @@
 """Parquet files → prepared games: a validated folder of memory-mapped arrays.
 
-In: `PrepareOptions`. Out: the folder `root`; it gets its manifest only if validation found nothing.
+In: `PrepareOptions`. Out: the folder `root`. It gets its `manifest.json` only if validation has no findings.
 
     prepare_shard   one Parquet file → its arrays, split by split, and its inventory (a dictionary for the manifest)
     assemble        the inventories of all files → manifest.pending.json
     validate        (in `verify`) the folder → findings; if there are none, the manifest is promoted
 
-On a cluster each is a separate step; `prepare` runs them here. One file is held in memory at a time, so memory depends
-on the largest file, not on the number of files. An interrupted run is run again: finished files are kept.
+On a cluster, each function is a separate step. `prepare` runs all of them on one machine. Each process holds one file
+in memory at a time, so memory depends on the largest file, not on the number of files. After an interruption, run it
+again: finished files are kept.
 """
 
 from collections import Counter
@@ -74,7 +75,8 @@ class PrepareOptions(Checks):
     `sources_as_given`  both places as the user gave them, for the manifest, if they were staged from URIs
     `on_error`  "skip" writes bad games to `rejects/` and counts them, "raise" stops at the first
     `workers`   processes that prepare files in parallel
-    `resume`    True keeps the files of an unfinished run with the same files and options; False removes those of any
+    `resume`    True keeps the files of an unfinished run with the same inputs and options; False removes the files of
+                any unfinished run
     """
 
     root: Path
@@ -88,7 +90,7 @@ class PrepareOptions(Checks):
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareResult:
-    """The prepared root, its manifest and its validation. It may be used for training only if `report.clean`."""
+    """The prepared root, its manifest and its validation. Use the root for training only if `report.clean`."""
 
     root: Path
     manifest: dict[str, Any]
@@ -122,8 +124,8 @@ def prepare_shard(
 ) -> dict[str, Any]:
     """Writes the arrays of one Parquet file. Returns its inventory: the entries for the manifest, with the file's hash.
 
-    `hashed`: the file's state at the start of the run. Raises SourceError, before writing anything, if the file cannot
-    be read or has changed since; ChessError for a bad game with `on_error="raise"`.
+    `hashed`: the file's hash and state at the start of the run. Raises SourceError, before writing anything, if the
+    file cannot be read or has changed since then; ChessError for a bad game with `on_error="raise"`.
     """
     hashed = hashed or hashed_file(path)
     try:
@@ -185,7 +187,7 @@ def assemble(
 ) -> dict[str, Any]:
     """Writes and returns `manifest.pending.json`, from the inventories of all files in any order.
 
-    Raises ChessError if an inventory is missing or duplicate, or there is none.
+    Raises ChessError if an inventory is missing or duplicate, or if there are no inventories.
     """
     ordered = sorted(inventories, key=lambda each: (KINDS.index(each["shard"]["kind"]), each["shard"]["shard"]))
     for kind in KINDS:

@@ -1,4 +1,4 @@
-"""The exceptions of the chess family. They also derive from the built-in ones that users of a dataset expect."""
+"""The exceptions of the chess family. Each also derives from the built-in exception that users of a dataset expect."""
 
 from spanloom.errors import SourceError, SpanloomError
 

@@ -36,7 +36,7 @@ _SIZE = 180
 
 @dataclass(frozen=True, kw_only=True)
 class TokenView:
-    """One position: its token, and the targets of the board head and the move head; empty if there is none.
+    """One position: its token, and the targets of the board head and the move head. A missing target is empty.
 
     `value`: wl_targets at a wl_value token, d_targets at a d_value token, followed by ? if not valid; otherwise empty.
     `masks`: the names of the masks that are set.
@@ -68,7 +68,7 @@ class BoardView:
 
     @property
     def best(self) -> str | None:
-        """The target move on the board: that of the first position with a move target, or None."""
+        """The target move on the board: the move target of the first position that has one, or None."""
         return next((view.move_target for view in self._before_end_var() if view.move_target), None)
 
     def _before_end_var(self) -> Iterator[TokenView]:

@@ -1,11 +1,11 @@
 """Samples for torch: games, and games mixed with thinking samples, from Parquet files or from prepared games.
 
-In: folders. Out: one sample at a time, the arrays of `tensors` (and of `thinking`) as torch tensors; batches by the
-default collate.
+In: folders. Out: one sample at a time: the arrays of `tensors` (and of `thinking`) as torch tensors. Batches are made
+by torch's `default_collate`.
 
 The draws for a game (which boards are written, where the sample begins) are a hash of seed, epoch, file and game id.
-So they do not depend on worker, rank, order, bad games in the same file, or whether the games are prepared. The global
-random generators are not used.
+So the draws do not depend on worker, rank, order, bad games in the same file, or whether the games are prepared. The
+global random generators are not used.
 """
 
 import itertools
@@ -133,8 +133,9 @@ class ChessIterableDataset(_Counting):
     `seed`, `epoch`    determine all draws; call `set_epoch` before each pass
     `rank`, `world_size`   of this process; the workers of a DataLoader share the rank's games
     `start_on_board`   samples start only at a written board
-    `literal_d_targets`    the original's value copy, which shows a ply's draw value one ply early
-    `on_error`         "skip" leaves out games with a bad FEN or an unknown move, and counts them; "raise" stops there
+    `literal_d_targets`    gives a ply's draw value one ply early, to reproduce runs that did so (see `tensors`)
+    `on_error`         "skip" leaves out games with a bad FEN or an unknown move, and counts them; "raise" raises
+                       ChessError for the first such game
 
     Raises ChessError (a ValueError) for invalid options, NoFilesError (a FileNotFoundError) for a folder without
     Parquet files; while reading, SourceError for a file that cannot be read.
@@ -193,8 +194,8 @@ class FinetuneIterableDataset(_Counting):
     rows; without usable thinking rows all samples are games.
 
     `pretrain_parquet_dir`, `variation_parquet_dir`   folders of Parquet files, or roots of prepared games; or None
-    `max_variations`, `max_depth`   limits of a thinking sample; reduced if it is longer than `max_seq_len`
-    `tau_base`, `tau_alpha`         temperature of the variations' random order: higher strays further from the visits
+    `max_variations`, `max_depth`   limits of a thinking sample; reduced if the sample is longer than `max_seq_len`
+    `tau_base`, `tau_alpha`         temperature of the variations' random order: a higher one follows the visits less
     `cot_values`                    value targets also where thinking moves are predicted, not only at end_think
     The other options, the errors and the state are those of `ChessIterableDataset`.
     """
@@ -285,7 +286,7 @@ class FinetuneIterableDataset(_Counting):
             yield made
 
     def _mixture(self, shard: int, step: int) -> Iterator[bool]:
-        """Yields, from sample `step` of a shard on, whether it is to be a thinking sample."""
+        """Yields for each sample of a shard, from number `step` on, whether it is drawn as a thinking sample."""
         for block in itertools.count(step // _MIX):
             of_block = pass_of("mix", self.options.seed, self.progress.epoch, shard, block)
             drawn = uniforms(b"", of_block, _MIX) < self.variation_ratio
@@ -294,7 +295,10 @@ class FinetuneIterableDataset(_Counting):
     def _thinking_rows(
         self, shard: int, shards: int, number: int, begin: Place | None, counts: Counts | None
     ) -> Iterator[tuple[Tensors | str, Place]]:
-        """Pass `number` over a shard's thinking rows: samples, or the reason for none, each with the place after it."""
+        """Yields, for each of a shard's thinking rows, the sample and the place after the row, in pass `number`.
+
+        A row without a sample gives the reason instead.
+        """
         if self._thinking is None:
             return
         options, epoch = self.options, self.progress.epoch
@@ -341,7 +345,10 @@ class _Passes:
         return {"passes": self.passes, "usable": self.usable, "given": self._given, "place": position}
 
     def next(self, *, once: bool) -> Sample | None:
-        """The next sample, of this pass or the next one. None if a pass gives none, or (`once`) the pass has ended."""
+        """The next sample, of this pass or the next one.
+
+        None if a whole pass gives no sample, or if the pass has ended and `once` is set.
+        """
         while True:
             for made, place in self._rows:
                 self._place = place
@@ -369,7 +376,7 @@ def as_torch(made: Tensors) -> Sample:
 
 
 def _add_extra(sample: Sample, length: int) -> None:
-    """Adds the fields of thinking samples, empty, so that both kinds can be in one batch."""
+    """Adds the fields of thinking samples, all zero or False, so that both kinds can be in one batch."""
     for name in ("thinking_move_mask", "continue_var_mask", "new_variation_mask"):
         sample[name] = torch.zeros(length, dtype=torch.bool)
     sample["first_is_not_best"] = torch.tensor(False)

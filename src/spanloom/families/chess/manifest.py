@@ -1,7 +1,8 @@
 """The manifest of prepared games, `spanloom_chess_v1`. It marks a folder as prepared games.
 
-In: `content` (what determines the bytes, and the inventory) and `environment`. Out: `manifest.pending.json`, which a
-clean validation turns into `manifest.json`. Reading, writing and promoting are in `spanloom.dataset.manifest`.
+In: `content` (the values that determine the bytes, and the inventory) and `environment`. Out: `manifest.pending.json`.
+A validation without findings turns it into `manifest.json`. Reading, writing and promoting are in
+`spanloom.dataset.manifest`.
 """
 
 import hashlib
@@ -43,5 +44,5 @@ def is_prepared(place: Path | str) -> bool:
 
 
 def read(root: Path, *, pending: bool = False) -> dict[str, Any]:
-    """The checked manifest of the prepared games at `root`; with `pending`, the pending one if there is no other."""
+    """The checked manifest of the prepared games at `root`; with `pending`, the pending one if none is promoted."""
     return dataset.read_any_as(root, check) if pending else dataset.read_as(root, check)

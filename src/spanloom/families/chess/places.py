@@ -28,7 +28,7 @@ class FoundFile:
 
 
 def found_files(scratch: Scratch, place: str) -> list[FoundFile]:
-    """The Parquet files of a folder, sorted by name; remote ones are not staged yet. Raises NoFilesError if none."""
+    """The Parquet files of a folder, sorted by name. Remote files are only listed. Raises NoFilesError if none."""
     if not is_uri(place):
         named = [(path.name, path.stat().st_size) for path in parquet_files(Path(place))]
     else:
@@ -53,7 +53,7 @@ def stage_sources(files: list[FoundFile], place: str) -> None:
 
 
 def staged_folder(scratch: Scratch, place: str | None) -> Path | None:
-    """Stages a folder of Parquet files. Returns its local path, None if no place is given."""
+    """Stages a folder of Parquet files. Returns its local path, or None if no place is given."""
     if place is not None and is_uri(place):
         stage_sources(found_files(scratch, place), place)
     return None if place is None else scratch.path(place)

@@ -29,9 +29,14 @@ _SHOWN = 12
 def game_facts(place: Path) -> dict[str, Any]:
     """The statistics of the games of a folder, or of all splits of a root together.
 
-    games, plies, tokens (with every board written); null_rows; without_value, without_best_move: plies; lengths: games
-    by plies; values: plies by win - loss in 20 equal steps; ends: games by their last value for white (the schema has
-    no results); openings: the first moves of games from the usual position; left_out: games, by reason.
+    games, plies, tokens   totals; tokens are counted as if every board were written
+    null_rows              rows without a game_id
+    without_value, without_best_move   plies without a value, or without a best move
+    lengths                number of games by number of plies
+    values                 number of plies by win - loss, in 20 equal steps
+    ends                   number of games by their last value for white (the schema has no results)
+    openings               the first moves of games that start at the usual position
+    left_out               number of games left out, by reason
     """
     content = manifest.read(place, pending=True)["content"] if manifest.is_prepared(place) else None
     splits = _splits(content)
@@ -73,7 +78,10 @@ def _splits(content: dict[str, Any] | None) -> list[str]:
 
 
 def _count(table: GameTable, counts: dict[str, Counter[Any]]) -> None:
-    """Adds a file's games to the counts: totals, lengths, values by number of the step, openings, ends, left_out."""
+    """Adds a file's games to the counts: totals, lengths, values, openings, ends, left_out.
+
+    `values` counts plies by the number of the step.
+    """
     with_move = table.played >= 0
     missing = np.asarray(np.isnan(table.values).any(axis=1))
     wl = table.values[:, 0] - table.values[:, 2]

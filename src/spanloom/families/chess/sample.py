@@ -1,9 +1,9 @@
 """Generated games and thinking rows, for trying the family without any data.
 
-In: a number and a seed. Out: rows of both schemas, the same for the same number and seed.
+In: a number and a seed. Out: rows of both schemas. The same number and seed give the same rows.
 
-The first games are famous ones of the nineteenth century. In the others a small program plays against itself: it
-compares material one move ahead, and sometimes plays a random good move. The values are its estimates.
+The first games are famous games of the nineteenth century. In the others, a small program plays against itself: it
+compares material one move ahead, and sometimes plays a random good move. Win, draw and loss are its estimates.
 """
 
 import random
@@ -84,7 +84,7 @@ def run(*, out: str, games: int, thinking: int, seed: int = 0, scratch: Path | N
 
 
 def sample_games(count: int, seed: int = 0) -> Iterator[list[Row]]:
-    """Yields `count` games as rows of the pretraining schema: the famous ones, then those of the small program."""
+    """Yields `count` games as rows of the pretraining schema: the famous games, then games of the small program."""
     chess = require_python_chess("making sample games")
     for number in range(count):
         rng = random.Random(f"game {seed} {number}")
@@ -112,7 +112,7 @@ def _rows(chess: Any, name: str, moves: Iterator[str] | None, rng: random.Random
 
 
 def sample_thinking(count: int, seed: int = 0) -> Iterator[Row]:
-    """Yields `count` rows of the thinking schema, with positions from such games."""
+    """Yields `count` rows of the thinking schema, with positions from games of the small program."""
     chess = require_python_chess("making sample games")
     for number in range(count):
         rng = random.Random(f"thinking {seed} {number}")
@@ -123,7 +123,7 @@ def sample_thinking(count: int, seed: int = 0) -> Iterator[Row]:
                 break
             board.push(rng.choice(ranked[:4])[1])
         ranked = _ranked(chess, board, rng)
-        if not ranked:  # mate or stalemate after the last of them
+        if not ranked:  # the last move gave mate or stalemate
             board.pop()
             ranked = _ranked(chess, board, rng)
         weights = [2.0 ** (score - ranked[0][0]) for score, _ in ranked[:4]]
@@ -185,7 +185,7 @@ def _material(board: Any, side: bool) -> float:
 
 def _worth_taken(board: Any, move: Any) -> float:
     piece: int | None = board.piece_type_at(move.to_square)
-    return _WORTH[piece or 1]  # en passant takes a pawn that is elsewhere
+    return _WORTH[piece or 1]  # en passant: the captured pawn is on another square
 
 
 def _reach(chess: Any, move: Any) -> float:

@@ -4,7 +4,7 @@ In: batches of `ChessIterableDataset` or `FinetuneIterableDataset`. Out: the los
 
 Two forward passes over the same tokens, with the same weights:
 
-    causal   each position attends to those before it → board head: the next token, or that a move comes
+    causal   each position attends to itself and to earlier ones → board head: the next token, or generic_move
     prefix   the tokens of one board also attend to each other (`block_id`); values are inputs at their tokens
              → move, thinking move and value heads
 
@@ -12,11 +12,11 @@ The board head must not attend to a whole board: it would copy the token that it
 moves are predicted from the last token of a board, or from a token after all relevant boards.
 
     head      reads          target
-    board     every position board_target_ids, from the first move to be predicted on
+    board     every position board_target_ids, from the first position on that predicts a move
     move      move_mask      move_target_ids
     thinking  thinking_move_mask   move_target_ids
     win-loss  the token before each wl_value   wl_targets there, where wdl_valid
-    draw      each wl_value  d_targets at the d_value behind it, where wdl_valid
+    draw      each wl_value  d_targets at the d_value after it, where wdl_valid
 """
 
 import itertools
@@ -82,7 +82,7 @@ class ChessTransformer(nn.Module):  # type: ignore[misc]  # torch is not followe
         )
 
     def _value_inputs(self, batch: Batch) -> torch.Tensor:
-        """The embedded values at their own tokens, 0 elsewhere: the targets at other positions are to be predicted."""
+        """The embedded values at their own tokens; 0 elsewhere, because the model predicts the targets there."""
         wl = batch["wl_targets"] * batch["wl_positions"]
         d = batch["d_targets"] * batch["d_positions"]
         known = (batch["wl_positions"] | batch["d_positions"])[..., None]
@@ -99,7 +99,9 @@ class ChessTransformer(nn.Module):  # type: ignore[misc]  # torch is not followe
 
 
 def prefix_mask(block_id: torch.Tensor) -> torch.Tensor:
-    """The attention mask: each position sees those up to itself, and its whole board. int64 [B, S] → bool [B, S, S].
+    """The attention mask, int64 [B, S] → bool [B, S, S].
+
+    Each position attends to itself, to all earlier positions, and to its whole board.
 
     block_id  0 0 5 1 1      sees   1 1 . . .
                                     1 1 . . .

@@ -8,17 +8,18 @@ In: a column of FENs (an Arrow array of strings). Out: board indices, uint8 [N, 
     66       castling rights, only those with king and rook on their squares
     67       side to move
 
-A FEN is valid if python-chess accepts it: one to six fields, the missing ones being white, no castling, no en passant,
-0 and 1; castling as KQkq or as files (HAha); a `~` after a promoted piece. A castling right is kept only if a king is
-on e1 (e8) and a rook on h1 or a1 (h8, a8).
+A FEN is valid if python-chess accepts it. It has one to six fields; missing fields mean white to move, no castling, no
+en passant, 0 and 1. Castling is given as KQkq or as files (HAha). A `~` follows a promoted piece. A castling right is
+kept only if a king is on e1 (e8) and a rook on h1 or a1 (h8, a8).
 
-A column is first parsed with NumPy, at about 1 µs a FEN, which handles only the usual spelling; `parse_fen` parses the
-rest, at about 12 µs. (python-chess needs about 40 µs.)
+A column is first parsed with NumPy, at about 1 µs a FEN. This handles only the usual spelling. `parse_fen` parses the
+other FENs, at about 12 µs each. (python-chess needs about 40 µs.)
 
     rnbqkbnr/pp1ppppp/8/…        chars     r n b q k b n r / p p 1 p p p p p / 8 / …
                                  widths    1 1 1 1 1 1 1 1 0 1 1 1 1 1 1 1 1 0 8 0
                                  before    0 1 2 3 4 5 6 7 8 8 9 10 …              16 24
-    If the widths sum to 64, and to 8, 16, … 56 before the seven slashes, `before` is the square of each piece, from a8.
+    `before` is the sum of the widths to the left of a character. A row is valid only if all its widths sum to 64, and
+    `before` is 8, 16, … 56 at the seven slashes. Then `before` of a piece is its square, counted from a8.
 """
 
 import re
@@ -54,7 +55,10 @@ _RIGHTS = tuple(
         (E8, "k", "a8", "r"),
     )
 )
-"""For K, Q, k, q: the king's place, the king, the rook's place, the rook (places and pieces as board indices)."""
+"""For K, Q, k, q: the king's place, the king, the rook's place, the rook.
+
+A place is a position among the 68 tokens of a board; a piece is a board index.
+"""
 
 NO_FEN = "there is none"
 _CASTLING_FIELD = re.compile("-|[KQA-H]{0,2}[kqa-h]{0,2}")
@@ -63,7 +67,7 @@ _RIGHT_LETTERS = {"K": 1, "H": 1, "Q": 2, "A": 2, "k": 4, "h": 4, "q": 8, "a": 8
 _CHUNK = 4096
 """Rows per chunk, so that their bytes fit into the processor's cache."""
 _NO_WIDTH = 65
-"""The width of invalid characters: a row with one never sums to 64."""
+"""The width of an invalid character: the widths of a row with such a character never sum to 64."""
 _WIDTHS = bytearray([_NO_WIDTH]) * 256
 _CODES = bytearray([EMPTY]) * 256
 _WIDTHS[ord("/")] = 0
@@ -117,7 +121,8 @@ def parse_fen(fen: str) -> npt.NDArray[np.uint8]:
         rights |= _RIGHT_LETTERS.get(letter, 0)
     white_kings = [square for square in range(64) if squares[square] == WHITE_KING and square not in promoted]
     if "Q" in castling and WHITE_ROOK not in squares[:7] and white_kings and white_kings[-1] > 7:
-        # Q means the leftmost rook if it is left of the king. Of several kings the highest counts, so h1 may qualify.
+        # Q means the leftmost rook if this rook is left of the king. If there are several kings, the one on the highest
+        # square counts, so the rook on h1 may qualify.
         rights |= 1
     for bit, (place, king, corner, rook) in enumerate(_RIGHTS):
         # A promoted king cannot castle.
@@ -138,7 +143,7 @@ def _placement(placement: str, fen: str) -> tuple[list[int], set[int]]:
         before = ""
         row: list[int] = []
         for symbol in rank:
-            # lower() turns one non-ASCII letter into k, the Kelvin sign, so it counts as a king.
+            # lower() turns one non-ASCII letter, the Kelvin sign, into k. So the Kelvin sign counts as a king.
             piece = symbol.lower().upper() if symbol.isupper() else symbol
             if symbol in "12345678":
                 if before == "digit":
@@ -261,7 +266,7 @@ def _parse_usual(data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.int64], bo
     made[:, 1:65] = squares.reshape(-1, 64)
     made[:, 67] = turns[kept]
     held = rights[kept]
-    # Q without a rook on a1 but with one on h1: with several kings it may mean the h1 rook, so `parse_fen` decides.
+    # The right Q, no rook on a1, a rook on h1: with several kings, Q may mean the rook on h1, so `parse_fen` decides.
     stale = (held & 2 > 0) & (made[:, 1] != WHITE_ROOK) & (made[:, 8] == WHITE_ROOK) & (made[:, E1] == WHITE_KING)
     for bit, (place, king, corner, rook) in enumerate(_RIGHTS):
         held &= ~(((made[:, place] != king) | (made[:, corner] != rook)).astype(np.uint8) << np.uint8(bit))
@@ -278,7 +283,10 @@ def _parse_fields(
     ends: npt.NDArray[np.int64],
     full: npt.NDArray[np.bool_],
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.uint8], npt.NDArray[np.uint8]]:
-    """Parses the fields after the placement: which rows have the usual spelling, sides to move, castling rights."""
+    """Parses the fields after the placement.
+
+    Returns which rows have the usual spelling, the sides to move, and the castling rights.
+    """
     last = data.size - 1
     side = data[np.minimum(border[:, 0] + 1, last)]
     good = (border[:, 1] == border[:, 0] + 2) & ((side == ord("w")) | (side == ord("b")))

@@ -5,7 +5,8 @@ In: one `Game`, and which of its boards are written. Out: the starts of its rows
     board 0 (68) | move 0 | wl_value | d_value | board 1 (68) | move 1 | wl_value | d_value | move 2 | …
     └ block 0 ─┘                               └ block 1 ─┘                                └ board 2 was skipped
 
-The first board is always written, and so is the board after a row without a move: it cannot be derived from a move.
+The first board is always written. The board after a row without a move is also always written, because it cannot be
+derived from a move.
 """
 
 from collections.abc import Sequence
@@ -58,7 +59,7 @@ def written_boards(played: MoveIds, include: Sequence[bool] | Include) -> Includ
 
 
 def row_offsets(played: MoveIds, written: Include) -> npt.NDArray[np.int64]:
-    """The start of each row in the sequence, and its length at the end: int64 [P + 1]."""
+    """The start of each row in the sequence, then the sequence's length: int64 [P + 1]."""
     offsets = np.zeros(played.size + 1, np.int64)
     np.cumsum(BOARD_LENGTH * written + PLY_LENGTH * (played >= 0), out=offsets[1:])
     return offsets

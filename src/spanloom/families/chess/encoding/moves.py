@@ -30,12 +30,15 @@ _CASTLING = {
         ("e8c8", E8, "e8a8"),
     )
 }
-"""Standard castling → the place of the king (only then it is castling), and the spelling in the vocabulary."""
+"""Id of a castling move in standard UCI → the king's place, and the id of the vocabulary's spelling.
+
+The move is castling only if a king is at this place.
+"""
 
 
 def move_id(move: Any, board: npt.NDArray[np.uint8]) -> int:
     """The id of a move made on `board`, uint8 [68]; NO_MOVE for None, NaN and '', UNKNOWN_MOVE for any other value."""
-    if not move or move != move:  # NaN alone differs from itself
+    if not move or move != move:  # only NaN differs from itself
         return NO_MOVE
     code = _lookup(move) if isinstance(move, str) else UNKNOWN_MOVE
     if code in _CASTLING:
@@ -48,7 +51,7 @@ def column_ids(moves: pa.Array, boards: Boards) -> MoveIds:
     """The ids of a column of moves, each made on its row's board; like `move_id`."""
     encoded = moves.cast(pa.string()).dictionary_encode()
     known = [_lookup(move) if move else NO_MOVE for move in encoded.dictionary.to_pylist()]
-    table = np.array([*known, NO_MOVE], np.int16)  # the last is null's
+    table = np.array([*known, NO_MOVE], np.int16)  # the last entry is for null
     ids: MoveIds = table[np.asarray(encoded.indices.fill_null(len(known)))]
     for standard, (place, normal) in _CASTLING.items():
         if standard in known:

@@ -11,7 +11,7 @@ In: a `Game`, which boards are written, the start and the length S of the slice.
     wdl_valid         bool     whether win, draw and loss are all given
     block_id          int64    the tokens of one board share a number; every other position has its own
 
-A ply with a written board (k: its move), and one whose board was skipped:
+A ply with a written board (its move is at position k), then a ply whose board was skipped:
 
     position          k-1        k      k+1   k+2   |  k+3    k+4   k+5
     token             to move    move   wl    d     |  move   wl    d
@@ -20,9 +20,9 @@ A ply with a written board (k: its move), and one whose board was skipped:
     wl_targets        wl         0      wl    wl'      0      wl'   0
     d_targets         d          0      0     d        0      0     d'
 
-Position k+2 predicts the second ply (best', wl'), and has the first ply's draw value d, which is also an input there:
-d' in its place would leak the next value to the model. `literal_d_targets` puts d' there all the same, to reproduce
-runs that did so.
+Position k+2 predicts the second ply (best', wl'), but its d_targets is d, the first ply's draw value. The reason: the
+model reads d_targets as an input at this position, so d' would leak the next value to the model. `literal_d_targets`
+nevertheless writes d' there, to reproduce runs that did so.
 """
 
 from collections.abc import Sequence
@@ -108,7 +108,7 @@ def cut(
         made["d_targets"][before] = d
         made["wdl_valid"][before] = valid
     else:
-        taken = made["d_positions"][before]  # they have the draw value of the previous ply
+        taken = made["d_positions"][before]  # these positions have the draw value of the previous ply
         made["d_targets"][before[~taken]] = d[~taken]
         made["wdl_valid"][before] = valid & (made["wdl_valid"][before] | ~taken)
     return made

@@ -3,13 +3,13 @@
 In: a `ThinkingRow`, the order and the depth of its variations, or random numbers to draw them from. Out: the arrays of
 `tensors`, and also three masks and a flag:
 
-    thinking_move_mask   bool [S]  positions that predict a move inside the thinking, given in move_target_ids
-    continue_var_mask    bool [S]  … the next move of the same line (board target continue_var)
-    new_variation_mask   bool [S]  … the first move of a further line (board target new_variation)
+    thinking_move_mask   bool [S]  positions that predict a move of a line, given in move_target_ids
+    continue_var_mask    bool [S]  positions that predict the next move of the same line (board target continue_var)
+    new_variation_mask   bool [S]  positions that predict the first move of a further line (board target new_variation)
     first_is_not_best    bool []   whether the first line's root move differs from the final move
 
     [root board] start_think
-      root_move wl d [board]  move wl d [board]  …  end_var        as many units of 71 tokens as the line is deep
+      root_move wl d [board]  move wl d [board]  …  end_var        one unit of 71 tokens per written node of the line
       root_move wl d [board]  …                     end_var
     end_think final_move wl d
 
@@ -226,7 +226,7 @@ def thinking_row(row: Mapping[str, Any]) -> ThinkingRow:
 
 
 def lines_of(row: ThinkingRow, order: Sequence[int], depths: Depths) -> list[Line]:
-    """The written lines for variations in this order and depth: only those with nodes and a known root move.
+    """The written lines for variations in this order, with these depths: only those with nodes and a known root move.
 
     A node without a known move ends its line, because the move to the next node is unknown.
     """
@@ -266,13 +266,13 @@ def written(row: ThinkingRow, lines: Sequence[Line], max_seq_len: int, *, cot_va
     firsts = np.array([row.node_offsets[line.variation] for line in lines], np.int64)
     roots = row.root_moves[[line.variation for line in lines]]
     units = int(depths.sum())
-    # Units are numbered through all lines; the first unit of a line has its root move.
+    # Units are numbered across all lines. The first unit of a line has the line's root move.
     opening = np.zeros(units, np.bool_)
     opening[np.cumsum(depths) - depths] = True
     line_of = np.cumsum(opening) - 1
     nodes = np.repeat(firsts - (np.cumsum(depths) - depths), depths) + np.arange(units)
     moves = np.where(opening, roots[line_of], row.node_moves[nodes - 1])
-    # The root board and start_think precede the first unit, an end_var precedes each further line.
+    # The root board and start_think precede the first unit. An end_var precedes each further line.
     at = BOARD_LENGTH + 1 + UNIT * np.arange(units) + line_of
     end = BOARD_LENGTH + 1 + UNIT * units + len(lines)  # end_think
 
@@ -322,8 +322,9 @@ def draw_lines(
 ) -> tuple[list[int], list[int | None]]:
     """Draws the order of the shown variations and the depth of each, from `numbers` in [0, 1), float64 [2 · V or more].
 
-    The most visited variations are candidates. Their order is drawn (Plackett-Luce, by Gumbel noise on their shares of
-    the visits), and a depth for each. Raises ChessError if win and loss give no valid temperature.
+    The most visited variations are candidates. Their order is drawn from a Plackett-Luce distribution, by Gumbel noise
+    on their shares of the visits. Then a depth is drawn for each. Raises ChessError if win and loss give no valid
+    temperature.
     """
     shown = np.argsort(-row.visits, kind="stable")[: rules.max_variations]
     if shown.size > 1:
@@ -353,8 +354,9 @@ def drawn_sample(
 ) -> Tensors | str:
     """The sample of a row in a pass, or the reason why it has none.
 
-    A sample that is too long is drawn again with smaller limits: first the maximum depth is reduced step by step, then
-    the number of variations by one and the depth again, down to one variation of one node.
+    A sample that is too long is drawn again with smaller limits. First the maximum depth is reduced step by step. Then
+    the number of variations is reduced by one, and the depth is reduced again from its full value. The last attempt
+    has one variation of one node.
     """
     if not len(row):
         return NO_VARIATIONS

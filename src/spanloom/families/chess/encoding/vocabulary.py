@@ -3,7 +3,7 @@
 In: nothing. Out: constants and lookup tables.
 
     0 … 1923      moves, in UCI: every move of a queen or a knight on an empty board, then promotions to queen, rook
-                  and bishop; four characters alone (a7a8) promote to a knight. Castling is the king taking its own
+                  and bishop. A promotion without a letter (a7a8) is to a knight. Castling is the king taking its own
                   rook (e1h1).
     1924 … 1935   pieces
     1936 … 1947   start_pos … end_think

@@ -1,4 +1,4 @@
-"""Filters for the games of PGN files. Only types and options, so that importing it needs no python-chess."""
+"""Filters for the games of PGN files. This module has only types and options: importing it needs no python-chess."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ class GameFilter:
     min_rating    minimum of both WhiteElo and BlackElo
     results       allowed results: `1-0`, `0-1`, `1/2-1/2`, `*`
     min_seconds   minimum duration by the time control: base plus 40 times the increment, lichess's estimate
-    max_seconds   maximum duration, likewise
+    max_seconds   maximum duration, by the same estimate
     with_values   whether at least one position must be evaluated
     """
 

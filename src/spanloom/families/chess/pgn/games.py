@@ -30,8 +30,10 @@ _FISCHER = ("960", "fischer", "freestyle")
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """A game that is left out. `game`: its number in the run, from 0; `line`: its line in the file; `has_tags`: whether
-    it has any header: a text with neither headers nor moves is no game."""
+    """A game that is left out. `game`: its number in the run, from 0; `line`: its line in the file.
+
+    `has_tags`: whether it has any header. A text with neither headers nor moves is not a game.
+    """
 
     game: int
     line: int

@@ -1,7 +1,7 @@
 """Engine comments → win, draw and loss of the position after a move.
 
-In: the comment after a move, and the side that made it. Out: Stockfish's estimate for this evaluation, from the point
-of view of the side to move.
+In: the comment after a move, and the side that made the move. Out: Stockfish's estimate for this evaluation, from the
+point of view of the side to move.
 
     [%eval 0.31]  [%eval #-3]          lichess: pawns, or moves to mate, from white's point of view
     +4.90/20 0.78s   -M5/31 1.2s       cutechess: score, depth, time, from the point of view of the side that moved

@@ -10,8 +10,8 @@ shards give every usable game once.
     5 files, T = 4     shard 0: files 0, 4   shard 1: file 1   shard 2: file 2   shard 3: file 3
     3 files, T = 4     shard 0: games 0, 4, 8, …   shard 1: games 1, 5, 9, …   of all files, end to end
 
-Bad games are not numbered, so a shard's games do not depend on them. A game left out is counted by only one shard, the
-one of its file.
+Bad games are not numbered, so a shard's games do not depend on them. Only one shard counts a left-out game of file i:
+shard i mod T.
 """
 
 from collections import Counter
@@ -49,7 +49,7 @@ class Counts:
     best_unknown: int = 0
 
     def take(self, table: GameTable | ThinkingTable) -> None:
-        """Adds the games or rows that a file left out."""
+        """Adds the left-out games or rows of a file, and its counts of incomplete rows."""
         without = {name: getattr(table, name, 0) for name in WITHOUT}
         self.include(Counts(left_out=Counter(reasons(table.rejects)), rejects=list(table.rejects), **without))
 
@@ -76,7 +76,7 @@ class Counts:
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """A shard's place in an epoch: `file`, in the order of its own files; `before`, the games in the files before it
-    (used only if files are shared by all shards); `given`, the shard's games already returned from this file."""
+    (used only if all shards read all files); `given`, the shard's games already returned from this file."""
 
     file: int = 0
     before: int = 0
@@ -120,7 +120,8 @@ def dealt(
 ) -> Iterator[tuple[Table, int, Place]]:
     """Yields the shard's games of an epoch: the table, the game's number in it, and the place after it.
 
-    `order_of`: the epoch's draws. Each file that starts at or after `begin` adds its left-out games to `counts`.
+    `order_of`: the input of the epoch's draws, from `pass_of`. Each file that starts at or after `begin` adds its
+    left-out games to `counts`.
     """
     begin = begin or Place()
     order = shuffled(files.keys, order_of) if shuffle_files else np.arange(len(files.names))

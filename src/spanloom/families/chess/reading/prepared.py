@@ -1,7 +1,7 @@
 """Prepared games: the tables of `source` as memory-mapped arrays, a set of files for each Parquet file and split.
 
-In: tables. Out: `ROOT/{train,valid}/games_00000_boards.npy` and so on (NumPy's format). Read back, they are tables
-whose arrays stay on disk until they are sliced.
+In: tables. Out: `ROOT/{train,valid}/games_00000_boards.npy` and so on (NumPy's format). `read_prepared` opens them as
+tables again. The arrays stay on disk until they are sliced.
 
     games_NNNNN_     offsets int64 [G + 1]   keys uint8 [G, 16]   ids.parquet (game_id)
                      boards uint8 [P, 68]    played, best int16 [P]   values float64 [P, 3]   plies int64 [P]

@@ -1,11 +1,12 @@
 """The progress of a rank in its pass over games and thinking rows, with the counts so far.
 
-In: the options and the epoch, the rank, the worker of this process. Out: see `spanloom.training.runs.passes`.
+In: the options, the epoch, the rank and the worker of this process. Out: see `spanloom.training.runs.passes`.
 Besides `shard`, the place of a shard has:
 
     games     the `epochs.Place` after the last game; None before the first
-    step      samples returned     thinking   the place in the thinking rows; both only if the kinds are mixed
-    counts    of the pass so far; only in saved states
+    step      the number of samples returned; only if games and thinking rows are mixed
+    thinking  the place in the thinking rows; only if they are mixed with games
+    counts    the counts of the pass so far; only in saved states
 """
 
 from collections.abc import Mapping
@@ -33,7 +34,7 @@ class Progress(passes.Progress):
         super().set_epoch(epoch)
 
     def begin_pass(self, worker: int, workers: int) -> Begin:
-        """Begins a pass, with the counts of the loaded state, or from 0."""
+        """Begins a pass. The counts continue from the loaded state, or start at 0."""
         begin = super().begin_pass(worker, workers)
         self.counts = Counts.from_dict(begin.place["counts"]) if begin.place else Counts()
         return begin

@@ -47,8 +47,9 @@ Kind = Literal["games", "thinking"]
 
 
 class Column(NamedTuple):
-    """An array of a table: its dtype, its unit (`each`), and if it has two dimensions the `width` of the second.
+    """An array of a table: its dtype, and the unit that each entry belongs to (`each`).
 
+    `width`: the size of the second dimension; None if there is only one dimension.
     `cuts`: if the array holds offsets, the unit that they index.
     """
 
@@ -98,7 +99,10 @@ COLUMNS: dict[Kind, dict[str, Column]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Reject:
-    """A game or thinking row without a sample, and the place of its fault. A row has its `thinking_id` as `game_id`."""
+    """A game or thinking row without a sample, and the location of its fault.
+
+    `game_id`: for a thinking row, its `thinking_id`.
+    """
 
     file: str
     game_id: str
@@ -290,7 +294,10 @@ def _grouped(
     *,
     rows: int,
 ) -> GameTable:
-    """Groups rows in file order into games, in the order of their first rows, without games that have a bad row."""
+    """Groups rows, given in file order, into games. Games with a bad row become rejects.
+
+    The games are in the order of their first rows.
+    """
     names: list[str] = ids.dictionary.to_pylist()
     codes = np.asarray(ids.indices, np.int64)
     no_ply, numbers = np.asarray(pc.is_null(plies)), np.asarray(plies.fill_null(0), np.int64)
@@ -330,7 +337,10 @@ def _grouped(
 
 
 def read_thinking(path: Path) -> ThinkingTable:
-    """Reads the thinking rows of one file. Raises SourceError, naming the file, if unreadable or without a column."""
+    """Reads the thinking rows of one file.
+
+    Raises SourceError, naming the file, if it is unreadable or lacks a column.
+    """
     opened = _open(path, THINKING_COLUMNS)
     columns = (*THINKING_COLUMNS, *(name for name in THINKING_OPTIONAL if name in opened.schema_arrow.names))
     ids: list[str] = []
@@ -368,7 +378,7 @@ def read_thinking(path: Path) -> ThinkingTable:
 
 
 def thinking_id(number: int) -> str:
-    """The id of a thinking row for its key and in rejects: `row N`, with its number in the file."""
+    """The id of a thinking row, for its key and for rejects: `row N`, where N is the row's number in the file."""
     return f"row {number}"
 
 
@@ -512,7 +522,7 @@ def reasons(rejects: Sequence[Reject]) -> dict[str, int]:
 
 
 def raise_first(rejects: Sequence[Reject], path: Path) -> None:
-    """Raises ChessError for the first reject, naming file, game and ply. Does nothing if there is none."""
+    """Raises ChessError for the first reject, naming file, game and ply. Does nothing if there are no rejects."""
     if rejects:
         raise ChessError(
             f"{rejects[0].reason}: {rejects[0].detail}",

@@ -31,7 +31,7 @@ def run(
     html: str | None = None,
     scratch: Path | None = None,
 ) -> Report:
-    """Runs the step on paths or URIs. A remote root is staged; if clean, `manifest.json` is uploaded last."""
+    """Runs the step on paths or URIs. A remote root is staged; without findings, `manifest.json` is uploaded last."""
     with scratch_for("validate-chess", [root, games, thinking, report, html], scratch) as staging:
         local_root = staged_root(staging, root, manifest.check)
         checks = Checks(

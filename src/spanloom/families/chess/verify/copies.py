@@ -1,8 +1,8 @@
 """Checks prepared games against the Parquet files that they were made from.
 
 In: a shard of the manifest and its file. Out: findings. All games and rows are checked for presence, length and the
-reason for being left out; a sample of them is compared value by value. These are converted again row by row, without
-the code that reads whole columns; their boards come from python-chess if it is installed.
+reason for being left out. A sample of them is compared value by value: the sampled games and rows are converted again
+row by row, without the code that reads whole columns. Their boards come from python-chess if it is installed.
 """
 
 from collections import Counter
@@ -64,7 +64,8 @@ def check_input(report: Report, folder: Path, listed: list[dict[str, Any]]) -> N
 def compare_source(report: Report, root: Path, shard: dict[str, Any], folder: Path, deep: int | None) -> None:
     """Compares one file with its tables. The file must have the recorded hash.
 
-    Ids, lengths, FENs and left-out games are compared for all games or rows, all values for `deep` of each split.
+    Ids, lengths, FENs and left-out games are compared for all games or rows. All values are compared for `deep` games
+    or rows of each split.
     """
     compare = _compare_games if shard["kind"] == "games" else _compare_thinking
     for message in compare(report, root, shard, folder / shard["source"], deep):

@@ -3,7 +3,7 @@
 In: a folder of Parquet files, or the root of prepared games (and optionally the files that they were made from).
 Out: `Report`, with the file, the game and the ply of each finding.
 
-The checks are independent of the code that made the data: structure is read from the arrays, and games of the source
+The checks are independent of the code that made the data. The structure is read from the arrays. Games of the source
 are converted again row by row, with boards by python-chess if it is installed. With `legal`, python-chess also checks
 that each move is legal and leads to the next ply's board.
 """
@@ -68,7 +68,7 @@ class Checks:
     `games`, `thinking`   the folders that prepared games were made from, for comparison
     `deep`      games of each file that are converted again from the source and compared; None: all
     `legal`     whether python-chess checks every move
-    `tolerance` the allowed deviation of win + draw + loss from 1, and of each from 0 … 1
+    `tolerance` the allowed deviation of win + draw + loss from 1, and of each value from the range 0 … 1
     """
 
     games: Path | None = None
@@ -79,7 +79,10 @@ class Checks:
 
 
 def validate_place(place: Path, checks: Checks) -> Report:
-    """Validates prepared games or a folder of Parquet files. Raises ChessError for sources of a folder."""
+    """Validates prepared games or a folder of Parquet files.
+
+    Raises ChessError if `checks` has sources, but `place` is a folder of Parquet files.
+    """
     if manifest.is_prepared(place):
         return validate_root(place, checks)
     if checks.games is not None or checks.thinking is not None:
@@ -141,10 +144,10 @@ def _check_source_rows(report: Report, table: GameTable) -> None:
 
 
 def validate_root(root: Path, checks: Checks) -> Report:
-    """Validates prepared games, pending or promoted. With their sources, `deep` games of each file are compared.
+    """Validates prepared games, pending or promoted. With sources, `deep` games of each file are compared with them.
 
-    Raises ManifestError without a manifest of prepared games, ChessError for a source of a kind that they do not have,
-    SpanloomError for `legal` without python-chess.
+    Raises ManifestError without a manifest of prepared games, ChessError for a source of a kind that the prepared games
+    do not have, SpanloomError for `legal` without python-chess.
     """
     if checks.legal:
         require_python_chess("--legal")
@@ -157,7 +160,7 @@ def validate_root(root: Path, checks: Checks) -> Report:
     report = Report()
     listed = list(files_of(content))
     report.ran("inventory", len({file.path for file in listed}))
-    with ThreadPoolExecutor(AT_ONCE) as threads:  # hashing holds no GIL
+    with ThreadPoolExecutor(AT_ONCE) as threads:  # hashing releases the GIL
         report.add(check_inventory(root, listed, SPLITS, threads))
     report.ran("manifest", 1)
     report.add(check_content(content))
@@ -213,7 +216,10 @@ def _check_table(
 
 
 def _array_faults(root: Path, split: str, kind: Kind, number: int, counts: dict[str, Any]) -> Iterator[str]:
-    """Yields faults in dtypes, shapes, matching lengths, offsets, ids, and file sizes: no bytes after an array."""
+    """Yields faults in dtypes, shapes, matching lengths, offsets, ids and file sizes.
+
+    The file of an array must end where the array ends.
+    """
     arrays = {}
     for name, dtype in ARRAYS[kind].items():
         path = array_path(root, split, kind, number, name)
@@ -303,7 +309,7 @@ def _check_thinking(report: Report, table: ThinkingTable, file: str, checks: Che
         broken = broken or bool(wrong.any())
     report.ran("values", len(table.values) + len(table.node_values))
     at(np.flatnonzero(value_faults(table.values, checks.tolerance)), "values", NO_PROBABILITIES)
-    # Missing values of a node were read as zeros, which is no fault.
+    # Missing values of a node were read as zeros: three zeros are valid.
     present = table.node_values.any(axis=1)
     at(
         of_node[present & value_faults(table.node_values, checks.tolerance)],

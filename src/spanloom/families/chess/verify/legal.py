@@ -20,7 +20,10 @@ from spanloom.findings import Finding, Report
 
 Board = npt.NDArray[np.uint8]
 Move = tuple[str, str, Board, int, Board | None]
-"""A move's place, the prefix of its name in messages, its board, its id, and the board after it (None: not checked)."""
+"""A move: its place, the prefix of its name in messages, the board before it, its id, and the board after it.
+
+The last is None if the board after the move is not checked.
+"""
 
 
 def check_legal_games(report: Report, table: GameTable, file: str, item_of: npt.NDArray[np.intp]) -> None:

@@ -1,4 +1,4 @@
-"""Checks the games and rows left out: the lines of a rejects file, against the manifest and the tables.
+"""Checks the games and rows left out: compares the lines of a rejects file with the manifest and the tables.
 
 In: a shard of the manifest, its tables. Out: `Reject`s, and findings. The source files are not needed.
 """
