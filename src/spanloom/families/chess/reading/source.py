@@ -444,8 +444,8 @@ def _batches(opened: pq.ParquetFile, path: Path, columns: Sequence[str], size: i
                     arrays.append(_CASTS.get(name, _as_text)(batch.column(name)))
                 except (pa.ArrowInvalid, pa.ArrowNotImplementedError, TypeError) as fault:
                     raise SourceError(
-                        f"the column {name} is {batch.column(name).type}, which cannot be read as what it should be: "
-                        f"{fault}",
+                        f"the column {name} is {batch.column(name).type}, which cannot be converted to the "
+                        f"expected type: {fault}",
                         where=str(path),
                     ) from None
             yield pa.RecordBatch.from_arrays(arrays, names=list(columns))

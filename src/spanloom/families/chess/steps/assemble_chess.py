@@ -43,7 +43,7 @@ def assemble_chess(
         for name, value in expected.items():
             if each[name] != value:
                 raise ArtifactError(
-                    f"the inventories are of different runs: {name} of shard {each['shard']:02d} is another",
+                    f"the inventories are of different runs: {name} of shard {each['shard']:02d} differs",
                     where=str(path),
                     remedy="prepare all shards again with the same files, options and code",
                 )

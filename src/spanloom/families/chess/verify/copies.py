@@ -116,7 +116,7 @@ def _compare_games(report: Report, root: Path, shard: dict[str, Any], path: Path
 
     for name in counts:
         if name not in lengths and name not in rejects:
-            yield f"game {name} is in the source, neither here nor among what was left out"
+            yield f"game {name} is in the source, but neither in the prepared games nor in the rejects"
     for name, length in lengths.items():
         if counts[name] != length:
             yield f"game {name} has {length} plies, in the source {counts[name]}"
@@ -128,15 +128,15 @@ def _compare_games(report: Report, root: Path, shard: dict[str, Any], path: Path
         if shard[field] != number:
             yield f"{field} is {shard[field]}, by the source {number}"
     if list(rejects) != (ordered := sorted(rejects, key=lambda name: order.get(name, -1))):
-        yield f"what was left out is not in the order of the source: {', '.join(ordered[:3])} …"
+        yield f"the rejects are not in the order of the source: {', '.join(ordered[:3])} …"
     for name, reject in rejects.items():
         if _first_fault(rows[name], shard["source"], name) != reject:
-            yield f"game {name} was left out otherwise than the source says"
+            yield f"game {name} has a reject that differs from the fault in the source"
 
     chess = python_chess()
     for name, (table, item) in wanted.items():
         if (fault := _first_fault(rows[name], shard["source"], name)) is not None:
-            yield f"game {name} was to be left out: {fault.reason}"
+            yield f"game {name} should have been left out: {fault.reason}"
             continue
         ordered_rows = sorted(rows[name], key=lambda row: row["ply"])
         game, plies = table.game(item), table.plies[table.offsets[item] : table.offsets[item + 1]].tolist()
@@ -190,7 +190,7 @@ def _compare_thinking(report: Report, root: Path, shard: dict[str, Any], path: P
             yield f"row {number} has another fen in the source"
         if (reject := rejects.get(thinking_id(number))) is not None:
             if not _left_out_for(row, reject):
-                yield f"row {number} was left out otherwise than the source says"
+                yield f"row {number} has a reject that differs from the fault in the source"
         elif number in wanted and not _same_thinking(row, *wanted[number]):
             yield f"row {number} differs from the source"
 

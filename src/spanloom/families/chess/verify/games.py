@@ -87,7 +87,7 @@ def validate_place(place: Path, checks: Checks) -> Report:
         return validate_root(place, checks)
     if checks.games is not None or checks.thinking is not None:
         raise ChessError(
-            "only prepared games can be checked against what they were made from, and these are none",
+            "only prepared games can be checked against their source, and this folder holds none",
             where=str(place),
             remedy="give the root of prepared games, or leave --source and --thinking out",
         )
@@ -137,10 +137,10 @@ def _check_source_rows(report: Report, table: GameTable) -> None:
         report.wrong("games", f"{each.item}: {each.reason}: {each.detail}", file=table.file)
     report.ran("game ids", table.rows)
     if table.null_rows:
-        report.wrong("game ids", f"{table.null_rows} rows have none", file=table.file)
+        report.wrong("game ids", f"{table.null_rows} rows have no game_id", file=table.file)
     report.ran("best moves", int(np.count_nonzero(table.played >= 0)))
     if table.best_unknown:
-        report.wrong("best moves", f"{table.best_unknown} are no moves", file=table.file)
+        report.wrong("best moves", f"{table.best_unknown} best_move values are not moves", file=table.file)
 
 
 def validate_root(root: Path, checks: Checks) -> Report:
@@ -201,7 +201,7 @@ def _check_table(
     named = ids if isinstance(table, GameTable) else [thinking_id(int(row)) for row in table.numbers]
     for item, name in enumerate(named):
         if table.keys[item].tobytes() != key_of(shard["source"], name):
-            report.wrong("keys", f"that of {name!r} is another", file=pattern, split=split)
+            report.wrong("keys", f"the key of {name!r} is wrong", file=pattern, split=split)
     if isinstance(table, GameTable):
         if len(set(ids)) != len(ids):
             report.wrong("keys", "duplicate game_id", file=pattern, split=split)
@@ -210,7 +210,7 @@ def _check_table(
         report.ran("fens", len(ids))
         for number, fen, board in zip(table.numbers.tolist(), ids, table.boards, strict=True):
             if fen_fault(fen) is not None or not np.array_equal(parse_fen(fen), board):
-                report.wrong("fens", f"row {number}: its fen is that of another board", file=pattern, split=split)
+                report.wrong("fens", f"row {number}: its fen does not match its board", file=pattern, split=split)
         _check_thinking(report, table, pattern, checks)
     return table
 

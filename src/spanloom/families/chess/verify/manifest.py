@@ -27,7 +27,7 @@ NOT_CHECKABLE = {
     " them, names and rows are checked against the shards",
     "content.shards.*.rows_read, null_rows": "without --source, of games only their sum is bounded: the rows of games"
     " that were left out leave no trace",
-    "content.shards.*.best_missing, best_unknown": "without --source only what they add up to is known",
+    "content.shards.*.best_missing, best_unknown": "without --source only their sum can be checked",
     "plies, boards, moves, values, ids": "without --source and --thinking only what must hold of any games; with them,"
     " ids, lengths and FENs of thinking rows are compared of all, every value of --deep items of each split of a file",
     "rejects": "without --source and --thinking, ply and detail can be anything, and so can the ids of games",
@@ -62,7 +62,7 @@ def check_content(content: dict[str, Any]) -> Iterator[Finding]:
         if inputs != [(shard["source"], shard["rows_read"]) for shard in shards]:
             yield wrong(f"the {kind} shards are not those of the input")
         if names != sorted(set(names)) or any("/" in name or not name.endswith(".parquet") for name in names):
-            yield wrong(f"the input of {kind} is not files *.parquet in the order of their names")
+            yield wrong(f"the input of {kind} must list files *.parquet sorted by name")
         yield from check_stated(content["totals"][kind], _totals(shards), f"totals.{kind}")
     if numbered != sorted(numbered, key=lambda each: KINDS.index(each[0])):
         yield wrong("the shards of thinking rows do not follow those of games")
@@ -106,7 +106,7 @@ def _check_shard(shard: dict[str, Any]) -> Iterator[Finding]:
     left_out = sum(rejected.values())
     if kind == "thinking":
         if unknown := [name for name in _COUNTS[1:] if shard[name]]:
-            yield wrong(f"{place} has {', '.join(unknown)}, of which thinking rows have none")
+            yield wrong(f"{place} has {', '.join(unknown)}, which must be 0 for thinking rows")
         if shard["rows_read"] != items + left_out:
             yield wrong(f"{place} has {items} rows and left {left_out} out, rows_read is {shard['rows_read']}")
         return

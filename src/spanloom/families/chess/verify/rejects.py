@@ -89,4 +89,4 @@ def _wrong_numbers(
     if len(set(numbers)) != len(numbers) or (numbers and not 0 <= numbers[0] <= numbers[-1] < shard["rows_read"]):
         yield "numbers of rows are duplicate, or are not of the file"
     elif [each.game_id for each in rejects] != [thinking_id(number) for number in rest]:
-        yield "what was left out is not the rows whose numbers are missing"
+        yield "the rejects are not the rows whose numbers are missing"
