@@ -1,11 +1,11 @@
-"""A chat record → the whole conversation that is stored of it, by options that hold for any model.
+"""A chat record → its stored conversation, by options that apply to any model.
 
 In: a `ChatRecord` and an `Arrangement`. Out: a `Conversation`, or a refusal.
 
     system     the system text of the record, or else `developer`
-    messages   in their order; `--join-consecutive` makes one of two that the assistant says in a row
-    calls      several at once stay so; `--calls-in-turn` puts each before its own result
-    settings   the record's own; what it does not say is left to the options
+    messages   in their order; `--join-consecutive` joins consecutive messages of the assistant
+    calls      parallel calls stay parallel; `--calls-in-turn` puts each before its own result
+    settings   the record's own; the options give those that the record lacks
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,13 +21,13 @@ UNANSWERED, UNPROMPTED = "unanswered", "unprompted"
 
 @dataclass(frozen=True, kw_only=True)
 class Arrangement:
-    """Options that decide what is stored of a record.
+    """Options that decide how a record is stored.
 
-    settings          where the record says nothing
-    developer         instructions for conversations that bring no system text
-    join_consecutive  messages of the assistant in a row become one
-    calls_in_turn     calls made at once come one after the other, each followed by its own result
-    keep_unprompted   messages of the assistant before the first user's stay, and are trained
+    settings          for records without their own
+    developer         instructions for conversations without a system text
+    join_consecutive  consecutive messages of the assistant become one
+    calls_in_turn     parallel calls become sequential, each followed by its own result
+    keep_unprompted   messages of the assistant before the first user message are kept and trained
     """
 
     settings: Settings = field(default_factory=Settings)
@@ -77,7 +77,7 @@ def _settings(record: ChatRecord, settings: Settings) -> Settings:
 
 
 def _prompted(turns: Sequence[Turn], dropping: Dropping) -> Sequence[Turn]:
-    """The turns, those from before the first of the user left out where options say so."""
+    """The turns without the assistant's before the first user turn, if options say so. Raises RecordRefusedError."""
     if turns and turns[0].role == "user":
         return turns
     first = next((index for index, turn in enumerate(turns) if turn.role == "user"), len(turns))
@@ -98,7 +98,7 @@ def _prompted(turns: Sequence[Turn], dropping: Dropping) -> Sequence[Turn]:
 
 
 def _answered(turns: Sequence[Turn], dropping: Dropping) -> Sequence[Turn]:
-    """The turns up to the last of the assistant."""
+    """The turns up to the last assistant turn. Raises RecordRefusedError."""
     if turns and turns[-1].role == "assistant":
         return turns
     last = next((index for index in range(len(turns), 0, -1) if turns[index - 1].role == "assistant"), 0)
@@ -122,7 +122,7 @@ def _count(turns: Sequence[Turn], name: str, dropping: Dropping) -> None:
 
 
 def _follows_answer(turn: Turn, before: Turn) -> bool:
-    """Whether both are the assistant's, and the one before has answered already."""
+    """Whether both are assistant turns and `before` is already an answer."""
     if turn.role != "assistant" or before.role != "assistant":
         return False
     return bool(before.texts) and not before.calls and before.channel != "commentary"
@@ -141,7 +141,7 @@ def _refuse_consecutive(turns: Sequence[Turn], joining: bool) -> None:
 
 
 def _joined(turns: Sequence[Turn]) -> Iterator[Turn]:
-    """The turns, those that the assistant says in a row as one: texts with a blank line between, calls together."""
+    """The turns, with consecutive assistant turns joined: a blank line between their texts, all calls together."""
     last: Turn | None = None
     for turn in turns:
         if last is not None and _can_be_joined(last, turn):
@@ -164,7 +164,7 @@ def _can_be_joined(before: Turn, turn: Turn) -> bool:
 
 
 def _calls_in_turn(messages: Sequence[Message]) -> Iterator[Message]:
-    """The messages, calls made at once in turn where each has its result right behind them."""
+    """The messages, with parallel calls made sequential if the result of each directly follows."""
     at = 0
     while at < len(messages):
         message = messages[at]
@@ -182,7 +182,7 @@ def _calls_in_turn(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def _order(message: Message, results: Sequence[Message]) -> list[Message] | None:
-    """The results in the order of the calls; None where they do not fit them one to one."""
+    """The results in the order of the calls; None if they do not match one to one."""
     if len(results) != len(message.calls) or any(result.role != "tool" for result in results):
         return None
     waiting = dict(enumerate(message.calls))

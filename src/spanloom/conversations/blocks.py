@@ -1,7 +1,7 @@
-"""Blocks of a content that are messages of their own: Anthropic's calls and results, LLaMA-Factory's calls.
+"""Content blocks that become messages of their own: calls and results of Anthropic, calls of LLaMA-Factory.
 
-In: a message whose content is a list of blocks. Out: messages of OpenAI's form, in the order of the blocks, of which
-`spanloom.conversations.messages` makes turns.
+In: a message whose content is a list of blocks. Out: messages of OpenAI's form, in the order of the blocks;
+`spanloom.conversations.messages` turns them into turns.
 
     tool_use {"id", "name", "input"}; tool_call, function_call {"value": the JSON of a call}    tool_calls
     tool_result {"tool_use_id", "content"}                                                      a message of a tool
@@ -21,15 +21,15 @@ CALLS = ("tool_use", "tool_call", "function_call")
 RESULTS = ("tool_result",)
 REASONING = ("thinking", "reasoning", "redacted_thinking")
 PART_METADATA = frozenset({"signature", "cache_control", "citations", "annotations", "logprobs", "is_error"})
-"""Keys of a part that are no text and change none; they travel as metadata."""
+"""Keys of a part that neither hold text nor change it; they become metadata."""
 
 
 CONVERSE = ("image", "document", "video", "audio", "cachePoint", "guardContent", "citationsContent")
-"""Blocks of Amazon Bedrock's Converse that hold no text of a message: one key, which is what others call the type."""
+"""Blocks of Amazon Bedrock's Converse without text of the message. Their one key is the block's type."""
 
 
 def typed(part: Any, where: str) -> Any:
-    """A block of Bedrock's Converse with the type that Anthropic gives it; any other part as it is."""
+    """A block of Bedrock's Converse as Anthropic's typed block; any other part unchanged."""
     if not isinstance(part, dict) or "type" in part or len(part) != 1:
         return part
     (name, held), *_ = part.items()
@@ -64,9 +64,9 @@ def _json(value: Any) -> str:
 def messages_of(
     message: Mapping[str, Any], content_key: str, assistant: bool, where: str, dropping: Dropping
 ) -> list[dict[str, Any]]:
-    """The messages that a message is. Texts of the assistant before a call in a later message are commentary.
+    """Splits a message into messages. Texts of the assistant before a call in a later message are commentary.
 
-    `content_key`: the key of its content. Raises RecordRefusedError.
+    `content_key`: the key of the message's content. Raises RecordRefusedError.
     """
     content = message.get(content_key)
     if not isinstance(content, list):

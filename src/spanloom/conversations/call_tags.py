@@ -1,8 +1,8 @@
-"""Calls of functions that a text holds in a style of its own, and what such a text says of tools and their results.
+"""Function calls written in a text, by style; also the tool definitions and results that such texts hold.
 
 In: the text of a message, and the style that `--call-tags` names. Out: the text before the calls, and the calls in
-OpenAI's form; results; definitions. Raises RecordRefusedError (`markup_unclear`) where the text does not read as its
-style has it.
+OpenAI's form; results; definitions. Raises RecordRefusedError (`markup_unclear`) for a text that does not follow its
+style.
 
     hermes      <tool_call>{"name": "f", "arguments": {"a": 1}}</tool_call> …; <tool_response>…</tool_response>;
                 <tools>[…]</tools> in the system text
@@ -40,14 +40,14 @@ _DEFINITIONS = re.compile(r"\[\s*\{\s*\"")
 
 
 def looks_like_toolace(text: str, system: str) -> bool:
-    """Whether a text is calls as ToolACE writes them, of a function that the system text names."""
+    """Whether a text consists of ToolACE's calls of a function that the system text names."""
     if not text.lstrip().startswith("[") or not _TOOLACE.fullmatch(text):
         return False
     return f'"{text.strip()[1:].partition("(")[0].strip()}"' in system
 
 
 def written_calls(text: str, style: str, where: str) -> tuple[str, list[dict[str, Any]]]:
-    """The text before the calls of a text, and the calls; the whole text and none where it holds no calls."""
+    """The text before the calls, and the calls; for a text without calls, the whole text and an empty list."""
     if style == "hermes":
         return _tagged(text, _HERMES, where, lambda match: _hermes_call(match[1], where))
     if style == "openhands":
@@ -68,7 +68,7 @@ def written_calls(text: str, style: str, where: str) -> tuple[str, list[dict[str
 
 
 def written_results(text: str, style: str) -> list[dict[str, Any]]:
-    """The results that a message of a tool holds: `{"name", "content"}`, the name None where the text has none."""
+    """The results in a tool message, as `{"name", "content"}`; the name is None if the text has none."""
     results = [match[1].strip() for match in _RESPONSE.finditer(text)] if style == "hermes" else []
     if not results or _RESPONSE.sub("", text).strip():
         return [{"name": None, "content": text}]
@@ -76,7 +76,7 @@ def written_results(text: str, style: str) -> list[dict[str, Any]]:
 
 
 def results_of_user(text: str, style: str) -> list[tuple[str | None, str]]:
-    """The names and results that a message of the user brings, where a data set has no role for tools."""
+    """Names and results in a user message, for data sets without a role for tools."""
     if style == "openhands" and (match := _EXECUTION.match(text)):
         return [(match[1], text[match.end() :])]
     if style == "hermes" and text.lstrip().startswith("<tool_response>") and not _RESPONSE.sub("", text).strip():
@@ -85,7 +85,7 @@ def results_of_user(text: str, style: str) -> list[tuple[str | None, str]]:
 
 
 def written_tools(system: str, style: str) -> list[Any]:
-    """The definitions of tools that a system text holds, with the types of JSON Schema; [] where it holds none."""
+    """The tool definitions in a system text, with JSON Schema's types; [] if there are none."""
     texts = [match[1] for match in _TOOLS.finditer(system)] if style == "hermes" else [system]
     for text in texts:
         for tools in _lists(text):
@@ -94,7 +94,7 @@ def written_tools(system: str, style: str) -> list[Any]:
 
 
 def sayable(name: str) -> str:
-    """`Market Trends/v2` → `Market_Trends_v2`: ToolACE's names hold what no header can hold."""
+    """`Market Trends/v2` → `Market_Trends_v2`: ToolACE's names contain characters that a header cannot hold."""
     return re.sub(r"[^A-Za-z0-9_.-]+", "_", name.strip())
 
 
@@ -113,7 +113,7 @@ def _tagged(text: str, pattern: re.Pattern[str], where: str, read: Any) -> tuple
 
 
 def _value(text: str) -> Any:
-    """A JSON value, or the same as Python writes it: Hermes' data has both."""
+    """The value of JSON or of a Python literal: Hermes' data has both."""
     try:
         return unique_keys(text.encode())
     except ValueError:
@@ -133,7 +133,7 @@ def _hermes_call(text: str, where: str) -> dict[str, Any]:
 
 
 def _openhands_call(block: re.Match[str], where: str) -> dict[str, Any]:
-    """Its arguments are parameters, or the JSON object that Llama 3 writes in their place."""
+    """The arguments are parameters, or the JSON object that Llama 3 writes instead."""
     if block[2].lstrip().startswith("{"):
         return {"name": block[1], "arguments": block[2].strip()}
     if _PARAMETER.sub("", block[2]).strip():
@@ -170,7 +170,7 @@ def _mistral_calls(text: str, where: str) -> list[dict[str, Any]]:
 
 
 def _toolace_calls(text: str) -> Iterator[dict[str, Any]]:
-    """`f(a=1), g(b="x")`. Raises ValueError or SyntaxError for what is none."""
+    """The calls in `f(a=1), g(b="x")`. Raises ValueError or SyntaxError for any other text."""
     rest = text.strip()
     while rest:
         name, bracket, _ = rest.partition("(")
@@ -191,7 +191,7 @@ def _toolace_calls(text: str) -> Iterator[dict[str, Any]]:
 
 
 def _literal(node: ast.expr) -> Any:
-    """A literal of Python, with JSON's words for truth and nothing."""
+    """The value of a Python literal that may also use JSON's `true`, `false` and `null`."""
     words = {"true": True, "false": False, "null": None}
     if isinstance(node, ast.Name) and node.id in words:
         return words[node.id]
@@ -217,7 +217,7 @@ def _named(text: str) -> str | None:
 
 
 def _lists(text: str) -> Iterator[list[dict[str, Any]]]:
-    """Lists of objects with a name, in a text; or such objects by themselves, as one list."""
+    """Lists of named objects in a text; single named objects form one list."""
     decoder = json.JSONDecoder()
     for match in _DEFINITIONS.finditer(text):
         try:
@@ -240,7 +240,7 @@ def _lists(text: str) -> Iterator[list[dict[str, Any]]]:
 
 
 def _definition(tool: Any, style: str) -> Any:
-    """A definition as OpenAI has it. ToolACE's have a key `required` beside their parameters that says nothing."""
+    """A definition in OpenAI's form. ToolACE's definitions have an empty key `required` next to `parameters`."""
     if not isinstance(tool, dict):
         return tool
     inner = tool.get("function")

@@ -1,7 +1,7 @@
-"""A whole conversation, whatever model it is made ready for: `messages_json` of the format `conversations_v1`.
+"""A whole conversation, for any model: `messages_json` of the format `conversations_v1`.
 
-In: one row's `messages_json`, or a `Conversation`. Out: a `Conversation`, or the JSON of one. Nothing in it belongs to
-the format of one model: several calls at once, several system texts and the names of keys stay as the record had them.
+In: one row's `messages_json`, or a `Conversation`. Out: a `Conversation`, or its JSON. Nothing is adapted to the format
+of one model: parallel calls, several system texts and the names of keys stay as in the record.
 
     {"messages": [
        {"role": "system", "content": "Be brief."},
@@ -13,7 +13,7 @@ the format of one model: several calls at once, several system texts and the nam
      "tools": [{"name": "get_weather", "description": "…", "parameters": {…}}],
      "settings": {"reasoning_effort": "low"}, "chat_template_kwargs": {"enable_thinking": false}, "weight": 0.5}
 
-A content, and a reasoning, is text, or a list of texts where the record had several parts.
+`content` and `reasoning` are text, or a list of texts if the record had several parts.
 """
 
 import math
@@ -34,7 +34,7 @@ CHANNELS = frozenset(get_args(Channel))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Settings:
-    """What a system message may say of the model and the moment. None: it says nothing."""
+    """Facts in a system message about the model and the date. None: the line is left out."""
 
     reasoning_effort: str | None = None
     model_identity: str | None = None
@@ -42,7 +42,7 @@ class Settings:
     knowledge_cutoff: str | None = None
 
     def as_dict(self) -> dict[str, str]:
-        """Those that are set, by name."""
+        """The settings that are not None, by name."""
         return {name: value for name in SETTINGS if (value := getattr(self, name)) is not None}
 
 
@@ -51,12 +51,11 @@ SETTINGS = tuple(setting.name for setting in fields(Settings))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conversation:
-    """Messages in order, and what holds for all of them.
+    """Messages in order, and what applies to all of them.
 
-    tools                 definitions of functions: `name`, and where there are any `description` and `parameters` (a
-                          JSON Schema)
-    chat_template_kwargs  arguments of a chat template, where the record has some
-    weight                how much its documents count in a loss, where the record says it; greater than 0
+    tools                 function definitions: `name`, optionally `description` and `parameters` (a JSON Schema)
+    chat_template_kwargs  arguments of a chat template, if the record has some
+    weight                the weight of its documents in a loss, if the record has one; greater than 0
     """
 
     messages: tuple[Message, ...]
@@ -118,7 +117,7 @@ KEYS = {
     "assistant": frozenset({"role", "content", "reasoning", "tool_calls", "channel", "trained"}),
     "tool": frozenset({"role", "content", "tool_call_id", "name"}),
 }
-"""What a message may hold, by its role."""
+"""The allowed keys of a message, by role."""
 CALL_KEYS = frozenset({"id", "name", "arguments"})
 TOOL_KEYS = frozenset({"name", "description", "parameters"})
 
@@ -126,8 +125,8 @@ TOOL_KEYS = frozenset({"name", "description", "parameters"})
 def parse_conversation(text: str | bytes | None, quotes: int | None = None) -> Conversation:
     """The conversation of one row. `quotes`: see `strict_json.loads`.
 
-    Raises RowRefusedError: no text, not UTF-8, not JSON, duplicate or unknown key or role, a value of another type
-    than the format has, no message of the assistant, no message that is trained.
+    Raises RowRefusedError: no text, not UTF-8, not JSON, duplicate or unknown key or role, a value of the wrong type,
+    no assistant message, no trained message.
     """
     whole = _object(text, quotes)
     messages = whole.get("messages")
@@ -157,7 +156,7 @@ def parse_conversation(text: str | bytes | None, quotes: int | None = None) -> C
 
 
 def is_weight(value: Any) -> bool:
-    """Whether a value can weigh a document: a number greater than 0."""
+    """Whether a value is a valid document weight: a number greater than 0."""
     return is_number(value) and 0 < value < math.inf
 
 
@@ -177,8 +176,8 @@ def _object(text: str | bytes | None, quotes: int | None) -> dict[str, Any]:
 
 
 def _message(value: Any, index: int) -> Message:
-    """A message of a conversation, the one with this number. What is wrong is put into words only where it is: most
-    messages are right, and there are many."""
+    """Message `number` of a conversation. Error texts are made only when needed: most messages are valid, and there are
+    many."""
     if type(value) is not dict:
         raise RowRefusedError(Reason.MESSAGE_NOT_OBJECT, f"message {index} is not an object")
     role = value.get("role")

@@ -1,12 +1,12 @@
-"""What a message says of itself about training: flags of OpenAI, Axolotl, ms-swift, LLaMA-Factory and SWE-agent.
+"""Flags that say whether a message is trained, of OpenAI, Axolotl, ms-swift, LLaMA-Factory and SWE-agent.
 
-In: the keys of a message. Out: whether it is to be trained, where it says so; the flags are taken out of its keys.
+In: the keys of a message. Out: whether the message is trained, if a flag says so; flags are removed from the keys.
 
     train, training, train_on_turn, loss    true, 1    trained
     weight, loss_weight, loss_scale         1          trained
-    train_detail                            spans of the text, trained where all are
+    train_detail                            spans of the text: trained if all of them are
     mask, is_demo                           true, 1    not trained
-    label_mask                              refused: in some data it marks what is trained, in some what is not;
+    label_mask                              refused: in some data sets it marks trained messages, in some untrained;
                                             `--map trained=label_mask` and `--map masked=label_mask` say which
 """
 
@@ -24,7 +24,7 @@ _FLAGS = (*TRUE_IS_TRAINED, *TRUE_IS_MASKED, *DETAILS, *UNCLEAR)
 FLAGS = frozenset(_FLAGS)
 
 NOT_DROPPED = frozenset({*FLAGS, "label", "kto_tag"})
-"""Names that `--drop` does not take: without its flag, what is marked as not to be trained would be trained."""
+"""Names that `--drop` refuses: without its flag, a message that is marked as untrained would be trained."""
 
 
 SET_ASIDE = "--max-rejects 100% sets such records aside"
@@ -33,17 +33,17 @@ SET_ASIDE = "--max-rejects 100% sets such records aside"
 def is_trained(
     keys: dict[str, Any], where: str, trained_if: Sequence[str] = (), masked_if: Sequence[str] = ()
 ) -> bool | None:
-    """Whether a message is to be trained, None where it does not say so. Takes the flags out of `keys`.
+    """Whether a message is trained; None if no flag says so. Removes the flags from `keys`.
 
-    `trained_if`, `masked_if`: names of further flags, true where the message is trained, or where it is not. Raises
-    RecordRefusedError for a value that is neither yes nor no, and for two flags that differ.
+    `trained_if`, `masked_if`: names of further flags; true means trained, or untrained. Raises RecordRefusedError for
+    a value that is neither yes nor no, and for two flags that contradict each other.
     """
     answers: dict[str, bool] = {}
     for name in dict.fromkeys((*_FLAGS, *trained_if, *masked_if)):
         if name in keys and not says_nothing(value := keys.pop(name)):
             masks = name in masked_if or (name in TRUE_IS_MASKED and name not in trained_if)
             is_set = _is_set(name, value, where, name in trained_if or name in masked_if)
-            if is_set or not masks:  # a mask that is not set says no more than none
+            if is_set or not masks:  # an unset mask means the same as no mask
                 answers[name] = is_set and not masks
     if len(set(answers.values())) > 1:
         names = " and ".join(answers)

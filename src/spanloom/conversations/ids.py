@@ -1,6 +1,6 @@
-"""Whether an id is new among millions, in 8 bytes each.
+"""Detects duplicate ids among millions, in 8 bytes per id.
 
-In: ids, in any order. Out: of each, whether it came before.
+In: ids, in any order. Out: for each, whether it occurred before.
 """
 
 from hashlib import blake2b
@@ -10,9 +10,9 @@ import numpy as np
 
 
 class SeenIds:
-    """The ids so far: 8 bytes each, of a hash. Of 80 million, two have one hash with a chance of 1 in 5,000.
+    """The ids so far, as 8 bytes of a hash each. Among 80 million, the chance that two share a hash is 1 in 5,000.
 
-    New ones gather in a set and are then sorted into arrays, of which each is at least as long as the next.
+    New ids are collected in a set and then sorted into arrays; each array is at least as long as the next.
     """
 
     RECENT = 1 << 16
@@ -22,7 +22,7 @@ class SeenIds:
         self._sorted: list[np.ndarray[Any, np.dtype[np.uint64]]] = []
 
     def add(self, identity: str) -> bool:
-        """Whether the id is new; it no longer is after this."""
+        """Adds the id. Returns whether it is new."""
         digest = int.from_bytes(blake2b(identity.encode(), digest_size=8).digest(), "big")
         if digest in self._recent or any(_holds(array, digest) for array in self._sorted):
             return False

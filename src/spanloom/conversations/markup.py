@@ -1,12 +1,12 @@
-"""Markup that texts of assistants hold where a data set has no keys for what it says: one table, and how it is read.
+"""Markup in assistant texts, for reasoning and calls that the data set has no keys for: one table, and its readers.
 
-In: the texts of an assistant's message. Out: its reasoning and its answer apart; a refusal that names the option which
-reads the markup, where none does.
+In: the texts of an assistant message. Out: its reasoning and its answer, separated; or a refusal that names the option
+that reads the markup.
 
     option              markup
     --think-tags        THINK_TAGS, SOLUTION_TAGS
     --call-tags STYLE   CALL_STYLES (`spanloom.conversations.call_tags` reads them)
-    --text-as-is        TEMPLATE_MARKS too: of chat templates, which none of the other options reads
+    --text-as-is        also TEMPLATE_MARKS: tokens of chat templates, which no other option reads
 """
 
 import re
@@ -30,12 +30,12 @@ THINK_TAGS = (
 """Beginning and end of reasoning in a text."""
 
 SOLUTION_TAGS = (("<|begin_of_solution|>", "<|end_of_solution|>"),)
-"""Beginning and end of the answer, beside reasoning in tags."""
+"""Beginning and end of the answer, after reasoning in tags."""
 
 TAG_STARTS = frozenset(opening[0] for opening, _ in THINK_TAGS)
 TAG_ENDS = frozenset(closing[-1] for _, closing in THINK_TAGS)
 ANSWER_TAGS = ("<answer>", "</answer>")
-"""The same of an answer that they hold whole, behind reasoning in tags. Elsewhere they are text."""
+"""The same, but only if they enclose the whole answer after reasoning in tags. Elsewhere they are text."""
 
 CALL_STYLES: dict[str, tuple[str, ...]] = {
     "hermes": ("<tool_call>", "</tool_call>"),
@@ -58,7 +58,7 @@ TEMPLATE_MARKS = (
     "<invoke name=", "<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>", "<|call|>", "<|constrain|>",
     "<extra_id_0>", "<extra_id_1>",
 )  # fmt: skip
-"""Tokens of chat templates, those of Harmony and NeMo last: a text that holds one was rendered, and is no answer's."""
+"""Tokens of chat templates, those of Harmony and NeMo last. A text with one of them is rendered, not an answer."""
 
 _PLACEHOLDER = re.compile(r"\{\{[A-Za-z_]+\}\}")
 """A placeholder that should have been filled in before training: `I am {{name}}`. Code may contain the same syntax."""
@@ -67,7 +67,7 @@ _REACT = re.compile(r"^Action:[^\n]+\s+Action Input:", re.MULTILINE)
 
 _STRIPPED = re.compile(r"(analysis|commentary).*?assistant(final|commentary)", re.DOTALL)
 STRIPPED_STARTS = ("analysis", "commentary")
-"""What is left of Harmony's text where a server leaves special tokens out: `analysisHm.assistantfinalYes.`"""
+"""Harmony text whose special tokens a server removed: `analysisHm.assistantfinalYes.`"""
 _MARKS = {mark: f"--call-tags {style}" for style, marks in CALL_STYLES.items() for mark in marks}
 _MARKS |= dict.fromkeys(TEMPLATE_MARKS, "")
 _ANY_MARK = re.compile("|".join(map(re.escape, _MARKS)))
@@ -76,11 +76,11 @@ _ANY_THINK = re.compile("|".join(map(re.escape, _THINKS)))
 _ALL_MARKS = (*_MARKS, *_THINKS)
 _AFTER = {start: "|".join(re.escape(mark[1:]) for mark in _ALL_MARKS if mark[0] == start) for start in "<[◁"}
 _BY_START = [(start, re.compile(f"{re.escape(start)}(?:{ends})")) for start, ends in _AFTER.items()]
-"""What finds any mark that begins with a character: `re` looks for one first character much faster than for two."""
+"""Patterns for all marks with the same first character: `re` searches for one first character much faster."""
 
 
 def may_hold_markup(text: str) -> bool:
-    """False for a text of which `refuse_markup`, `without_think_tags` and ToolACE's calls take no notice."""
+    """False for a text that `refuse_markup`, `without_think_tags` and the reader of ToolACE's calls ignore."""
     if text.startswith(STRIPPED_STARTS):
         return True
     for start, marks in _BY_START:
@@ -101,9 +101,9 @@ def has_react(text: str) -> bool:
 
 
 def refuse_markup(texts: tuple[str, ...], where: str, reading: Reading) -> None:
-    """Raises RecordRefusedError for a text that holds markup which would be trained as text of the answer.
+    """Raises RecordRefusedError for a text with markup that would be trained as text of the answer.
 
-    Tags of reasoning are looked at before, by `without_think_tags`.
+    Call `without_think_tags` first: it handles the tags of reasoning.
     """
     if reading.text_as_is:
         return
@@ -126,9 +126,9 @@ def refuse_markup(texts: tuple[str, ...], where: str, reading: Reading) -> None:
 def without_think_tags(
     texts: tuple[str, ...], where: str, reading: Reading, dropping: Dropping
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Reasoning and text of an answer that may begin with reasoning in tags, white space next to the tags taken away.
+    """Reasoning and text of an answer that may begin with reasoning in tags. White space next to tags is removed.
 
-    A closing tag alone counts too: templates that put the opening one into the prompt leave it out of the answer.
+    A closing tag alone counts too: if a template puts the opening tag into the prompt, the answer lacks it.
     """
     tags = reading.think_tags if reading.think_tags is not None else (False if reading.text_as_is else None)
     if tags is False or not (
@@ -157,9 +157,9 @@ def without_think_tags(
 
 
 def bare_reasoning(text: str, where: str, reading: Reading) -> str:
-    """A reasoning that has a key of its own, without the tags that some data sets put around it there too.
+    """Reasoning from a key of its own, without the tags that some data sets put around it there too.
 
-    Raises RecordRefusedError where no option says whether they are text.
+    Raises RecordRefusedError if no option says whether the tags are text.
     """
     bare = text.strip()
     pair = next((pair for pair in THINK_TAGS if bare.startswith(pair[0]) or bare.endswith(pair[1])), None)
@@ -175,7 +175,7 @@ def bare_reasoning(text: str, where: str, reading: Reading) -> str:
 
 
 def _parted(text: str, opening: str, closing: str) -> tuple[str | None, str]:
-    """Reasoning and answer of a text; None for reasoning that does not end."""
+    """Reasoning and answer of a text; None if the reasoning has no end."""
     if (opening, closing) in SOLUTION_TAGS:
         reasoning, answer = "", text.lstrip()
     else:

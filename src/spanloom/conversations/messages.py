@@ -1,13 +1,13 @@
 """One message of a chat record → its `Turn`s: its role, its reasoning, its text, its calls.
 
-In: a message of OpenAI's form (`role`, `content`) or of ShareGPT's (`from`, `value`). Out: a `Turn`, several where the
-message holds results of tools beside text, or a refusal.
+In: a message of OpenAI's form (`role`, `content`) or of ShareGPT's (`from`, `value`). Out: a `Turn`; several if the
+message holds tool results next to text; or a refusal.
 
     reasoning_content, reasoning, thinking; parts of type thinking or reasoning    reasoning
-    <think>…</think> at the beginning of an assistant's text                       reasoning, where asked for
+    <think>…</think> at the beginning of an assistant's text                       reasoning, with --think-tags
     content as text, or as parts of type text                                      text
     tool_calls, function_call; a turn from function_call                           calls
-    <tool_call>…</tool_call> in an assistant's text                                calls, where asked for
+    <tool_call>…</tool_call> in an assistant's text                                calls, with --call-tags
 """
 
 import json
@@ -50,15 +50,15 @@ MESSAGE_METADATA = frozenset(
         "system_fingerprint", "openai_id", "temperature", "top_p", "token_counter", "token_count", "prefix",
     }
 ) | PART_METADATA  # fmt: skip
-"""Keys that data sets write beside a message and that are no part of it; they travel as metadata of the message."""
+"""Keys of a message that are not part of the conversation; they become metadata of the message."""
 REPEATING = ("thought", "action")
-"""Keys of SWE-agent that repeat a part of the text, or an action the call; metadata where they do."""
+"""SWE-agent's keys that repeat a part of the text, or the call. If they do, they become metadata."""
 _REPEATING = frozenset(REPEATING)
 
 FUNCTION_CALL = "function_call"
 CALL_ROLES = (FUNCTION_CALL, "tool_call")
 REASONING_ROLES = ("reasoning", "thinking", "thought")
-"""Turns of their own that hold what the assistant thinks before the next one."""
+"""Roles of separate turns that hold the reasoning for the next turn."""
 ROLES: dict[str, Role] = {
     "system": "system",
     "developer": "developer",
@@ -83,12 +83,12 @@ ROLES: dict[str, Role] = {
     "function_response": "tool",
     "ipython": "tool",
 }
-"""What data sets call the roles. ShareGPT has a turn of its own for a call and for what the function answered."""
+"""Names of roles in data sets → role. ShareGPT has separate turns for a call and for its result."""
 
 
 @dataclass(kw_only=True, slots=True)
 class _Message:
-    """What the readers of one message share: its number, the options, what options leave out, its metadata so far."""
+    """State shared by the readers of one message: its number, the options, the dropped keys, its metadata so far."""
 
     number: int
     reading: Reading
@@ -103,17 +103,16 @@ class _Message:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OnChannel:
-    """A message of a record whose form says on which channel the assistant speaks its text."""
+    """A message of a form that names the channel of the assistant's text."""
 
     message: dict[str, Any]
     channel: Literal["commentary", "final"]
 
 
 def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, system: str = "") -> list[Turn]:
-    """The turns of a message or of a `OnChannel`, in order; none where options drop it, or all that it held.
+    """The turns of a message or an `OnChannel`, in order; none if options drop the message or all of its content.
 
-    `system`: the system text of the record, in which ToolACE names the functions that its texts call. Raises
-    RecordRefusedError.
+    `system`: the record's system text, in which ToolACE names the functions that texts call. Raises RecordRefusedError.
     """
     if isinstance(message, OnChannel):
         turns_of_it = turns_of(message.message, number, reading, dropping, system)
@@ -149,7 +148,7 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
             continue
         turns += _turns(part, of)
     speaking = [index for index, turn in enumerate(turns) if turn.role == "assistant"] if len(turns) > 1 else []
-    for index in speaking[:-1]:  # what the assistant says before the end of its message is no answer yet
+    for index in speaking[:-1]:  # a text before the end of the assistant's message is not its answer
         if turns[index].texts:
             turns[index] = replace(turns[index], channel="commentary")
     if trained is False:
@@ -163,10 +162,10 @@ _PLAIN_ROLES = {name: role for name, role in ROLES.items() if name not in (*CALL
 
 
 def plain_turn(message: Any, number: int, dropping: Dropping) -> Turn | None:
-    """The turn of a message with the commonest keys, at a third of the time: a role and a text; reasoning and calls of
-    the assistant; the id and the name of the call that a tool answers.
+    """Fast path, in a third of the time, for a message with the most common keys: a role and a text; reasoning and
+    calls of the assistant; the id and name of the call that a tool answers.
 
-    None for any other message, and for texts of the assistant that may hold markup. Options that look into messages
+    None for any other message, and for texts of the assistant that may hold markup. Options that change messages
     (`--drop`, `--call-tags`, `--role`, flags of `--map`) need `turns_of`. Raises RecordRefusedError.
     """
     if type(message) is not dict:
@@ -190,7 +189,7 @@ def plain_turn(message: Any, number: int, dropping: Dropping) -> Turn | None:
 
 
 def _plain_answer(message: dict[str, Any], text: Any, number: int, dropping: Dropping) -> Turn | None:
-    """The same of the assistant."""
+    """The same for an assistant message."""
     texts: tuple[str, ...] = ()
     if text is not None:
         if type(text) is not str or may_hold_markup(text):
@@ -262,7 +261,7 @@ def _turns(message: dict[str, Any], of: _Message) -> list[Turn]:
 
 
 def _rest(keys: dict[str, Any], of: _Message, place: str | None = None) -> None:
-    """What is left of the keys of a message, or of the part at `place`: dropped, metadata, or refused."""
+    """Handles the remaining keys of a message, or of the part at `place`: dropped, metadata, or refused."""
     if not keys:
         return
     known = MESSAGE_METADATA if place is None else PART_METADATA
@@ -280,7 +279,7 @@ def _rest(keys: dict[str, Any], of: _Message, place: str | None = None) -> None:
 
 
 def _first_key(message: dict[str, Any], names: Sequence[str]) -> str:
-    """The first of `names` under which a message has something; the first of all where it has nothing."""
+    """The first of `names` with a value in the message; the first name if none has one."""
     for name in names:
         if message.get(name) is not None:
             return name
@@ -288,7 +287,7 @@ def _first_key(message: dict[str, Any], names: Sequence[str]) -> str:
 
 
 def _take(keys: dict[str, Any], names: Sequence[str]) -> Any:
-    """The value under the first of `names` that says something, taken out of `keys`."""
+    """The value of the first of `names` that is not empty; removed from `keys`."""
     for name in names:
         if keys.get(name) is not None:
             return keys.pop(name)
@@ -296,7 +295,7 @@ def _take(keys: dict[str, Any], names: Sequence[str]) -> Any:
 
 
 def _take_name(keys: dict[str, Any], dropping: Dropping) -> str | None:
-    """A user's name, where it can be in a header as it is; else it stays, as a key without a place."""
+    """A user's name, if a header can hold it unchanged; otherwise it stays in the keys."""
     name = None if "name" in dropping.names else keys.get("name")
     return str(keys.pop("name")) if isinstance(name, str) and NAME.fullmatch(name) else None
 
@@ -331,7 +330,7 @@ def _assistant(keys: dict[str, Any], content: Any, of: _Message) -> Turn:
 
 
 def _tagged_calls(texts: tuple[str, ...], of: _Message) -> tuple[tuple[str, ...], list[Call]]:
-    """The texts without the calls that they write in the style asked for, and these calls."""
+    """The texts without the calls in the requested style, and these calls."""
     style = of.reading.call_tags
     calls: list[Call] = []
     if style is not None and not (style == "toolace" and not _toolace(texts, of)):
@@ -358,7 +357,7 @@ def _toolace(texts: tuple[str, ...], of: _Message) -> bool:
 
 
 def _results(keys: dict[str, Any], content: Any, of: _Message) -> list[Turn]:
-    """What tools answered: one turn, or one for each result that a text in the style asked for holds."""
+    """Tool results: one turn, or one turn for each result in a text of the requested style."""
     where = of.where
     if isinstance(content, dict):
         content = json.dumps(content, ensure_ascii=False)
@@ -396,7 +395,7 @@ def _written_calls(content: Any, of: _Message) -> tuple[Call, ...]:
 
 
 def _texts(content: Any, of: _Message) -> tuple[str, ...]:
-    """The text of a message that no assistant wrote."""
+    """The text of a message of any role but the assistant."""
     reasoning, texts = _parts(content, of.where, of)
     if reasoning:
         raise RecordRefusedError(Refusal.PART_UNKNOWN, f"{of.where} holds reasoning, and is not from the assistant")
@@ -404,7 +403,7 @@ def _texts(content: Any, of: _Message) -> tuple[str, ...]:
 
 
 def _parts(content: Any, where: str, of: _Message) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Reasoning and text of a content: text, or parts in a row."""
+    """Reasoning and text of a content, which is a text or a list of parts."""
     if says_nothing(content):
         return (), ()
     if isinstance(content, str):

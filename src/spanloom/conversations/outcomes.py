@@ -1,4 +1,4 @@
-"""A record as it was read, and what becomes of records: counted, or refused with its reason.
+"""A record as read, and what happens to records: counted, or refused with a reason.
 
 In: records in order, each with its file and number. Out: `Counts`; lines of a file of rejects. No file is opened here.
 """
@@ -16,7 +16,7 @@ LEFT_OUT = frozenset(reason.value for reason in LeftOut)
 
 @dataclass(frozen=True, kw_only=True)
 class Read:
-    """A record as it was read: `value`, or where it could not be read `fault`; or the `line` that holds it alone."""
+    """A record as read: its `value`; `fault` if it is unreadable; or `line`, its unparsed line."""
 
     file: str
     number: int
@@ -28,7 +28,7 @@ class Read:
 
 @dataclass(frozen=True, kw_only=True)
 class Rejected:
-    """A record that makes no conversation."""
+    """A record that cannot become a conversation."""
 
     read: Read
     reason: str
@@ -36,7 +36,7 @@ class Rejected:
     remedy: str | None
 
     def as_json_line(self) -> bytes:
-        """One line of a file of rejects, which holds the record itself where it could be read."""
+        """One line of a file of rejects, with the record itself if it is readable."""
         fields = {
             "file": self.read.file,
             "number": self.read.number,
@@ -59,7 +59,7 @@ class Rejected:
 
 @dataclass(frozen=True, kw_only=True)
 class LeftAway:
-    """A record that is left out by what it says of itself: `reason` is one of `turns.LeftOut`."""
+    """A record that is left out because of its own flag: `reason` is one of `turns.LeftOut`."""
 
     read: Read
     reason: str
@@ -67,12 +67,12 @@ class LeftAway:
 
 @dataclass(kw_only=True)
 class Counts:
-    """What became of the records so far.
+    """Counts of the records so far.
 
-    `skipped`: by reason, refused and left out. `metadata`: keys that travel on without being trained on, those of
-    messages as `message.KEY`. `refused_keys`: keys that refused their record, by name. `messages`: by role, and how
-    many of them hold reasoning, calls, or are not trained. `refused_by_harmony`: conversations that are stored and that
-    Harmony cannot hold, by reason. `not_rendered`: what openai-harmony passes over, by name.
+    `skipped`: refused and left out, by reason. `metadata`: keys that are kept but not trained; those of messages as
+    `message.KEY`. `refused_keys`: keys for which a record was refused, by name. `messages`: by role; also those with
+    reasoning, with calls, and untrained ones. `refused_by_harmony`: stored conversations that Harmony cannot hold, by
+    reason. `not_rendered`: what openai-harmony ignores, by name.
     """
 
     read: int = 0
@@ -90,7 +90,7 @@ class Counts:
 
     @property
     def refused(self) -> Counter[str]:
-        """The reasons that count against a limit of refusals."""
+        """The skipped records that count towards `--max-rejects`, by reason."""
         return Counter({name: count for name, count in self.skipped.items() if name not in LEFT_OUT})
 
     @property

@@ -1,9 +1,9 @@
-"""Functions that an assistant may call, and its calls, out of the forms in which chat data writes them.
+"""Reads function definitions and calls in all forms that chat data uses.
 
 In: `tools`, `functions`, `tool_calls`, `function_call` of a record. Out: descriptions of tools, `Call`s.
 
     {"type": "function", "function": {"name": …, "description": …, "parameters": …}}   OpenAI
-    {"name": …, "description": …, "parameters": …}                                     the same without its cover
+    {"name": …, "description": …, "parameters": …}                                     the same, unwrapped
     {"name": …, "description": …, "input_schema": …}                                   Anthropic
     {"toolSpec": {"name": …, "description": …, "inputSchema": {"json": …}}}            Bedrock
 """
@@ -19,15 +19,14 @@ from spanloom.conversations.turns import Call, Dropping, RecordRefusedError, Ref
 from spanloom.records.json_lines import unique_keys
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
-"""What may be in a header as `functions.NAME` or `user:NAME`: a space or a `<` would end it."""
+"""Names that a header can hold as `functions.NAME` or `user:NAME`: a space or a `<` would end the name."""
 PREFIX = "functions."
 
 
 def tool_descriptions(value: Any, dropping: Dropping) -> list[dict[str, Any]]:
-    """A list of tools, each an object or its JSON text, or the JSON text of such a list.
+    """Reads a list of tools, each an object or its JSON text; the list may be JSON text itself.
 
-    Returns `{"name", "description", "parameters"}` of each, the last two where there are any. Raises
-    RecordRefusedError.
+    Returns `{"name", "description", "parameters"}` of each; the last two only if present. Raises RecordRefusedError.
     """
     if isinstance(value, str):
         try:
@@ -68,16 +67,16 @@ def _description(tool: Any, where: str, dropping: Dropping) -> dict[str, Any]:
 
 
 def not_rendered(schema: Any, shown: frozenset[str] = frozenset()) -> Iterator[tuple[str, Any]]:
-    """Keys of a schema that openai-harmony 0.0.8 passes over when it writes parameters as TypeScript; their values.
+    """Keys of a schema, with values, that openai-harmony 0.0.8 ignores when it writes parameters as TypeScript.
 
-    `shown`: what is written of the schema beside its type, by its place. Servers render with openai-harmony too, so
-    such keys refuse nothing; they stay in the row, and are counted.
+    `shown`: the keys that are written besides the type; they depend on where the schema is. Servers render with
+    openai-harmony too, so such keys refuse no record; they stay in the row and are counted.
     """
     if not isinstance(schema, dict):
         return
     variants, type_ = schema.get("oneOf"), schema.get("type")
     if isinstance(variants, list):
-        # A property's own text is in the place of that of its first variant.
+        # A property's own text replaces the text of its first variant.
         description = schema.get("description") if "title" in shown else None
         for number, variant in enumerate(variants):
             yield from not_rendered(
@@ -104,7 +103,7 @@ def not_rendered(schema: Any, shown: frozenset[str] = frozenset()) -> Iterator[t
 
 
 def not_rendered_keys(schema: Any) -> Iterator[str]:
-    """How these keys are counted: `parameters.pattern`, or `parameters.other` for keys that JSON Schema lacks."""
+    """The names under which these keys are counted: `parameters.pattern`; `parameters.other` for unknown keys."""
     for key, _ in not_rendered(schema):
         yield f"parameters.{key if key in _SCHEMA_KEYS else 'other'}"
 
@@ -116,7 +115,7 @@ _SCHEMA_KEYS = frozenset(
         "not", "nullable", "pattern", "properties", "required", "title",
     }
 )  # fmt: skip
-"""Those that are counted by name; what is elsewhere may be called anything, such as the parameters themselves."""
+"""Keys that are counted by name. All other keys can have any name, such as those of parameters."""
 _OF_VARIANT = frozenset({"description", "default", "nullable"})
 _OF_PROPERTY = _OF_VARIANT | {"title", "examples"}
 
@@ -159,14 +158,14 @@ _TYPES = {
     "str": "string", "text": "string", "int": "integer", "long": "integer", "float": "number", "double": "number",
     "bool": "boolean", "list": "array", "tuple": "array", "set": "array", "dict": "object", "map": "object",
 }  # fmt: skip
-"""What Python and others call the types of JSON Schema."""
+"""Type names of Python and other languages → types of JSON Schema."""
 
 
 def json_schema(schema: Any) -> Any:
-    """A schema whose types have the names of Python, or capital letters, with those of JSON Schema.
+    """Renames a schema's types, of Python or in capital letters, to those of JSON Schema.
 
     `{"type": "dict", "properties": {"n": {"type": "int"}}}` → `{"type": "object", "properties": {"n": {"type":
-    "integer"}}}`. What is no schema stays as it is.
+    "integer"}}}`. Any other value is unchanged.
     """
     if isinstance(schema, list):
         return [json_schema(inner) for inner in schema]
@@ -189,7 +188,7 @@ def function_name(value: str) -> str:
 
 
 def _uncovered(value: Any, where: str, reason: Refusal) -> dict[str, Any]:
-    """The keys of a tool or call, those under `function` among them."""
+    """The keys of a tool or call, including those under `function`."""
     if not isinstance(value, dict):
         raise RecordRefusedError(reason, f"{where} is {kind(value)}, not an object")
     keys = dict(value)
@@ -213,7 +212,7 @@ def _name(value: Any, where: str, reason: Refusal) -> str:
 
 
 def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> None:
-    """Refuses what is left of an object's keys, unless it says nothing or is dropped."""
+    """Refuses the remaining keys of an object, unless they are empty or dropped."""
     left = [key for key, value in keys.items() if not says_nothing(value) and not dropping.drops(key, value)]
     if flags := NOT_DROPPED.intersection(left):
         flag = min(flags)
@@ -230,7 +229,7 @@ def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> N
 
 
 def parsed_json(text: str, reason: Refusal, name: str) -> Any:
-    """The value of a text within a record; `name`: what the text is. Raises RecordRefusedError where it is not JSON."""
+    """The value of a JSON text in a record. `name`: names the text in errors. Raises RecordRefusedError."""
     try:
         return unique_keys(text.encode())
     except (ValueError, RecursionError) as fault:
@@ -238,10 +237,10 @@ def parsed_json(text: str, reason: Refusal, name: str) -> Any:
 
 
 def python_value(text: str) -> Any:
-    """The value of a text that Python's `repr` wrote, as pandas puts lists into CSV; None for any other text.
+    """The value of a text written by Python's `repr`, as in lists that pandas writes to CSV; None for any other text.
 
-    `[{'role': 'user', 'content': None}]` → the list. Only a value of JSON whose repr is this text: NumPy's repr
-    leaves out commas, and Python would join the strings on both sides.
+    `[{'role': 'user', 'content': None}]` → the list. Only a JSON value whose repr is exactly this text is accepted:
+    NumPy's repr leaves out commas, and Python would concatenate the neighbouring strings.
     """
     try:
         value = ast.literal_eval(text.strip())

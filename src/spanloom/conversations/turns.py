@@ -1,10 +1,10 @@
-"""What a chat record holds, whatever form it came in; why one makes no conversation; what options leave out of it.
+"""The content of a chat record, independent of its form; the reasons to refuse one; what options leave out.
 
-In: what the modules that read forms found. Out: `ChatRecord`, `RecordRefusedError`, counts of what was dropped.
-`Reading` holds the options that say how texts and keys are read.
+In: what the readers of forms found. Out: `ChatRecord`, `RecordRefusedError`, counts of dropped keys. `Reading` holds
+the options that say how texts and keys are read.
 
-Nothing of a record is dropped silently: each key and role is used, or travels on as metadata, or refuses the record,
-or is left out because an option says so, and counted.
+Nothing in a record is dropped silently. Each key and role is used, or kept as metadata, or refuses the record, or is
+left out by an option and counted.
 """
 
 import json
@@ -20,7 +20,7 @@ Channel = Literal["commentary", "final"]
 
 
 class Refusal(StrEnum):
-    """Every reason for which a record makes no conversation."""
+    """All reasons to refuse a record."""
 
     UNREADABLE = "unreadable"
     NO_MESSAGES = "no_messages"
@@ -62,9 +62,9 @@ class Refusal(StrEnum):
 
 
 class RecordRefusedError(Exception):
-    """A record that makes no conversation: `reason`, what is wrong with which message, and the option that helps.
+    """A record that cannot become a conversation: `reason`, what is wrong with which message, and a remedy.
 
-    `key`: the key that has no place, where there is one.
+    `key`: the unsupported key, if that is the reason.
     """
 
     def __init__(self, reason: Refusal, detail: str, remedy: str | None = None, key: str | None = None) -> None:
@@ -73,13 +73,13 @@ class RecordRefusedError(Exception):
 
 
 class LeftOut(StrEnum):
-    """Every reason for which a record is left out without a fault in it. No limit of refusals counts these."""
+    """All reasons to leave out a valid record. These do not count towards `--max-rejects`."""
 
     NOT_PREFERRED = "not_preferred"
 
 
 class RecordLeftOutError(Exception):
-    """A record that is left out by what it says of itself."""
+    """A record that is left out because of its own flag."""
 
     def __init__(self, reason: LeftOut) -> None:
         super().__init__(reason)
@@ -88,16 +88,16 @@ class RecordLeftOutError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """Options of reading.
+    """Options that say how records are read.
 
-    think_tags   reasoning in tags: True makes analysis of it, False keeps it as text, None refuses it
-    call_tags    the style in which texts write calls (`spanloom.conversations.markup.CALL_STYLES`); None refuses them
-    text_as_is   markup that no option reads stays text
-    metadata     keys of records and messages that travel as metadata, whatever they look like
-    roles        names of roles that data sets do not share → the role that they stand for
-    trained_if   keys of messages that are true where the message is trained
-    masked_if    keys of messages that are true where it is not
-    rendered     parser of rendered Harmony text → messages as openai-harmony's JSON has them
+    think_tags   reasoning in tags: True reads it as reasoning, False keeps it as text, None refuses it
+    call_tags    the style of calls in texts (`spanloom.conversations.markup.CALL_STYLES`); None refuses them
+    text_as_is   unread markup stays text
+    metadata     keys of records and messages that are kept as metadata, whatever their value
+    roles        unusual names of roles → role
+    trained_if   keys of messages that are true if the message is trained
+    masked_if    keys of messages that are true if the message is not trained
+    rendered     parser: rendered Harmony text → messages as in openai-harmony's JSON
     """
 
     think_tags: bool | None = None
@@ -112,7 +112,7 @@ class Reading:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Call:
-    """A call of a function. `arguments`: the text of a JSON object, as it was in the record."""
+    """A function call. `arguments`: the text of a JSON object, as in the record."""
 
     id: str | None
     name: str
@@ -121,15 +121,15 @@ class Call:
 
 @dataclass(kw_only=True, slots=True)
 class Message:
-    """One message, not to be changed. Frozen, it would take three times as long to make.
+    """One message. Treat it as immutable; a frozen class would take three times as long to create.
 
-    texts      its content, part by part; none of them is empty
-    reasoning  of an assistant, before the texts, part by part
-    calls      of an assistant, after the texts, all of them at once
-    call_id    of a tool: the id of the call that it answers, where it has one
-    name       of a user, or of the function that a tool answers for, where the record says it
-    channel    of the texts of an assistant, where the record says it
-    trained    false: an assistant's message that is context alone
+    texts      its content, part by part; no part is empty
+    reasoning  of an assistant: comes before the texts, part by part
+    calls      of an assistant: come after the texts, all in parallel
+    call_id    of a tool: the id of the answered call, if known
+    name       of a user, or of the function whose result a tool message holds; if the record has one
+    channel    of an assistant's texts, if the record has one
+    trained    false: an assistant message that is only context
     """
 
     role: Role
@@ -144,8 +144,8 @@ class Message:
 
 @dataclass(kw_only=True, slots=True)
 class Turn(Message):
-    """One message of a record. `number`: its place in the record, from 0. `metadata`: keys of the message that are no
-    part of the conversation."""
+    """One message of a record. `number`: its position in the record, from 0. `metadata`: keys of the message that are
+    not part of the conversation."""
 
     number: int
     metadata: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
@@ -156,16 +156,16 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ChatRecord:
-    """A record as it was read.
+    """A record as read.
 
-    turns                 all messages; a system text of the record itself is the first
-    tools                 `{"name", "description", "parameters"}` of each function; the last two where there are any
-    rest                  what else the record held
-    settings              what the record says of the model and the moment (`conversation.SETTINGS`); None leaves a line
+    turns                 all messages; a system text of the record itself comes first
+    tools                 `{"name", "description", "parameters"}` of each function; the last two only if present
+    rest                  all other keys of the record
+    settings              the record's facts about the model and the date (`conversation.SETTINGS`); None leaves a line
                           out of the render, whatever options say
     chat_template_kwargs  arguments of a chat template
-    weight                how much the conversation counts in a loss
-    message_metadata      of each message that has some: `{"message": its number, KEY: value, …}`
+    weight                the weight of the conversation in a loss
+    message_metadata      for each message with metadata: `{"message": its number, KEY: value, …}`
     """
 
     id: str | None
@@ -180,14 +180,14 @@ class ChatRecord:
 
 @dataclass(kw_only=True)
 class Dropping:
-    """What options leave out (`names`), and how often and how many characters of it there were."""
+    """The names that options leave out; for each, how often it occurred and how many characters it had."""
 
     names: frozenset[str] = frozenset()
     counts: Counter[str] = field(default_factory=Counter)
     characters: Counter[str] = field(default_factory=Counter)
 
     def drops(self, name: str, value: Any) -> bool:
-        """Whether `name` is to be left out; if so, `value` is counted."""
+        """Whether `name` is left out; if so, counts `value`."""
         if name not in self.names:
             return False
         self.count(name, value)
@@ -199,11 +199,11 @@ class Dropping:
 
 
 def says_nothing(value: Any) -> bool:
-    """Null, and text, lists and objects that are empty: as if the key were not there."""
+    """True for null, and for empty text, lists and objects: the same as a missing key."""
     return value is None or (isinstance(value, str | list | dict) and not value)
 
 
 def kind(value: Any) -> str:
-    """What JSON calls a value."""
+    """JSON's name for the type of a value."""
     names = {dict: "an object", list: "a list", str: "text", bool: "a boolean", type(None): "null"}
     return names.get(type(value), "a number")
