@@ -1,12 +1,12 @@
-"""The forms in which chat data is written: which one a record has, and what of it means what.
+"""The forms of chat data: recognises the form of a record, and reads it.
 
-keys           which keys of a record mean what: known names, and `--map`
-form           what a form is; how text in a column is read
+keys           the meaning of a record's keys: known names, and `--map`
+form           the definition of a form; reads text in a column
 columns        a question and an answer in columns; earlier turns, texts beside them
 message_lists  lists of messages with role and content, or from and value
 preference     a chosen answer and a rejected one
-beside         what a record holds beside its conversation and may not be left to metadata
-unknown        what helps where a record has no known form
+beside         refuses keys next to the conversation that must not become metadata
+unknown        the remedy for a record of no known form
 registry       all forms, in the order in which they are tried; a record → turns, instructions, tools
 published/     forms of one vendor or one data set
 """

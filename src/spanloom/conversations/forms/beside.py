@@ -1,7 +1,7 @@
-"""What a record holds beside its conversation and must not be left to metadata: its answers would be trained
-without what they are about, or against what the record says of them.
+"""Refuses keys next to the conversation that must not become metadata: answers would be trained without the text or
+media that they are about, or although a flag of the record rejects them.
 
-In: the keys of a record that its form does not use. Out: a refusal with the options that decide, or nothing.
+In: the keys of a record that its form does not use. Out: a refusal that names the options that decide, or nothing.
 """
 
 import re
@@ -17,24 +17,24 @@ from spanloom.conversations.turns import Reading, RecordRefusedError, Refusal, T
 from spanloom.records.scalars import truth
 
 MEDIA = ("images", "image", "videos", "video", "audio", "audios")
-"""Columns of what is no text. Left to metadata, its place in the text would be trained without it."""
+"""Columns of media. As metadata, the text would be trained without them."""
 _MEDIA = re.compile(r"(^|_)(images?|imgs?|pictures?|photos?|videos?|audios?)(_(paths?|urls?|files?|bytes|ids?))?$")
-"""Names of such columns, in small letters: `image_path`, `img`, `input_audio`."""
+"""Names of such columns, in lower case: `image_path`, `img`, `input_audio`."""
 _IN_TEXT = re.compile(r"<(img|audio|video)>[^<>\s]+</\1>")
-"""Where a file is shown in the middle of a text: `<img>cat.png</img>`, as Qwen-VL and ms-swift write it."""
+"""A file embedded in a text: `<img>cat.png</img>`, as in data of Qwen-VL and ms-swift."""
 SHOWN = re.compile(r"(^|_)(contexts?|documents?|passages?)(_?\d+)?$")
-"""Names of texts that messages are about, in small letters."""
+"""Names of texts that messages are about, in lower case."""
 
 LABELS = ("label", "kto_tag")
-"""Columns in which KTO's data says whether the answer is a good one."""
+"""Columns of KTO data that say whether the answer is a good one."""
 _LABELS = frozenset(LABELS)
 
 
 def labels(record: Mapping[str, Any], names: KeyMap) -> dict[str, bool]:
-    """What the keys that say whether the answer is a good one say. A class of another kind, such as a name, is none.
+    """The values of the keys that say whether the answer is a good one. Other labels, such as a name, are ignored.
 
-    Raises RecordRefusedError for 0 and 1 under `label`, which may be classes; and for a value under a key of
-    `--map preferred=KEY` that is neither yes nor no.
+    Raises RecordRefusedError for 0 and 1 under `label`, which may be classes, and for a value that is neither yes nor
+    no under a key of `--map preferred=KEY`.
     """
     mapped = names.names.get("preferred", ())
     if not mapped and _LABELS.isdisjoint(record):
@@ -92,7 +92,7 @@ def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> N
 
 
 def refuse_media_in(turns: Sequence[Turn]) -> None:
-    """Raises RecordRefusedError for a question that shows a file by its name."""
+    """Raises RecordRefusedError for a question that embeds a file by its name."""
     for turn in turns:
         for text in turn.texts if turn.role == "user" else ():
             if "</" in text and (shown := _IN_TEXT.search(text)):
@@ -104,7 +104,7 @@ def refuse_media_in(turns: Sequence[Turn]) -> None:
 
 
 def refuse_react_in(turns: Sequence[Turn]) -> None:
-    """Raises RecordRefusedError for an answer that writes a call as text. For records that have tools."""
+    """Raises RecordRefusedError for an answer with a call written as ReAct text. For records that have tools."""
     for turn in turns:
         if turn.role == "assistant" and any(map(has_react, turn.texts)):
             raise RecordRefusedError(
@@ -117,7 +117,7 @@ def refuse_react_in(turns: Sequence[Turn]) -> None:
 def refuse_beside_messages(
     messages: Sequence[Any], keys: Mapping[str, Any], names: KeyMap, record: Mapping[str, Any]
 ) -> None:
-    """Raises RecordRefusedError for a text that the messages seem to be about, and for an answer that they lack."""
+    """Raises RecordRefusedError for a text that the messages seem to be about, and for an answer outside them."""
     for key, value in keys.items():
         if not _matches(SHOWN, key) or key in names.metadata or says_nothing(value):
             continue
@@ -146,7 +146,7 @@ def refuse_beside_messages(
 
 
 def _is_said(text: str, messages: Sequence[Any]) -> bool:
-    """Whether a text is a part of a message."""
+    """Whether a message contains the text."""
     return any(
         text in value
         for message in messages

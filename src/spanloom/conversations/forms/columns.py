@@ -1,7 +1,7 @@
-"""A question and an answer in columns, either of them text or a list of messages, as TRL has it.
+"""A question and an answer in columns, each a text or a list of messages (as in TRL).
 
-In: a record whose keys `KeyMap` knows or `--map` names; maybe with reasoning, a system text, and earlier turns as
-Alpaca and ms-swift have them (`history`). Out: these as messages.
+In: a record whose keys `KeyMap` knows or `--map` names; optionally reasoning, a system text, and earlier turns
+(`history` of Alpaca and ms-swift). Out: these as messages.
 
     {"instruction": "I", "input": "J", "output": "A"}          user "I\n\nJ", assistant "A"
     {"query": "Q2", "response": "A2", "history": [["Q1", "A1"]]}    user Q1, assistant A1, user Q2, assistant A2
@@ -35,15 +35,15 @@ LIKE_INPUT = _NOUNS | {
     "input", "inputs", "instruction", "prompt", "query", "question", "reference_text", "source_text", "retrieved",
     "search_results", "support",
 }  # fmt: skip
-"""What data sets call a text that a question is about. Left to metadata, the question would be trained without it.
-Nouns may end a longer name: `sql_context`, `passage_2`."""
+"""Names of columns whose text a question is about. As metadata, the question would be trained without it. Nouns may
+also end a longer name: `sql_context`, `passage_2`."""
 LIKE_ANSWER = frozenset({
     "solution", "solutions", "rationale", "rationales", "explanation", "cot", "chain_of_thought", "complex_cot",
     "generated_solution", "corrected",
 })  # fmt: skip
-"""What data sets call a text that leads to the answer, or is a longer one: `answer` may then be its last number."""
+"""Names of columns with a text that leads to the answer, or a longer answer: `answer` may be only its final number."""
 NO_INPUT = "<noinput>"
-"""What Self-Instruct writes where an instruction has no input."""
+"""Self-Instruct's text for an instruction without input."""
 
 
 def looks_like_input(key: str) -> bool:
@@ -52,8 +52,8 @@ def looks_like_input(key: str) -> bool:
 
 
 def beside(record: Mapping[str, Any], taken: Mapping[str, tuple[str, ...]], names: KeyMap) -> str | None:
-    """The first key that looks like input of the question and is not taken. None where there is none, or where its
-    text is in the question anyway."""
+    """The first unused key that looks like input of the question. None if there is none, or if the question already
+    contains its text."""
     used = {key for keys in taken.values() for key in keys}
     queries = [record[key] for key in taken.get("query", ()) if isinstance(record[key], str)]
     for key, value in record.items():
@@ -67,7 +67,7 @@ def beside(record: Mapping[str, Any], taken: Mapping[str, tuple[str, ...]], name
 
 
 def _remedy(key: str, value: Any, query: tuple[str, ...]) -> str:
-    """The options that say what a key beside the question means."""
+    """The options that decide the meaning of a key next to the question."""
     metadata = f"--metadata {key} leaves it out of the question"
     if not isinstance(value, str) or not query:
         return metadata
@@ -81,7 +81,7 @@ def draft(taken: Taken) -> Draft:
 
 
 def _draft(taken: Taken) -> Draft:
-    """The same of columns that no data set is known by: another text may be what is to be trained."""
+    """The same, for columns that belong to no known data set: another text may be the real answer."""
     answer = taken.one("answer")
     for key, value in taken.left.items():
         another = key in KNOWN_NAMES["answer"]
@@ -106,7 +106,7 @@ def _draft(taken: Taken) -> Draft:
 
 
 def refuse_beside(taken: Taken) -> None:
-    """Raises RecordRefusedError where a key that is left looks like a part of the question."""
+    """Raises RecordRefusedError if an unused key looks like a part of the question."""
     queries = dict(zip(taken.keys["query"], taken.values["query"], strict=True))
     if key := beside({**taken.left, **queries}, taken.keys, taken.names):
         raise RecordRefusedError(
@@ -124,7 +124,7 @@ def refuse_beside(taken: Taken) -> None:
 
 
 def _asked(value: Any) -> str | None:
-    """Where a value holds messages, at least one of them the user's; None where it holds none."""
+    """The messages in a value, at least one of them a user message; None if it holds no messages."""
     for name, held in value.items() if isinstance(value, dict) else [("a list", value)]:
         if isinstance(held, list) and held and are_messages(held):
             said = [message.get(key) for message in held for key in ROLE_KEYS]
@@ -134,7 +134,7 @@ def _asked(value: Any) -> str | None:
 
 
 def spoken(taken: Taken) -> list[Any]:
-    """The question and the answer, with its reasoning."""
+    """The messages of the question and of the answer, with its reasoning."""
     question, answer = _said(taken, "query"), _said(taken, "answer")
     if isinstance(question, str) and isinstance(answer, str):
         messages = exchange(question, answer)
@@ -146,7 +146,7 @@ def spoken(taken: Taken) -> list[Any]:
         key = taken.keys["reasoning"][0]
         remedy = f"--map effort={key} makes a setting of it, --metadata {key} leaves it out"
         raise RecordRefusedError(Refusal.SETTING_INVALID, f"{key!r} is {stated!r}, which is no reasoning", remedy)
-    if stated in ("on", "off", "true", "false"):  # whether there is some, and not what it is
+    if stated in ("on", "off", "true", "false"):  # says whether there is reasoning; not the reasoning itself
         taken.left[taken.keys["reasoning"][0]] = taken.values["reasoning"][0]
         return messages
     if not taken.values["reasoning"]:
@@ -158,7 +158,7 @@ def spoken(taken: Taken) -> list[Any]:
 
 
 def _said(taken: Taken, meaning: str) -> Any:
-    """The text of a question or an answer, or its messages. Raises RecordRefusedError."""
+    """The text or the messages of a question or an answer. Raises RecordRefusedError."""
     parts = [listed_or_text(value) for value in taken.values[meaning] if value != NO_INPUT]
     if not parts:
         raise RecordRefusedError(Refusal.NO_MESSAGES, f"the record has no {meaning}")
@@ -172,7 +172,7 @@ def _said(taken: Taken, meaning: str) -> Any:
 
 
 def earlier(taken: Taken) -> list[Any]:
-    """The turns of `history`: pairs of a question and an answer, or messages. Raises RecordRefusedError."""
+    """The turns of `history`, which holds pairs of question and answer, or messages. Raises RecordRefusedError."""
     if not taken.values.get("history"):
         return []
     history = listed_or_text(taken.one("history"))

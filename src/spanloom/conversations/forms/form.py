@@ -1,7 +1,7 @@
-"""What a form of chat data is, and how its columns are read.
+"""The definition of a form of chat data, and readers of its columns.
 
-In: a record as a JSON object. Out: `Taken`, what of it the form uses; `Draft`, the messages that it makes of that, in
-OpenAI's form, of which `spanloom.conversations.messages` makes turns.
+In: a record as a JSON object. Out: `Taken`, the part that the form uses; `Draft`, the messages made from it, in
+OpenAI's form. `spanloom.conversations.messages` turns these into turns.
 """
 
 import re
@@ -20,9 +20,9 @@ from spanloom.records.json_lines import unique_keys
 
 @dataclass(frozen=True, kw_only=True)
 class Taken:
-    """What a form uses of a record: `values` and `keys` of each meaning, in the order of the keys.
+    """The part of a record that a form uses: `values` and `keys` of each meaning, in the order of the keys.
 
-    `left`: the keys that mean nothing so far; what a form takes out of it is not metadata.
+    `left`: the unused keys. They become metadata unless the form removes them.
     """
 
     values: dict[str, list[Any]]
@@ -33,13 +33,13 @@ class Taken:
     dropping: Dropping
 
     def one(self, meaning: str) -> Any:
-        """The value of a meaning, None where the record lacks it."""
+        """The value of a meaning; None if the record lacks it."""
         return self.values[meaning][0] if self.values.get(meaning) else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """Messages in OpenAI's form, or `OnChannel`s; and the instructions, tools and system fields that a form brings."""
+    """Messages in OpenAI's form, or `OnChannel`s; and instructions, tools and system fields that the form read."""
 
     messages: list[Any]
     system: list[Any] = field(default_factory=list)
@@ -55,10 +55,10 @@ class FormKind:
     """A form of chat data.
 
     name        in manifests
-    title       for a person
-    how         what its records look like, and peers that write or take them: for the table of docs/convert.md
-    meanings    those of `keys.KNOWN_NAMES`, and its own, that it uses
-    names       the keys of a meaning, where the form has its own
+    title       for the user
+    how         what its records look like, and which tools use them: for the table of docs/convert.md
+    meanings    the used meanings, of `keys.KNOWN_NAMES` or its own
+    names       the keys of a meaning, if the form has its own
     recognises  whether a record has this form
     draft       a record → messages; raises RecordRefusedError
     """
@@ -74,13 +74,13 @@ class FormKind:
 
     @cached_property
     def taken(self) -> tuple[str, ...]:
-        """The meanings that are looked for in a record: the form's own, and what any record may have."""
+        """The meanings that are searched in a record: the form's own, and those that any record may have."""
         return tuple(dict.fromkeys((*self.meanings, "id", "system", "tools")))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """What the records of a run are. `name` is in the manifest; `keys` says which keys mean what."""
+    """The form of a run's records. `name` is in the manifest; `keys` maps meanings to keys."""
 
     kind: FormKind
     keys: KeyMap
@@ -96,7 +96,7 @@ class Form:
             return []
 
     def described(self, record: Any) -> list[str]:
-        """Lines for a person: the form, and what becomes of each key of this record."""
+        """Lines for the user: the form, and what happens to each key of this record."""
         if not isinstance(record, dict):
             return [f"form: {self.kind.title}; each record is a list of them"]
         meanings = dict.fromkeys((*self.kind.meanings, *BESIDE))
@@ -104,7 +104,7 @@ class Form:
         taken = {key for keys in used.values() for key in keys}
         rest = [key for key, value in record.items() if key not in taken and not says_nothing(value)]
         lines = [f"form: {self.kind.title}"]
-        if (left := self._left(record)) is not None:  # a form may take other keys than those of its meanings
+        if (left := self._left(record)) is not None:  # a form may use keys besides those of its meanings
             whole = [key for key, value in record.items() if key in left and left[key] == value]
             used = {meaning: tuple(key for key in keys if key not in whole) for meaning, keys in used.items()}
             if read := [key for key in rest if key not in whole]:
@@ -117,11 +117,11 @@ class Form:
         return lines
 
     def _left(self, record: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The keys of a record that its form leaves as metadata; None for one that it refuses."""
+        """The keys of a record that become metadata; None for a record that the form refuses."""
         keys = dict(record)
         found = {meaning: self.keys.found(meaning, keys) for meaning in dict.fromkeys((*self.kind.taken, *BESIDE))}
         values = {meaning: [keys.pop(key, None) for key in names] for meaning, names in found.items()}
-        reading = Reading(rendered=lambda _: [])  # which keys are read is decided before a text is parsed
+        reading = Reading(rendered=lambda _: [])  # the form decides which keys it reads before it parses a text
         try:
             self.kind.draft(
                 Taken(values=values, keys=found, left=keys, names=self.keys, reading=reading, dropping=Dropping())
@@ -132,10 +132,10 @@ class Form:
 
 
 def listed(value: Any) -> Any:
-    """A list that is in its column as text, of JSON or of Python; or as columns, as Arrow keeps a sequence of objects:
-    `{"role": ["user"], "content": ["Q"]}`; or whose messages are JSON texts. Any other value as it is.
+    """Decodes a list in a column: JSON or Python text; columns, as Arrow stores a sequence of objects, `{"role":
+    ["user"], "content": ["Q"]}`; or a list of JSON texts. Any other value is unchanged.
 
-    Raises RecordRefusedError for a text that begins like a list and is none.
+    Raises RecordRefusedError for a text that begins like a list and is not one.
     """
     if isinstance(value, str) and value.lstrip().startswith("["):
         value = _parsed(value)
@@ -163,7 +163,7 @@ def _parsed(text: str) -> Any:
 
 
 def _rows(columns: dict[str, Any]) -> Any:
-    """Columns of messages as a list of messages; any other object as it is."""
+    """Columns of messages as a list of messages; any other object unchanged."""
     lengths = {len(column) if isinstance(column, list) else -1 for column in columns.values() if column is not None}
     if len(lengths) != 1 or -1 in lengths or columns.keys().isdisjoint(ROLE_KEYS):
         return columns
@@ -177,9 +177,9 @@ _LIKE_MESSAGES = re.compile(r"\s*\[\s*\{\s*['\"](role|content|from|value)['\"]\s
 
 
 def listed_or_text(value: Any) -> Any:
-    """The same of a column that may hold plain text: `[1, 2]` and `[Note] …` are texts, and hold no messages.
+    """The same for a column that may hold plain text: `[1, 2]` and `[Note] …` are texts, not messages.
 
-    Raises RecordRefusedError for a text that begins like a list of messages and is none.
+    Raises RecordRefusedError for a text that begins like a list of messages and is not one.
     """
     try:
         values = listed(value)
@@ -197,7 +197,7 @@ def are_messages(value: Any) -> bool:
 
 
 def objects(value: Any) -> Iterator[dict[str, Any]]:
-    """The objects of a list, or of the JSON text of one; nothing of what is no list."""
+    """The objects in a list, or in the JSON text of a list; empty for any other value."""
     try:
         value = listed(value)
     except RecordRefusedError:
@@ -207,14 +207,14 @@ def objects(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def parts(message: Mapping[str, Any], key: str = "content") -> Iterator[dict[str, Any]]:
-    """The parts of a message's content that are objects."""
+    """The parts of a message's content that are objects; others are left out."""
     content = message.get(key)
     if isinstance(content, list):
         yield from (part for part in content if isinstance(part, dict))
 
 
 def joined(values: list[Any]) -> Any:
-    """One value as it is; the texts of several keys with a blank line between."""
+    """A single value unchanged; the texts of several keys joined by a blank line."""
     if len(values) == 1:
         return values[0]
     if wrong := [kind(value) for value in values if not isinstance(value, str)]:
@@ -226,8 +226,7 @@ _TRANSCRIPT = re.compile(r"(?:\A\s*|\n\n)(Human|Assistant): ?")
 
 
 def transcript(text: str) -> list[dict[str, str]] | None:
-    """`"\\n\\nHuman: Q\\n\\nAssistant: A"` → the two as messages, those without a text left away; None for any other
-    text."""
+    """`"\\n\\nHuman: Q\\n\\nAssistant: A"` → the messages, without empty ones; None for any other text."""
     marks = list(_TRANSCRIPT.finditer(text))
     if not marks or marks[0].start():
         return None
@@ -241,8 +240,8 @@ def transcript(text: str) -> list[dict[str, str]] | None:
 
 
 def exchange(question: Any, answer: str | None = None) -> list[Any]:
-    """A question, and the answer, as messages. A question may be a transcript that ends with `Assistant:`, whose turns
-    are messages of their own; the space behind this word is then no part of the answer."""
+    """The question and the answer as messages. A question may be a transcript that ends with `Assistant:`: its turns
+    become separate messages, and the space after this word is not part of the answer."""
     turns = None
     if isinstance(question, str) and question.rstrip().endswith("\n\nAssistant:"):
         turns = transcript(question)

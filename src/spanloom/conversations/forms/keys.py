@@ -1,4 +1,4 @@
-"""Which keys of a record mean what: the names that data sets use, and what `--map` and `--metadata` say instead.
+"""The meanings of a record's keys: known names of data sets, overridden by `--map` and `--metadata`.
 
 In: pairs such as `query=prompt`, names of metadata. Out: a `KeyMap`.
 """
@@ -27,8 +27,8 @@ KNOWN_NAMES: dict[str, tuple[str, ...]] = {
     "kwargs": ("chat_template_kwargs",),
     "weight": ("weight",),
 }
-"""What a record's keys mean, by what data sets call them; `--map` says it where they have other names. Alpaca's
-`instruction` has an `input` that belongs to it: left to metadata, it would be missed."""
+"""Meaning → known names of keys; `--map` adds others. Alpaca's `input` belongs to `instruction`: as metadata it would
+be missing from the question."""
 
 BESIDE = {
     "effort": "reasoning_effort",
@@ -38,11 +38,11 @@ BESIDE = {
     "kwargs": "chat_template_kwargs",
     "weight": "weight",
 }
-"""Meanings that any form may have beside the conversation, and what a conversation calls them."""
+"""Meanings that any form may have next to the conversation → their names in a conversation."""
 OF_MESSAGES = ("trained", "masked")
-"""Meanings of keys of messages: true where a message is trained, and where it is not."""
+"""Meanings of keys of messages: `trained` is true for trained messages, `masked` for untrained ones."""
 OF_RECORDS = ("preferred",)
-"""Meanings of keys of any record: true where its answer is a good one (KTO)."""
+"""Meanings of keys of any record: true if its answer is a good one (KTO)."""
 MAPPED = (*(name for name in KNOWN_NAMES if name not in ("history", "kwargs")), *OF_MESSAGES, *OF_RECORDS)
 _SAME = {"prompt": "query", "response": "answer"}
 _ONE_KEY = ("id", "messages", "tools", *BESIDE, *OF_MESSAGES, *OF_RECORDS)
@@ -56,10 +56,10 @@ _NONE: frozenset[str] = frozenset()
 
 @dataclass(frozen=True, kw_only=True)
 class KeyMap:
-    """Which keys of a record mean what: `names` of each meaning, the first that a record has counts.
+    """The keys of each meaning: of its `names`, the first that a record has is used.
 
-    A meaning whose only name is empty is not looked for. Names joined by `+` are put together, a blank line between.
-    `mapped`: meanings that the user has named keys for. `metadata`: keys that mean nothing, whatever they are called.
+    A meaning whose only name is empty is ignored. The texts of names joined by `+` are joined with a blank line.
+    `mapped`: meanings with keys given by the user. `metadata`: keys without a meaning, whatever their name.
     """
 
     names: Mapping[str, tuple[str, ...]]
@@ -68,7 +68,7 @@ class KeyMap:
 
     @cached_property
     def beside(self) -> frozenset[str]:
-        """The keys of records that have a meaning of `BESIDE`."""
+        """The keys of records with a meaning of `BESIDE`."""
         return frozenset(name for meaning in BESIDE for name in self.names.get(meaning, ())) - self.metadata
 
     @cached_property
@@ -81,7 +81,7 @@ class KeyMap:
 
     @cached_property
     def _mapped_keys(self) -> frozenset[str]:
-        """The keys that the user has given a meaning: no other meaning takes them."""
+        """The keys to which the user gave a meaning: no other meaning uses them."""
         return frozenset(
             key for meaning in self.mapped for name in self.names[meaning] for key in (name, *name.split("+")) if key
         )
@@ -90,7 +90,7 @@ class KeyMap:
         return bool(self.mapped) and not self._mapped_keys.isdisjoint((name, *name.split("+")))
 
     def found(self, meaning: str, record: Mapping[str, Any]) -> tuple[str, ...]:
-        """The keys of the record that have this meaning; none where it lacks it."""
+        """The keys of the record with this meaning; empty if the record lacks it."""
         if self._keys.get(meaning, _NONE).isdisjoint(record):
             return ()
         for name in self.names.get(meaning, ()):
@@ -108,13 +108,14 @@ class KeyMap:
         return ()
 
     def of_form(self, names: Mapping[str, tuple[str, ...]]) -> "KeyMap":
-        """The same with the names that a form has of its own; what the user has mapped stays."""
+        """The same with a form's own names; the user's mappings stay."""
         own = {meaning: value for meaning, value in names.items() if meaning not in self.mapped}
         return replace(self, names={**self.names, **own})
 
 
 def key_map(pairs: Sequence[str], metadata: Sequence[str] = ()) -> KeyMap:
-    """`["query=prompt", "answer=reply"]` over what is known anyway. Raises SpanloomError for what is no such pair."""
+    """The known names, overridden by pairs such as `["query=prompt", "answer=reply"]`. Raises SpanloomError for an
+    invalid pair."""
     names = dict(KNOWN_NAMES)
     mapped: set[str] = set()
     for pair in pairs:

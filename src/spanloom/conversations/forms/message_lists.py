@@ -1,7 +1,7 @@
 """Lists of messages with role and content (OpenAI), or with from and value (ShareGPT).
 
-In: a record whose messages are under `messages`, `conversations`, …, also as JSON text. Out: these messages. What a
-message may hold is `spanloom.conversations.messages`' to say: parts, calls, blocks of Anthropic.
+In: a record whose messages are under `messages`, `conversations`, …, also as JSON text. Out: these messages.
+`spanloom.conversations.messages` reads their content: parts, calls, blocks of Anthropic.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from spanloom.conversations.turns import RecordRefusedError, Refusal, kind
 
 
 def messages(taken: Taken) -> list[Any]:
-    """The list of messages of a record. Raises RecordRefusedError where it has none."""
+    """The list of messages of a record. Raises RecordRefusedError if it has none."""
     values = listed(taken.one("messages"))
     if not isinstance(values, list):
         names = ", ".join(taken.names.names["messages"])

@@ -1,10 +1,10 @@
-"""A chosen answer and a rejected one: the chosen is trained, the rejected is counted and stays out.
+"""A chosen answer and a rejected one: the chosen answer is trained, the rejected one is counted and left out.
 
 In: a record of TRL, LLaMA-Factory, ms-swift, OpenAI, UltraFeedback or HH-RLHF. Out: its question and the chosen answer
 as messages.
 
     prompt, chosen, rejected                   text, or lists of messages; `chosen` may hold the whole conversation
-    conversations, chosen, rejected            turns, and one more as an object (LLaMA-Factory)
+    conversations, chosen, rejected            turns, and the answer as an object (LLaMA-Factory)
     messages, rejected_response                the conversation with the chosen answer (ms-swift)
     input, preferred_output, non_preferred_output   OpenAI
     question, response_j, response_k           StackExchange paired (TRL, torchtune)
@@ -81,7 +81,7 @@ def _draft(taken: Taken) -> Draft:
 
 
 def _whole(chosen: list[Any], taken: Taken) -> Draft:
-    """The chosen conversation with its question, which may be repeated under another key."""
+    """The chosen conversation with its question, which another key may repeat."""
     texts = [_text(message) for message in chosen]
     for value in taken.values["query"]:
         prompt = listed_or_text(value)
@@ -99,7 +99,7 @@ def _whole(chosen: list[Any], taken: Taken) -> Draft:
 
 
 def _keep(taken: Taken, meaning: str) -> None:
-    """What a form does not need after all is metadata."""
+    """Makes keys that the form does not need metadata."""
     taken.left.update(zip(taken.keys[meaning], taken.values[meaning], strict=True))
 
 
@@ -119,7 +119,7 @@ def _text(message: Any) -> Any:
 
 
 def _asked(taken: Taken) -> str | None:
-    """The option for a question under a name that others use for a text beside it."""
+    """The option for a question whose key other data sets use for a text next to it."""
     key = next((key for key in taken.left if columns.looks_like_input(key) and not says_nothing(taken.left[key])), None)
     return f"--map query={key}" if key else None
 

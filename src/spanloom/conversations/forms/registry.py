@@ -1,8 +1,8 @@
-"""All forms, in the order in which they are tried; which one a record has; a record of a form → a `ChatRecord`.
+"""All forms, in the order in which they are tried. Recognises the form of a record; a record → a `ChatRecord`.
 
-In: records as JSON values. Out: the `Form` of the first, and each record as a `ChatRecord`. Beside the conversation a
-record may hold its id, a `system` text, `tools` or `functions`. All else is metadata: it travels on in `metadata_json`
-and is named when the form is.
+In: records as JSON values. Out: the `Form` of the first, and each record as a `ChatRecord`. Next to the conversation a
+record may hold its id, a `system` text, `tools` or `functions`. All other keys are metadata: they are kept in
+`metadata_json`, and named with the form.
 
 A new form is a module with a `FormKind`, and a line in `FORMS`.
 """
@@ -72,11 +72,11 @@ FORMS: tuple[FormKind, ...] = (
     NEMOTRON,
     COLUMNS,
 )
-"""Special ones first: the later ones take what they do."""
+"""Special forms first: later ones would also accept their records."""
 
 
 def recognise(record: Any, keys: KeyMap, where: str) -> Form:
-    """The form of the first record, which all others must have. Raises SourceError where it has none that is known."""
+    """The form of the first record, which all others must have. Raises SourceError if the form is unknown."""
     held = {keys.names["messages"][0]: record} if isinstance(record, list) else record
     if isinstance(held, dict):
         for form in FORMS:
@@ -100,7 +100,7 @@ def _described(record: Any) -> str:
 
 
 def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -> ChatRecord:
-    """A record of this form. Raises RecordRefusedError, and RecordLeftOutError for one that is not to be trained."""
+    """Reads a record of this form. Raises RecordRefusedError; RecordLeftOutError for a record not to be trained."""
     if isinstance(record, list) and "messages" in form.kind.meanings:
         record = {form.keys.names["messages"][0]: record}
     if not isinstance(record, dict):
@@ -152,9 +152,9 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
 
 
 def _taken_beside(keys: dict[str, Any], names: KeyMap) -> dict[str, Any]:
-    """What the record says beside the conversation, by the names of a conversation; taken out of `keys`.
+    """Settings next to the conversation, by their names in a conversation; removed from `keys`.
 
-    Raises RecordRefusedError for a setting that is no text, and arguments of a template that are no object.
+    Raises RecordRefusedError for a setting that is not text, and template arguments that are not an object.
     """
     values: dict[str, Any] = {}
     for meaning, name in BESIDE.items():
@@ -174,9 +174,9 @@ def _taken_beside(keys: dict[str, Any], names: KeyMap) -> dict[str, Any]:
 
 
 def _settings(beside: Mapping[str, Any], drafted: Mapping[str, str | None]) -> dict[str, str | None]:
-    """The settings of a record: its own keys, its arguments of a template, what its form brings.
+    """The settings of a record, from its own keys, its template arguments, and its form.
 
-    Raises RecordRefusedError where two of them differ.
+    Raises RecordRefusedError if two of them differ.
     """
     settings = dict(drafted)
     for values in (beside.get("chat_template_kwargs", {}), beside):
@@ -214,7 +214,7 @@ def _weight(value: Any, names: KeyMap) -> float | None:
 
 
 def _system_text(messages: list[Any], record: Mapping[str, Any], form: Form) -> str:
-    """The system texts of a record, also where options leave them out: they may define its tools."""
+    """The system texts of a record, also those that options leave out: they may define its tools."""
     texts = [record[key] for key in form.keys.found("system", record)]
     first = messages[0] if messages else None
     if isinstance(first, dict) and first.get("role", first.get("from")) in ("system", "developer"):
@@ -223,7 +223,7 @@ def _system_text(messages: list[Any], record: Mapping[str, Any], form: Form) -> 
 
 
 def _instructions(values: list[Any]) -> str | None:
-    """The system text of the record itself, None where it has none."""
+    """The system text of the record itself; None if it has none."""
     text = joined(values) if values else ""
     if isinstance(text, list):  # Anthropic's and Bedrock's: blocks of text
         blocks = [block for block in text if isinstance(block, dict) and block.get("type", "text") == "text"]

@@ -1,6 +1,6 @@
-"""What helps where a record has no known form: the options that name its keys, as far as these can be guessed.
+"""The remedy for a record of no known form: options that name its keys, guessed from their names.
 
-In: the first record. Out: a remedy for the error. Nothing is decided here: who types the option decides.
+In: the first record. Out: a remedy for the error. This only suggests options; the user decides.
 """
 
 import re
@@ -17,7 +17,7 @@ SHAPES = (
     '{"prompt": "…", "response": "…"}'
 )
 TEXTS = ("text", "content", "document", "body", "raw_content")
-"""What data sets call plain text, which is no conversation."""
+"""Names of columns with plain text, which is not a conversation."""
 PLAIN_TEXT = "plain text without a question is trained as packed chat (`spanloom chat`, docs/families/chat.md)"
 QUESTIONS = (
     "prompt", "query", "question", "instruction", "problem", "input", "inputs", "input_text", "text_input", "message",
@@ -28,11 +28,11 @@ ANSWERS = (
     "output_text", "target", "targets", "correct_answer", "reply", "assistant", "chosen",
 )  # fmt: skip
 REASONINGS = ("reasoning", "reasoning_content", "thinking", "complex_cot", "cot", "deepseek_thinking_trajectory")
-"""What data sets call these, in small letters; the likeliest first."""
+"""Names of such columns, in lower case; the likeliest first."""
 
 
 def remedy(record: Any) -> str:
-    """What a person may do about a record of no known form."""
+    """The remedy for a record of no known form."""
     if not isinstance(record, dict):
         return _shapes(record)
     if wrapped := [key for key, value in record.items() if _holds_records(value, record)]:
@@ -73,7 +73,7 @@ def _shapes(record: Any) -> str:
 
 
 def _mapped(key: str, messages: Any, answer: str | None) -> str:
-    """Messages under a key that is not known, which may lack an answer."""
+    """The option for messages under an unknown key, which may lack an answer."""
     roles = {ROLES.get(str(_role(message)).strip().lower(), "") for message in listed(messages)}
     if not roles <= {"system", "developer", "user"}:
         return f"--map messages={key}"
@@ -87,7 +87,7 @@ def _role(message: Mapping[str, Any]) -> Any:
 
 
 def _taken_out(record: Mapping[str, Any], wrapped: list[str]) -> str:
-    """Records in lists of the record. A question beside them belongs to each: it goes along."""
+    """The remedy for a record that holds lists of records. A question next to a list is copied to each of them."""
     path = _path(wrapped[0])
     if len(wrapped) > 1:
         names = ", ".join(map(repr, wrapped))
@@ -100,13 +100,13 @@ def _taken_out(record: Mapping[str, Any], wrapped: list[str]) -> str:
 
 
 def _path(key: str) -> str:
-    """A key as jq names it."""
+    """A key in jq's syntax."""
     return f".{key}" if re.fullmatch(r"[A-Za-z_]\w*", key, re.ASCII) else f'.["{key}"]'
 
 
 def _holds_records(value: Any, record: Mapping[str, Any]) -> bool:
-    """A list of objects that hold lists of messages, or a question and its answer. An empty question (Self-Instruct's
-    `input`) counts where the record has another."""
+    """Whether a value is a list of objects that hold lists of messages, or a question and its answer. An empty question
+    (Self-Instruct's `input`) counts if the record has another one."""
     return (
         isinstance(value, list)
         and bool(value)
@@ -124,7 +124,7 @@ def _holds_records(value: Any, record: Mapping[str, Any]) -> bool:
 
 
 def _holds_dialogue(value: Any) -> bool:
-    """An object that holds a list of messages."""
+    """Whether an object holds a list of messages."""
     return isinstance(value, dict) and any(map(_holds_messages, value.values()))
 
 
@@ -136,6 +136,6 @@ def _holds_messages(value: Any) -> bool:
 
 
 def _key(names: Iterable[str], record: Mapping[str, Any]) -> str | None:
-    """The first key of the record that has one of the names, with a text."""
+    """The first key of the record that is one of the names and has a text."""
     small = {key.lower(): key for key, value in record.items() if isinstance(value, str) and value.strip()}
     return next((small[name] for name in names if name in small), None)

@@ -1,6 +1,6 @@
 """Limits on the rows of a source: a capped run is the same build over fewer rows, at a root of another name.
 
-In: caps of a whole run. Out: how many rows of each shard are read, worked out before anything is made.
+In: caps of a whole run. Out: how many rows of each shard are read, computed before anything is built.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from spanloom.storage.uri import is_uri, parse_uri
 
 @dataclass(frozen=True, kw_only=True)
 class RowCaps:
-    """The caps of a whole run; None is no cap. Raises SpanloomError for one below 0."""
+    """The caps of a whole run; None means no cap. Raises SpanloomError for a cap below 0."""
 
     max_rows: int | None = None
     max_rows_per_shard: int | None = None
@@ -29,13 +29,13 @@ class RowCaps:
         return asdict(self)
 
     def rows_read(self, rows: Sequence[int]) -> list[int]:
-        """How many of the rows of each shard are read. `rows`: how many each shard has."""
+        """How many rows of each shard are read. `rows`: how many rows each shard has."""
         shares = [share_of_rows(self.max_rows, self.max_rows_per_shard, shard, len(rows)) for shard in range(len(rows))]
         return [stored if share is None else min(stored, share) for stored, share in zip(rows, shares, strict=True)]
 
 
 def even_share(total: int | None, shard: int, shards: int) -> int | None:
-    """The share of `shard` out of `shards`: even, with the remainder to the lower shards; None is no cap.
+    """The share of `shard` out of `shards`: even, with the remainder in the lower shards; None means no cap.
 
     10 rows over 4 shards: 3 3 2 2.
     """
@@ -43,7 +43,7 @@ def even_share(total: int | None, shard: int, shards: int) -> int | None:
 
 
 def share_of_rows(max_rows: int | None, max_rows_per_shard: int | None, shard: int, shards: int) -> int | None:
-    """How many rows of this shard may be read; None is no cap."""
+    """How many rows of this shard may be read; None means no cap."""
     caps = [cap for cap in (even_share(max_rows, shard, shards), max_rows_per_shard) if cap is not None]
     return min(caps, default=None)
 
@@ -56,9 +56,9 @@ def check_caps(**caps: int | None) -> None:
 
 
 def check_capped_root(root: str, whole_roots: Sequence[str], *, remedy: str) -> None:
-    """Raises ConflictError where the root of a capped run, a path or a URI, is called as that of a whole dataset is.
+    """Raises ConflictError if the root of a capped run, a path or a URI, has the name of a root of a whole dataset.
 
-    A path counts as it is written and as its links lead, and so do the default roots, `whole_roots`.
+    Paths are compared as written and with links resolved. `whole_roots`: the default roots.
     """
     names = {Path(whole).name for whole in whole_roots}
     if is_uri(root):

@@ -1,8 +1,8 @@
 """A source folder: Parquet shards and a manifest, opened, checked and read.
 
-In: a directory, the formats that are taken. Out: `Source` (the manifest, checked against the files) and batches
-of rows. The manifest's `schema_version` names the format. A fault of the manifest, a file or a column is a
-`SourceError` and always stops; faults of rows are found later.
+In: a directory, the accepted formats. Out: `Source` (the manifest, checked against the files) and batches of rows. The
+manifest's `schema_version` names the format. A fault in the manifest, a file or a column raises `SourceError` and
+always stops; faults in rows are found later.
 """
 
 import hashlib
@@ -36,21 +36,21 @@ RECORD_FILES = (
     ".csv",
     ".tsv",
 )
-"""Endings of files of records that are no source yet."""
+"""Suffixes of record files, which are not yet a source."""
 
 BATCH_ROWS = 256
 BATCH_BYTES = 8 << 20
-"""Of conversations as JSON in one batch, unless a single row has more: memory follows this, not the rows."""
+"""JSON of conversations in one batch, unless a single row is larger. This limits memory, whatever the size of rows."""
 ROWS_PER_PART = 4096
 
 
 Only = int | tuple[int, ...] | None
-"""Number, or numbers, of the shards that are looked at; None stands for all."""
+"""Number or numbers of the shards to open; None means all."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class SourceShard:
-    """One Parquet file and what the manifest says of it; `state`: its state before it was hashed, once it is."""
+    """One Parquet file and its entry in the manifest. `state`: its state before it was hashed; None until then."""
 
     format: SourceFormat
     index: int
@@ -78,7 +78,7 @@ class Source:
 
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """A run of whole row groups, the unit of parallel work and of resume; a row cap may cut its last group short."""
+    """Consecutive whole row groups, the unit of parallel work and of resume. A row cap may cut the last group."""
 
     index: int
     row_groups: tuple[int, ...]
@@ -90,8 +90,8 @@ class Part:
 class SourceRows:
     """A batch of consecutive rows; `first_row` counts from 0 in the shard.
 
-    `messages_json` is as it is in the file, UTF-8 or not: most of a batch's bytes, which the parser takes as they
-    are. `columns`: the others. `undecodable`: rows of which one of these is not UTF-8.
+    `messages_json`: the bytes in the file, UTF-8 or not; they are most of a batch, and the parser takes bytes.
+    `columns`: the other columns. `undecodable`: rows in which one of the other columns is not UTF-8.
     """
 
     first_row: int
@@ -106,10 +106,10 @@ class SourceRows:
 def open_source(
     directory: Path, formats: Sequence[SourceFormat], *, shards: int | None = None, only: Only = None
 ) -> Source:
-    """Reads the manifest and holds it against the files: names, number, sizes, rows and columns (not yet hashes).
+    """Reads the manifest and checks the files against it: names, number, sizes, rows and columns (not yet hashes).
 
-    `formats`: those that are taken. `shards`: how many there must be; None stands for the format's number, or as many
-    as the manifest lists. With `only`, the shards of these numbers are looked at; the others need not be there.
+    `formats`: the accepted formats. `shards`: the required number; None means the format's number, or as many as the
+    manifest lists. `only`: numbers of the shards to check; the others need not exist.
     """
     source = read_listing(directory, formats)
     listed = source.shards
@@ -128,12 +128,12 @@ def open_source(
 
 
 def is_wanted(index: int, only: Only) -> bool:
-    """Whether a shard is one of those that are looked at."""
+    """Whether a shard is one of `only`."""
     return only is None or (index == only if isinstance(only, int) else index in only)
 
 
 def not_converted(place: str) -> SourceError:
-    """The error for a source that is a file or folder of records: it names the two commands that make a dataset."""
+    """The error for a source that is a file or folder of records. It names the two commands that make a dataset."""
     name = place.rstrip("/").rpartition("/")[2]
     folder = f"{name.partition('.')[0] or 'conversations'}_conversations"
     convert = f"spanloom convert {shlex.quote(place)} --out {shlex.quote(folder)}"
@@ -146,7 +146,7 @@ def not_converted(place: str) -> SourceError:
 
 
 def read_listing(directory: Path, formats: Sequence[SourceFormat]) -> Source:
-    """What the manifest says, with the shards that it lists, whether or not their files are there."""
+    """The manifest and the shards that it lists, whether or not their files exist."""
     path = directory / MANIFEST_NAME
     if directory.is_file() and directory.name.endswith(RECORD_FILES):
         raise not_converted(str(directory))
@@ -157,7 +157,7 @@ def read_listing(directory: Path, formats: Sequence[SourceFormat]) -> Source:
         raw = read_small(path, SourceError, "the source manifest", _DISAGREE)
     except FileNotFoundError:
         for file in directory.iterdir():
-            is_shard = any(file.match(each.shard_glob) for each in formats)  # of a source whose manifest is missing
+            is_shard = any(file.match(each.shard_glob) for each in formats)  # the shards of a source without a manifest
             if file.name.endswith(RECORD_FILES) and not is_shard:
                 raise not_converted(str(directory)) from None
         raise SourceError(
@@ -268,14 +268,14 @@ def _check_file(shard: SourceShard) -> None:
 
 
 def named_origin(manifest: dict[str, Any]) -> dict[str, str]:
-    """What a source manifest says of where its text comes from: name and licence, where they are there."""
+    """The origin of the text as the source manifest names it: name and licence, if present."""
     conversion = manifest.get("conversion")
     origin = conversion if isinstance(conversion, dict) else {}
     return {name: origin[name] for name in ("dataset", "license") if isinstance(origin.get(name), str) and origin[name]}
 
 
 def verify_hash(shard: SourceShard) -> SourceShard:
-    """The shard with its `state`. Raises SourceError when its bytes are not those that the manifest names."""
+    """The shard with its `state`. Raises SourceError if the hash of its bytes differs from the manifest."""
     state = file_state(shard.path)
     digest = sha256_file(shard.path)
     if digest != shard.sha256:
@@ -284,15 +284,15 @@ def verify_hash(shard: SourceShard) -> SourceShard:
 
 
 def check_still_hashed(shard: SourceShard) -> None:
-    """After the last read: raises SourceError when the shard was changed since `verify_hash`."""
+    """Call after the last read. Raises SourceError if the shard has changed since `verify_hash`."""
     if shard.state is not None:
         check_unchanged(shard.path, shard.state, sha256=shard.sha256, where=shard.where)
 
 
 def open_source_shard(shard: SourceShard, footer: pq.FileMetaData | None = None) -> pq.ParquetFile:
-    """The shard's Parquet file, its columns checked, read in small buffers: memory does not follow the file's size.
+    """Opens the shard's Parquet file and checks its columns. Small read buffers keep memory independent of file size.
 
-    `footer`: what was read of it before.
+    `footer`: the file's footer, if it was read before.
     """
     try:
         file = open_parquet(shard.path, footer)
@@ -327,7 +327,7 @@ def _columns(schema: pa.Schema, source_format: SourceFormat) -> list[str]:
 
 
 def runs_within(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
-    """First and last, not included, of runs of items that add up to at most `most`, or of a single one that has more.
+    """Start and end (exclusive) of runs of items whose sum is at most `most`; a larger item is a run of its own.
 
     [3, 3, 9, 1] with 6 gives (0, 2), (2, 3), (3, 4).
     """
@@ -342,9 +342,9 @@ def runs_within(sizes: Sequence[int], most: int) -> Iterator[tuple[int, int]]:
 
 
 def plan_parts(row_group_rows: Sequence[int], *, max_rows: int | None = None) -> list[Part]:
-    """Cuts a shard into parts of at least `ROWS_PER_PART` rows where its row groups allow.
+    """Cuts a shard into parts of at least `ROWS_PER_PART` rows, at boundaries of row groups.
 
-    The plan follows from the file alone, never from the number of workers, so the parts' bytes do not either.
+    The plan depends only on the file, never on the number of workers; so do the bytes of the parts.
     """
     parts: list[Part] = []
     groups: list[int] = []
@@ -363,7 +363,7 @@ def plan_parts(row_group_rows: Sequence[int], *, max_rows: int | None = None) ->
 
 
 def read_rows(shard: SourceShard, part: Part) -> Iterator[SourceRows]:
-    """The rows of a part, in batches of up to `BATCH_ROWS` rows and `BATCH_BYTES`. Raises SourceError when the file
+    """The rows of a part, in batches of up to `BATCH_ROWS` rows and `BATCH_BYTES`. Raises SourceError if the file
     cannot be decoded.
     """
     with open_source_shard(shard, _footer(shard)) as file:
@@ -388,9 +388,9 @@ def source_batches(
     first_row: int = 0,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of these row groups, or of all; `first_row`: that of the first.
+    """Batches of these row groups, or of all. `first_row`: number of the first row.
 
-    Raises SourceError where one is damaged, or the file has changed since it was hashed.
+    Raises SourceError if a row group is damaged, or the file has changed since it was hashed.
     """
     row = first_row
     try:
@@ -404,8 +404,8 @@ def source_batches(
 
 @lru_cache(maxsize=1)
 def _footer(shard: SourceShard) -> pq.FileMetaData:
-    """Kept while a worker stays with one shard: it names every row group, thousands where shards are long, and to read
-    it takes a tenth of the time that the rows of a part take to render. One only, since it takes memory too."""
+    """The footer of a shard, cached while a worker stays with it. It lists every row group, thousands in long shards,
+    and takes a tenth as long to read as a part takes to render. Only one is cached, to limit memory."""
     with open_source_shard(shard) as file:
         return file.metadata
 
@@ -424,7 +424,7 @@ def _source_rows(batch: pa.RecordBatch, first_row: int) -> SourceRows:
 
 
 def text_bytes(shard: SourceShard) -> int:
-    """Uncompressed bytes of the shard's conversations, from the footer alone: what the disk estimate goes by."""
+    """Uncompressed bytes of the shard's conversations, from the footer alone; used to estimate disk space."""
     with open_source_shard(shard) as file:
         leaves = [file.schema.column(leaf).path for leaf in range(len(file.schema))]  # nested columns have several
         column = leaves.index("messages_json")

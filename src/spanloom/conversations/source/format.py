@@ -1,13 +1,13 @@
-"""What a folder of conversations is, as values: names of its files, its columns, what its rows may hold.
+"""The definition of a folder of conversations: names of its files, its columns, rules for its rows.
 
-In: nothing. Out: a `SourceFormat`, by which the folder is opened, read and its rows are checked.
+In: nothing. Out: a `SourceFormat`, used to open and read the folder and to check its rows.
 
     messages_json   {"messages": [...]}, by `conversations.conversation`, or in the form of openai-harmony's JSON
     metadata_json   an object that holds the id too
     the id, and columns of metadata that a format may have
 
-`ANY_MODEL` is the format for chat data of any kind, `CONVERSATIONS` the format that holds it as messages of Harmony.
-A family that reads another format describes it in values of its own.
+`ANY_MODEL` is the format for any chat data; `CONVERSATIONS` holds it as Harmony messages. A family that reads another
+format defines its own `SourceFormat`.
 """
 
 from dataclasses import dataclass, replace
@@ -25,17 +25,17 @@ from spanloom.conversations.source.manifest import (
 
 @dataclass(frozen=True, kw_only=True)
 class SourceFormat:
-    """What differs between the formats of source folders. Two with the same values are equal, also across processes.
+    """The differences between formats of source folders. Formats with the same values are equal, also across processes.
 
     schema_version   in the manifest of the folder
     converter        the command that writes such a folder
-    manifest         the type of its manifest; None where only the list of shards is demanded
+    manifest         the type of its manifest; None if only the list of shards is required
     shard_glob       names of its shards
-    shards           how many are expected where the caller names no number; None: as many as the manifest lists
+    shards           the expected number if the caller gives none; None: as many as the manifest lists
     id_column        the column of ids, and the key of the id in `metadata_json`
-    id_is_demanded   both columns, `id_column` and `metadata_json`, must be there
-    metadata_columns further columns that are read, where they are there
-    roles            that messages may have
+    id_is_demanded   both columns, `id_column` and `metadata_json`, are required
+    metadata_columns further columns, read if present
+    roles            allowed roles of messages
     strict           a message with an unknown key, or a header that cannot be read back, is refused
     """
 
@@ -67,7 +67,7 @@ CONVERSATIONS: Final = SourceFormat(
     roles=("system", "developer", "user", "assistant", "tool"),
     strict=True,
 )
-"""`harmony_conversations_v1`: whole conversations of any chat data, as messages of Harmony."""
+"""`harmony_conversations_v1`: whole conversations of any chat data, as Harmony messages."""
 
 ANY_MODEL: Final = replace(CONVERSATIONS, schema_version=ANY_MODEL_V1)
-"""`conversations_v1`: whole conversations of any chat data, in the format of no model."""
+"""`conversations_v1`: whole conversations of any chat data, independent of any model's format."""

@@ -1,6 +1,6 @@
-"""What datasets of conversations are made from, at places: a folder of source shards, local or at a URI.
+"""Source folders of conversations, local or at a URI.
 
-In: a place as text, the formats that are taken. Out: a local path. A local place is not copied.
+In: a path or URI as text, the accepted formats. Out: a local path. A local folder is not copied.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ from spanloom.storage.uri import is_uri, parse_uri
 
 
 def staged_source(scratch: Scratch, place: str, formats: Sequence[SourceFormat], *, only: Only = None) -> Path:
-    """The manifest of a source and its shards, or `only` some of them, each with the size and sha256 it must have."""
+    """The manifest of a source and its shards, or `only` some of them, each with the expected size and sha256."""
     path = scratch.path(place)
     if not is_uri(place):
         return path

@@ -1,6 +1,6 @@
-"""Why a row is refused, and how many refusals a build may take.
+"""Reasons to refuse a row, and the allowed number of refused rows.
 
-In: a fault found in a row. Out: `Reject`, one line of `rejects/shard_NN.jsonl` and one count in the manifest.
+In: a fault in a row. Out: `Reject`, one line of `rejects/shard_NN.jsonl` and one count in the manifest.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from spanloom.provenance import canonical_json
 
 
 class Reason(StrEnum):
-    """Every reason a row can be refused for."""
+    """All reasons to refuse a row."""
 
     SYNTH_ID_MISSING = "synth_id_missing"
     SYNTH_ID_NOT_STRING = "synth_id_not_string"
@@ -46,7 +46,7 @@ class Reason(StrEnum):
 
 
 class RowRefusedError(Exception):
-    """A fault of one row, raised where it is found and turned into a `Reject` by the code that knows the row."""
+    """A fault in one row. The code that knows the row's number turns it into a `Reject`."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(reason, detail)
@@ -55,8 +55,8 @@ class RowRefusedError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Reject:
-    """One refused row. `row` counts from 0 in its shard; `id` is null when that is what is wrong; `id_column` says what
-    the source calls it."""
+    """One refused row. `row` counts from 0 in its shard; `id` is null if the id is the fault; `id_column`: the id's
+    name in the source."""
 
     shard: int
     row: int
@@ -70,7 +70,7 @@ class Reject:
         return canonical_json({**fields, self.id_column: self.id}) + b"\n"
 
     def as_error(self, *, allowed: int) -> RejectedRowError:
-        """The error that stops a build at this reject."""
+        """The error that stops a build at this row."""
         return RejectedRowError(
             f"{self.reason}: {self.detail}" + (f" (more than {allowed} rows rejected)" if allowed else ""),
             where=f"shard {self.shard:02d}, row {self.row}, {self.id_column} {self.id!r}",
@@ -81,11 +81,11 @@ class Reject:
 def reject_limit(limit: str, rows: int) -> int:
     """How many rejects a shard of `rows` rows may have: `limit` is a number, or a share such as `0.1%` (rounded down).
 
-    Raises SpanloomError when `limit` is neither.
+    Raises SpanloomError if `limit` is neither.
     """
     try:
         value, is_share = Decimal(limit.removesuffix("%")), limit.endswith("%")
-        if "e" in limit.lower() or not value.is_finite():  # 1e99999999 would take for ever to write out
+        if "e" in limit.lower() or not value.is_finite():  # writing out 1e99999999 would never end
             raise ValueError
         if value < 0 or (value > 100 if is_share else value != int(value)):
             raise ValueError

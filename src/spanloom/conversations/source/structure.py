@@ -3,8 +3,8 @@
 In: `messages_json`, `metadata_json` and the id column of a row. Out: the row's id and its `LabelledConversation`.
 Structure is checked, content is trusted, nothing is repaired: a fault raises `RowRefusedError` with its reason.
 
-A format that is `strict` refuses what openai-harmony would ignore silently (unknown keys), and headers that
-do not read back as what they say: a channel on a message that is no answer, an invalid tool or recipient.
+A `strict` format refuses unknown keys, which openai-harmony would silently ignore, and headers that do not read back
+unchanged: a channel on a user message, an invalid tool or recipient.
 """
 
 import re
@@ -23,11 +23,11 @@ from spanloom.supervision import SPAN_CONTEXT, Flags
 from spanloom.text import is_utf8
 
 ANY_KEYS = frozenset({"role", "name", "recipient", "channel", "content_type", "content"})
-"""What openai-harmony reads of a message. It passes over any other key."""
+"""Keys of a message that openai-harmony reads. It ignores all others."""
 _PLAIN_KEYS = frozenset({"role", "channel", "content"})
-"""Those of most messages: without a name, a recipient and a content type nothing of these can be wrong."""
+"""The keys of most messages. Without a name, a recipient and a content type, only the channel needs a check."""
 TOOL = re.compile(r"functions\.[A-Za-z0-9_.-]+|python|browser\.[a-z_]+")
-"""Authors of tool messages, and recipients of calls: functions, and the two tools that Harmony defines itself."""
+"""Authors of tool messages and recipients of calls: functions, and the two tools that Harmony itself defines."""
 CONTENT_TYPE = re.compile(r"(<\|constrain\|>)?[A-Za-z0-9_.+/-]+")
 NAME = re.compile(r"[A-Za-z0-9_.-]+")
 TOOL_CHANNELS = ("commentary", "analysis")
@@ -43,7 +43,7 @@ PART_KEYS = {
     ),
     "developer_content": frozenset({"type", "instructions", "tools"}),
 }  # fmt: skip
-"""What openai-harmony reads of the parts of a content."""
+"""Keys of content parts that openai-harmony reads, by type."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +51,7 @@ class LabelledConversation:
     """Harmony message dicts, and `labels` uint8 [messages]: the span that each message's tokens belong to.
 
     weight     of the conversation in the loss
-    untrained  assistant messages that the source marks as not to be trained; their label is that of context
+    untrained  assistant messages that the source marks as untrained; their label is that of context
     """
 
     messages: list[dict[str, Any]]
@@ -61,7 +61,7 @@ class LabelledConversation:
 
 
 def row_id(value: str | None, metadata_json: str | None, column: str) -> str:
-    """The row's id: that of its id column, else the one in `metadata_json`; where both are there they must agree."""
+    """The row's id, from its id column or from `metadata_json`; if both exist they must be equal."""
     inner = _metadata(metadata_json).get(column) if metadata_json is not None else None
     if inner is not None and not isinstance(inner, str):
         reason = Reason(f"{column}_not_string")
@@ -87,10 +87,10 @@ def parse_conversation(
 ) -> LabelledConversation:
     """`{"messages": [...]}` → a conversation whose structure the format allows.
 
-    A strict format may mark an assistant message with `"trained": false`, a key that is taken out of the message, and
-    may have a number above 0 under "weight" beside "messages".
+    A strict format may mark an assistant message with `"trained": false`; the key is removed from the message. It may
+    also have a number above 0 under "weight" next to "messages".
 
-    `span_of_channel`: the channels that a message of the assistant may have, and its span on each, a number from 1.
+    `span_of_channel`: allowed channels of assistant messages → span on each, a number from 1.
     `quotes`: see `strict_json.loads`.
 
     Raises RowRefusedError: no text, not UTF-8, not JSON, a duplicate key, no list, an empty list, a message that is no
@@ -127,7 +127,7 @@ def parse_conversation(
 
 
 def _weight(value: object) -> float:
-    """The weight of a conversation. Raises RowRefusedError where it is not a finite number above 0."""
+    """The weight of a conversation. Raises RowRefusedError if it is not a finite number above 0."""
     if value is None:
         return 1.0
     if not is_number(value) or not 0 < value <= LARGEST_WEIGHT:
@@ -142,7 +142,7 @@ def _label(
     span_of_channel: Mapping[str, int],
     untrained: list[int],
 ) -> int:
-    """The span of a message. `untrained`: takes its place where it is marked as not to be trained."""
+    """The span of a message. `untrained`: the span of messages that are marked as untrained."""
     if not isinstance(message, dict):
         raise RowRefusedError(Reason.MESSAGE_NOT_OBJECT, f"message {index} is {_kind(message)}, not an object")
     role = message.get("role")
@@ -166,8 +166,8 @@ def _label(
 
 
 def _is_untrained(index: int, message: dict[str, Any]) -> bool:
-    """Whether a message has `"trained": false`. Takes the key out of it. Raises RowRefusedError for another value, and
-    for a message that is not from the assistant."""
+    """Whether a message has `"trained": false`. Removes the key. Raises RowRefusedError for another value, and for a
+    message that is not from the assistant."""
     trained, role = message.pop("trained"), message["role"]
     if trained is not None and (trained is not False or role != "assistant"):
         detail = f"message {index} ({role}) has trained {trained!r}, not false on an assistant message"
@@ -176,7 +176,7 @@ def _is_untrained(index: int, message: dict[str, Any]) -> bool:
 
 
 def check_message(index: int, message: dict[str, Any]) -> None:
-    """What a strict format demands of a message beside its role. A key whose value is null counts as not there.
+    """Checks a message by the rules of a strict format, except its role. A key whose value is null counts as missing.
 
     Raises RowRefusedError."""
     is_plain = _PLAIN_KEYS.issuperset(message)
@@ -187,7 +187,7 @@ def check_message(index: int, message: dict[str, Any]) -> None:
     if isinstance(content, list):
         for part in content:
             if type(part) is dict and len(part) == 2 and "text" in part and part.get("type") == "text":
-                continue  # most are; the rest is looked at more closely
+                continue  # true for most messages; the others are checked in detail
             known = PART_KEYS.get(part["type"]) if isinstance(part, dict) and type(part.get("type")) is str else None
             if known is not None and not known.issuperset(part):
                 unknown = ", ".join(repr(key) for key in part if key not in known)

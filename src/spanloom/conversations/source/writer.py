@@ -1,7 +1,7 @@
 """One shard of a source folder, written row by row.
 
-In: rows as texts by column. Out: a Parquet file that is under its name once it is whole, and its entry in the
-manifest. Held in memory is at most one row group.
+In: rows as texts by column. Out: a Parquet file, which gets its final name when it is complete, and its entry in the
+manifest. Memory holds at most one row group.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from spanloom.storage import discard, fsync_file, publish, sha256_file, temporar
 
 ROWS_PER_GROUP = 4096
 BYTES_PER_GROUP = 64 << 20
-"""A row group is closed once its conversations exceed this, so that very long rows do not fill the memory."""
+"""A row group is closed once its conversations exceed this size, so that very long rows do not fill the memory."""
 
 OutputRow = dict[str, str | bytes | None]
 """One row of a shard, by the columns of its schema; bytes are UTF-8."""
@@ -27,7 +27,7 @@ OutputRow = dict[str, str | bytes | None]
 class ShardWriter:
     """Buffers rows up to a row group, under a temporary name until `finish`.
 
-    Registers with `undo` the removal of all it makes. `few_values`: columns that a dictionary makes small.
+    Registers the removal of its files with `undo`. `few_values`: columns that dictionary encoding shrinks.
     """
 
     def __init__(self, path: Path, schema: pa.Schema, undo: ExitStack, *, few_values: Sequence[str] = ()) -> None:
@@ -49,13 +49,13 @@ class ShardWriter:
             self._flush()
 
     def finish(self) -> dict[str, Any]:
-        """Publishes the shard under its name. Returns its entry in the manifest."""
+        """Gives the file its final name. Returns its entry in the manifest."""
         if self._buffer:
             self._flush()
         self._file.close()
         fsync_file(self._temporary)
         size, sha256 = self._temporary.stat().st_size, sha256_file(self._temporary)
-        if not self._path.exists():  # else it is somebody else's, and a conflict
+        if not self._path.exists():  # otherwise the file is not ours: a conflict
             self._undo.callback(self._path.unlink, missing_ok=True)
         publish(self._temporary, self._path, sha256)
         return {"path": self._path.name, "rows": self.rows, "bytes": size, "sha256": sha256}

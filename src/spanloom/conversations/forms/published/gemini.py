@@ -1,7 +1,7 @@
 """Contents and parts of Gemini.
 
-In: a record with `contents`, `systemInstruction` and `tools` of `functionDeclarations`, each also in the spelling with
-underscores. Out: these as messages.
+In: a record with `contents`, `systemInstruction` and `tools` of `functionDeclarations`, also spelled with underscores.
+Out: these as messages.
 
     {"text"}                          text
     {"text", "thought": true}         reasoning
@@ -44,7 +44,7 @@ def _draft(taken: Taken) -> Draft:
 
 
 def _preferred(taken: Taken) -> Any:
-    """The completion of the highest score, as Vertex AI's preference tuning has them; the others are counted."""
+    """The completion with the highest score (preference tuning of Vertex AI); the others are counted."""
     scored = [
         (item["score"], item.get("completion"))
         for item in objects(taken.one("completions"))

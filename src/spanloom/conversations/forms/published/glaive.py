@@ -53,7 +53,7 @@ def _message(name: str, text: str, where: str) -> dict[str, Any]:
 
 
 def _system(value: Any) -> tuple[Any, list[Any]]:
-    """The system text without `SYSTEM:` and without definitions; and these."""
+    """The system text without `SYSTEM:` and without definitions; and the definitions."""
     if not isinstance(value, str):
         return value, []
     text = value.removeprefix("SYSTEM:").strip()

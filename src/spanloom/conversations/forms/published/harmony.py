@@ -1,8 +1,7 @@
 """openai-harmony's own JSON: `Conversation.to_dict`, a list of messages with channels, recipients and typed contents.
 
 In: a record with such a list under `messages`. Out: its messages in OpenAI's form, each on its channel, and the fields
-of its system message. A field that the record does not have is left to the options: openai-harmony would put its own
-default in its place.
+of its system message. The options give the fields that the record lacks; openai-harmony would use its own defaults.
 
     system_content      model_identity, reasoning_effort, conversation_start_date, knowledge_cutoff
     developer_content   instructions, tools under `functions`
@@ -39,7 +38,7 @@ def _draft(taken: Taken) -> Draft:
 
 
 def draft_of(values: Sequence[Any]) -> Draft:
-    """The draft of Harmony's messages. Raises RecordRefusedError for what a render would show in another way."""
+    """The draft of Harmony's messages. Raises RecordRefusedError for content that a render would change."""
     made: list[Any] = []
     settings: dict[str, str | None] = {}
     system: list[Any] = []
@@ -118,7 +117,7 @@ def _assistant(message: dict[str, Any], where: str) -> Any:
 
 
 def _plain(message: dict[str, Any], channels: tuple[str, ...], recipient: str | None) -> dict[str, Any]:
-    """A message of another author, without the header that Harmony writes for it anyway."""
+    """A message of another author, without the header, which Harmony writes again."""
     keys = {key: value for key, value in message.items() if value is not None}
     for name, known in (("channel", channels), ("recipient", (recipient,)), ("content_type", ())):
         if name in keys and keys[name] in known:

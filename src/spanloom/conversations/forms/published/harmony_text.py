@@ -1,7 +1,7 @@
-"""Conversations that were rendered as Harmony's text already.
+"""Conversations that are already rendered as Harmony text.
 
-In: a record with such a text, whole or as the answer to a question; and the parser that `Reading.rendered` brings,
-since openai-harmony reads its own text. Out: the draft of the messages that it holds.
+In: a record with such a text, whole or as the answer to a question; and the parser `Reading.rendered`, which uses
+openai-harmony. Out: the draft of the messages in the text.
 
     {"text": "<|start|>user<|message|>Q<|end|><|start|>assistant<|channel|>final<|message|>A<|return|>"}
     {"prompt": "Q", "response": "<|channel|>final<|message|>A<|return|>"}

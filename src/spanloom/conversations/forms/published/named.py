@@ -1,6 +1,6 @@
-"""Columns under the names of one data set: what is the question, the reasoning and the answer there is known.
+"""Columns with the names of one known data set, whose question, reasoning and answer are known.
 
-In: a record with exactly these names. Out: its question and answer as messages, by `columns`.
+In: a record with exactly these names. Out: its question and answer as messages, made by `columns`.
 
     Dolly          instruction+context, response
     s1K            question, thinking_trajectories (a list of one), attempt

@@ -1,8 +1,8 @@
 """Items of OpenAI's Responses: messages, reasoning, calls and their outputs in one list.
 
-In: a record with such a list under `input`, `output`, `items`, `messages` or `response.output`; a request of its own
+In: a record with such a list under `input`, `output`, `items`, `messages` or `response.output`; a separate request
 (NeMo Gym: `responses_create_params`) holds `input`, `instructions` and `tools`. Out: these as messages.
-What the assistant says before a call of the same turn is commentary, what it says last is its answer.
+Text of the assistant before a call of the same turn is commentary; its last text is the answer.
 
     message {"role", "content": text or parts input_text, output_text}
     reasoning {"content": [reasoning_text]}; with a `summary` alone the reasoning itself is missing: refused
@@ -19,10 +19,10 @@ from spanloom.conversations.messages import OnChannel
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
 ITEMS = ("message", "reasoning", "_call", "_call_output")
-"""Ends of their types: a `web_search_call` is refused, and named, too."""
+"""Suffixes of item types. A `web_search_call` is recognised too, and refused by name."""
 METADATA = ("id", "status", "encrypted_content", "phase")
 REQUEST = "responses_create_params"
-"""Where NeMo Gym keeps the request of a run whose answer is under `response`."""
+"""NeMo Gym's key for the request of a run; the answer is under `response`."""
 NAMES = {
     "input": ("input", "items", "messages"),
     "output": ("output",),
@@ -122,7 +122,7 @@ def _reasoning(keys: dict[str, Any], where: str, taken: Taken) -> list[dict[str,
 
 
 def _with_channels(made: list[dict[str, Any]]) -> list[Any]:
-    """What the assistant says before its turn ends with a call or another text is commentary."""
+    """Puts the assistant's texts on channels: a text followed by a call or another text of its turn is commentary."""
     spoken: list[Any] = []
     for number, message in enumerate(made):
         later = made[number + 1] if number + 1 < len(made) else {}

@@ -1,6 +1,6 @@
-"""Runs of SWE-agent and OpenHands as they are published.
+"""Runs of SWE-agent and OpenHands, as published.
 
-In: a record with a list of messages under `trajectory`, or under `history` beside a `trajectory` of steps. Out: these
+In: a record with a list of messages under `trajectory`, or under `history` next to a `trajectory` of steps. Out: these
 messages. A system message may have its text under `system_prompt`; roles are `system`, `user` and `ai`, or OpenAI's.
 """
 

@@ -1,8 +1,8 @@
-"""Questions whose answers are calls, as xLAM has them.
+"""Questions whose answers are calls, as in xLAM.
 
-In: a record with `query`, `answers` (calls) and `tools`, the last two also as JSON text. Out: the question, and the
-calls. Parameters that xLAM writes without a schema get one: `{"n": {"type": "int, optional", "default": 1}}` → an
-object with the property n of type integer, not required.
+In: a record with `query`, `answers` (calls) and `tools`, the last two also as JSON text. Out: the question and the
+calls. xLAM's parameters are converted to JSON Schema: `{"n": {"type": "int, optional", "default": 1}}` → an object
+with the integer property n, not required.
 """
 
 from collections.abc import Mapping
