@@ -43,7 +43,7 @@ _AGAIN = "make the plan again: spanloom plan ROOT --sequence-length …"
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, defer_build=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
 
 class PlanOptions(_Section):

@@ -1,6 +1,6 @@
-"""An export as a file: JSON Lines or Parquet, with tokens and masks where a tokenizer is given.
+"""An export as a file: JSON Lines or Parquet, with tokens and masks if a tokenizer is given.
 
-In: a snapshot, a dataset, a format. Out: the file, which appears when it is complete; counts. Memory follows a page.
+In: a snapshot, a dataset, a format. Out: the file, which appears when it is complete; counts. Memory holds one page.
 """
 
 import json
@@ -18,7 +18,7 @@ from spanloom.storage import written_atomically
 from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.workers import OnProgress
 
-if TYPE_CHECKING:  # pyarrow takes 40 MB, and JSON Lines need none of it
+if TYPE_CHECKING:  # pyarrow takes 40 MB, and JSON Lines do not need it
     import pyarrow as pa
 
 PARQUET = ".parquet"
@@ -32,9 +32,9 @@ _TEXTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class TokenColumns:
-    """Columns that a tokenizer adds: `input_ids`, `loss_mask`, and `offsets` where asked for.
+    """Columns that a tokenizer adds: `input_ids`, `loss_mask`, and `offsets` if requested.
 
-    `max_length`: longer rows are cut at their end; one that has nothing to learn then is left out and counted.
+    `max_length`: longer rows are cut at their end; a cut row without trained tokens is left out and counted.
     """
 
     tokenizer: JsonTokenizer
@@ -44,7 +44,7 @@ class TokenColumns:
 
 @dataclass(kw_only=True)
 class ExportCounts:
-    """What became of the traces of a dataset."""
+    """Counts of the traces of a dataset: written, cut, left out."""
 
     exported: int = 0
     skipped_deleted: int = 0
@@ -54,7 +54,7 @@ class ExportCounts:
     dropped_without_labels: int = 0
 
     def as_dict(self, *, tokens: bool) -> dict[str, int]:
-        """As JSON has it; without a tokenizer, traces alone."""
+        """The counts as JSON; without a tokenizer, only those of traces."""
         return dict(vars(self)) if tokens else {"exported": self.exported, "skipped_deleted": self.skipped_deleted}
 
 
@@ -66,9 +66,9 @@ def records(
     tokens: TokenColumns | None,
     counts: ExportCounts,
 ) -> Iterator[dict[str, Any]]:
-    """The records of an export, in order; `counts` is kept while they are taken.
+    """The records of an export, in order; updates `counts` while the caller iterates.
 
-    Raises OptionError for tokens of the format `trace`, ControlStringsError where control strings are refused.
+    Raises OptionError for tokens in the format `trace`, ControlStringsError if control strings are refused.
     """
     if options.control_tokens == "reject":
         check_controls(snapshot, ids)
@@ -118,7 +118,7 @@ def write_file(
     tokens: TokenColumns | None = None,
     on_progress: OnProgress | None = None,
 ) -> None:
-    """Writes a file, Parquet where its name ends so, else JSON Lines. Nothing is at `path` before it is whole."""
+    """Writes a file, Parquet if its name ends in `.parquet`, else JSON Lines. `path` appears when it is complete."""
     with written_atomically(path) as stream:
         if path.suffix != PARQUET:
             write_lines(stream, values, total, on_progress)
@@ -138,7 +138,7 @@ def write_file(
 
 
 def parquet_schema(form: ExportFormat, tokens: TokenColumns | None) -> "pa.Schema":
-    """The columns of an export as Parquet; `metadata` is JSON there, since its keys differ from row to row."""
+    """The columns of an export as Parquet. `metadata` is JSON text, since its keys differ between rows."""
     import pyarrow as pa
 
     fields = [pa.field(name, pa.string(), nullable=False) for name in _TEXTS[form]]

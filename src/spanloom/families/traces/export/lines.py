@@ -2,12 +2,12 @@
 
 In: ids in their order, a snapshot of the store. Out: one line of JSON each, in ASCII; deleted traces have none.
 
-    trace             id, prompts, trace_steps, final_answer, metadata     the trace as it is
+    trace             id, prompts, trace_steps, final_answer, metadata     the trace unchanged
     tunix_sft         id, prompts, final_answer, metadata                  `prompts`: the whole turn in Gemma's template
-    training_example  id, prompt, response, metadata                       for any model; an id of its own
+    training_example  id, prompt, response, metadata                       for any model; the line has an id of its own
     messages          id, messages, metadata                               a conversation, steps as `reasoning_content`
 
-`metadata` begins with what the exporter knows of a trace; the trace's `meta` follows.
+`metadata` begins with the exporter's keys; the trace's `meta` follows.
 """
 
 import hashlib
@@ -35,14 +35,14 @@ _REFUSED_SHOWN = 100
 
 @dataclass(frozen=True, kw_only=True)
 class ExportOptions:
-    """What changes the bytes of an export beside its format.
+    """Options that change the bytes of an export, besides its format.
 
-    protect_metadata  the exporter's own keys win, and clashing ones of `meta` move to `metadata.meta`
-    control_tokens    what is done with control strings in content
-    sort_steps        steps by their index, in place of the list's order
-    system            a text put before every prompt (not of the format `trace`)
+    protect_metadata  the exporter's own keys win; conflicting keys of `meta` move to `metadata.meta`
+    control_tokens    how control strings in content are handled
+    sort_steps        steps in the order of their index instead of the list's order
+    system            a text before every prompt (not in the format `trace`)
 
-    Raises OptionError for a system text with control strings, unless those are to be copied.
+    Raises OptionError for a system text with control strings, unless these are copied.
     """
 
     protect_metadata: bool = PROTECT_METADATA
@@ -59,7 +59,7 @@ class ExportOptions:
 
 
 class ControlStringsError(TraceError):
-    """Traces hold control strings, and those were to be refused."""
+    """Traces contain control strings, which the options refuse."""
 
 
 def record(trace: StoredTrace, form: ExportFormat, options: ExportOptions) -> dict[str, Any]:
@@ -90,13 +90,13 @@ def record(trace: StoredTrace, form: ExportFormat, options: ExportOptions) -> di
 
 
 def _system_text(trace: StoredTrace, options: ExportOptions) -> str:
-    """The system text of the export, then that of the trace: `meta.system`, where it is text."""
+    """The system text of the export, then that of the trace: `meta.system`, if it is text."""
     own = (trace.payload["meta"] or {}).get("system")
     return "\n\n".join(text for text in (options.system, own) if isinstance(text, str) and text)
 
 
 def texts_of(trace: StoredTrace, options: ExportOptions) -> TraceTexts:
-    """The texts of a trace as an export has them."""
+    """The texts of a trace for an export."""
     texts = render.texts_of(trace.payload, sort_steps=options.sort_steps)
     return render.escaped(texts) if options.control_tokens == "escape" else texts
 
@@ -108,7 +108,7 @@ def metadata(own: dict[str, Any], meta: Mapping[str, Any] | None, *, protect: bo
         protect       {"format": "tunix_sft", "k": 1, "meta": {"format": "mine"}}
         otherwise     {"format": "mine", "k": 1}
 
-    A `meta` inside of `meta` moves along when something else does, so that both are there.
+    A key `meta` inside `meta` also moves if another key does, so that neither is lost.
     """
     if not meta:
         return own
@@ -120,13 +120,13 @@ def metadata(own: dict[str, Any], meta: Mapping[str, Any] | None, *, protect: bo
 
 
 def export_lines(snapshot: Snapshot, ids: Sequence[str], form: ExportFormat, options: ExportOptions) -> Iterator[bytes]:
-    """The lines, each with its line break; memory follows a page of the store. `check_controls` comes before."""
+    """The lines, each with its line break; memory holds one page of the store. Call `check_controls` first."""
     for trace in snapshot.traces(ids):
         yield line_of(record(trace, form, options))
 
 
 def line_of(value: Mapping[str, Any]) -> bytes:
-    """A line: ASCII, `, ` and `: ` between."""
+    """One line of JSON: ASCII, separators `, ` and `: `."""
     return json.dumps(value).encode() + b"\n"
 
 
@@ -138,7 +138,7 @@ def check_controls(
     whose: str = "the template",
     remedy: str = "change them, or give --control-tokens escape or verbatim",
 ) -> None:
-    """Raises ControlStringsError with the ids of all traces whose content holds one of the strings."""
+    """Raises ControlStringsError with the ids of all traces whose content contains one of the strings."""
     refused = [
         trace.id
         for trace in snapshot.traces(list(dict.fromkeys(ids)))
@@ -155,9 +155,9 @@ def check_controls(
 
 
 def etag(build_id: UUID, form: ExportFormat, options: ExportOptions, present: Sequence[tuple[str, str]]) -> str:
-    """Names the bytes of an export: build, format, options, and which of its traces are there.
+    """The ETag of an export's bytes, from the build, format, options, and the traces that still exist.
 
-    `present`: id and created_at. A trace that was deleted and stored again has the same id, and another time.
+    `present`: id and created_at. A trace that was deleted and stored again has the same id and another time.
     """
     parts = [str(build_id), form, list(map(list, present)), *([] if options == ExportOptions() else [asdict(options)])]
     return hashlib.sha256(canonical_json(parts)).hexdigest()

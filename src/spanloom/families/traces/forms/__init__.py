@@ -1,6 +1,6 @@
-"""The forms in which people have reasoning traces: which one a record has; a record → traces.
+"""The forms of reasoning traces: recognises the form of a record; a record → traces.
 
-form       what a form is; a trace as JSON; why a record gives no trace
+form       the definition of a form; a trace as JSON; why a record gives no trace
 mapped     columns that `--map` names
 published  GSM8K, LIMO, OpenR1, PRM800K
 chat       chat data with reasoning: R1's tags, OpenThoughts, s1K, `reasoning_content`

@@ -20,7 +20,7 @@ _REASONING = "the reasoning, by key or in tags"
 
 
 def chat_form(record: Mapping[str, Any]) -> TraceForm | None:
-    """The form of a record of chat data; None where it is none."""
+    """The form of a record of chat data; None for any other record."""
     try:
         form = recognise(record, key_map([]), "")
     except SourceError:
@@ -56,9 +56,9 @@ def _trace(record: Mapping[str, Any], form: Form) -> dict[str, Any]:
 
 
 def _single_turn(chat: ChatRecord, turns: Sequence[Turn]) -> tuple[str, list[str], str]:
-    """Prompt, reasoning and answer of the turns behind the instructions.
+    """Prompt, reasoning and answer of the turns after the instructions.
 
-    Raises NoTraceError for what is no question with one reasoned answer.
+    Raises NoTraceError for anything but a question with one reasoned answer.
     """
     users = [turn for turn in turns if turn.role == "user"]
     if len(users) != 1 or turns[0].role != "user":

@@ -1,8 +1,8 @@
-"""What a form of reasoning traces is, and a trace as the JSON that `check_trace` takes.
+"""The definition of a form of reasoning traces, and a trace as JSON for `check_trace`.
 
-In: texts and metadata. Out: JSON objects of traces, not checked yet; `NoTraceError`, why a record gives none.
+In: texts and metadata. Out: JSON objects of traces, not yet checked; `NoTraceError`, why a record gives none.
 
-Metadata keeps all keys of a record that no text of the trace was made of. An ingest sets `source`; a record's own is
+Metadata keeps all keys of a record that are not part of the trace's texts. An ingest sets `source`; the record's own is
 kept as `record_source`.
 """
 
@@ -12,11 +12,11 @@ from typing import Any
 
 TRACE_VERSION = "1.0"
 STEP_TYPE = "reasoning"
-"""The type of a step whose record names none."""
+"""The type of a step if the record has none."""
 
 
 class NoTraceError(ValueError):
-    """A record, or a part of it, that gives no trace. `reason`: a few words, the same for all such records."""
+    """A record, or a part of it, gives no trace. `reason`: a few words, the same for all records with this fault."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(f"{reason}: {detail}")
@@ -25,12 +25,12 @@ class NoTraceError(ValueError):
 
 @dataclass(frozen=True, kw_only=True)
 class TraceForm:
-    """A form that records have.
+    """A form of records.
 
-    title   for a person
-    keys    which keys of a record become which part of a trace: prompt, steps, answer
-    traces  a record → JSON objects of traces, and a NoTraceError for each part of it that gives none; raises
-            NoTraceError for a record that gives nothing
+    title   for the user
+    keys    part of a trace (prompt, steps, answer) → keys of a record
+    traces  a record → JSON objects of traces, and a NoTraceError for each part that gives none; raises NoTraceError
+            for a record that gives nothing
     """
 
     title: str
@@ -38,7 +38,7 @@ class TraceForm:
     traces: Callable[[Mapping[str, Any]], Sequence[dict[str, Any] | NoTraceError]]
 
     def described(self) -> list[str]:
-        """Lines for a person: the form, and what becomes of its keys."""
+        """Lines for the user: the form, and what happens to its keys."""
         return [
             f"form: {self.title}",
             *(f"  {part} ← {key}" for part, key in self.keys.items()),
@@ -49,7 +49,7 @@ class TraceForm:
 def trace_json(
     prompt: Any, steps: Sequence[Any], answer: Any, rest: Mapping[str, Any], *, types: Sequence[Any] = ()
 ) -> dict[str, Any]:
-    """A trace. `types`: of each step, where the record names them; `rest`: what becomes metadata."""
+    """A trace as JSON. `types`: of each step, if the record has them; `rest`: becomes metadata."""
     meta = {("record_source" if key == "source" else key): value for key, value in rest.items() if value is not None}
     named = types or [STEP_TYPE] * len(steps)
     return {

@@ -1,7 +1,7 @@
 """Columns that the user names: `--map prompt=question,answer=solution,steps=thinking_trajectories`.
 
-In: pairs MEANING=KEY. Out: a `TraceForm`. A key may reach into objects by dots (`question.problem`), and join texts by
-`+` (`instruction+input`, a blank line between). Steps are a text (a single step), a list of texts, or a list of objects
+In: pairs MEANING=KEY. Out: a `TraceForm`. Dots in a key name keys of nested objects (`question.problem`); `+` joins
+texts with a blank line (`instruction+input`). Steps are a text (a single step), a list of texts, or a list of objects
 with `content` or `text`, and `type`.
 """
 
@@ -15,7 +15,7 @@ MEANINGS = ("prompt", "answer", "steps")
 
 
 def mapped_form(pairs: Sequence[str]) -> TraceForm:
-    """The form of these pairs. Raises SpanloomError for what is no such pair, and where one of MEANINGS is missing."""
+    """The form of these pairs. Raises SpanloomError for an invalid pair, or if one of MEANINGS is missing."""
     keys: dict[str, str] = {}
     for pair in pairs:
         meaning, sign, key = pair.partition("=")
@@ -38,7 +38,7 @@ def mapped_form(pairs: Sequence[str]) -> TraceForm:
 
 
 def _value(record: Mapping[str, Any], key: str) -> Any:
-    """The value of a key; texts joined where it names several. Raises NoTraceError where the record lacks it."""
+    """The value of a key; the joined texts if it names several. Raises NoTraceError if the record lacks it."""
     if key in record:
         return record[key]
     if "+" in key:

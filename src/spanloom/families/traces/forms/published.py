@@ -2,7 +2,7 @@
 
 In: a record with their keys. Out: traces.
 
-    GSM8K     question, answer                     steps are the lines of the answer, the answer what follows `####`
+    GSM8K     question, answer                     steps are the lines of the answer, the answer follows `####`
     LIMO      question, solution, answer           a single step, the solution
     OpenR1    problem, generations                 a trace for each generation, its reasoning in <think> tags
     PRM800K   question.problem, label.steps        the completions that were chosen, with their ratings; where labels
@@ -24,7 +24,7 @@ _PRM_ANSWER = "# Answer"
 
 
 def is_gsm8k(record: Mapping[str, Any]) -> bool:
-    """A question, and an answer whose last line begins with `####`."""
+    """Whether the record has a question, and an answer whose last line begins with `####`."""
     return texts_at(record, "question", "answer") and _gsm8k_parts(record["answer"]) is not None
 
 
@@ -49,7 +49,7 @@ GSM8K = TraceForm(
 
 
 def is_limo(record: Mapping[str, Any]) -> bool:
-    """Three texts: question, solution and answer."""
+    """Whether the record has three texts: question, solution and answer."""
     return texts_at(record, "question", "solution", "answer")
 
 
@@ -68,7 +68,7 @@ LIMO = TraceForm(
 
 
 def is_open_r1(record: Mapping[str, Any]) -> bool:
-    """A problem, and a list of generations."""
+    """Whether the record has a problem and a list of generations."""
     generations = record.get("generations")
     return texts_at(record, "problem") and isinstance(generations, list) and bool(generations)
 
@@ -91,7 +91,7 @@ def _open_r1(record: Mapping[str, Any]) -> Traces:
 
 
 def _of_generation(value: Any, number: int, generations: int) -> Any:
-    """What a column says of one generation: an entry of a list that has one for each."""
+    """The value of a column for one generation, if the column is a list with an entry for each."""
     return value[number] if isinstance(value, list) and len(value) == generations else value
 
 
@@ -115,7 +115,7 @@ OPEN_R1 = TraceForm(
 
 
 def is_prm800k(record: Mapping[str, Any]) -> bool:
-    """A question with a problem, and a label with steps."""
+    """Whether the record has a question with a problem, and a label with steps."""
     question, label = record.get("question"), record.get("label")
     return (
         isinstance(question, Mapping)
@@ -153,7 +153,7 @@ def _prm800k(record: Mapping[str, Any]) -> Traces:
 
 
 def _chosen(step: Any, number: int) -> tuple[str, int | None]:
-    """Text and rating of the completion that was chosen, or that the labeller wrote; the latter has no rating."""
+    """Text and rating of the chosen completion; one that the labeller wrote has no rating."""
     completions, place = _completions(step), step.get("chosen_completion") if isinstance(step, Mapping) else None
     completion: Any = None
     if isinstance(place, int) and 0 <= place < len(completions):
@@ -167,7 +167,7 @@ def _chosen(step: Any, number: int) -> tuple[str, int | None]:
 
 
 def _pre_generated(question: Mapping[str, Any], label: Mapping[str, Any]) -> list[tuple[str, int | None]]:
-    """The solution that was labelled up to its first error: each step with its rating, None behind the error."""
+    """The solution that was labelled up to its first error: each step with its rating, None after the error."""
     texts = question.get("pre_generated_steps")
     if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
         raise NoTraceError(f"finish_reason {label.get('finish_reason')}", "there is no solution with an answer")

@@ -1,4 +1,4 @@
-"""All forms of traces, in the order in which they are tried, and which one records have.
+"""All forms of traces, in the order in which they are tried. Recognises the form of records.
 
 In: records as JSON values, the pairs of `--map`. Out: the `TraceForm`, None for traces in Spanloom's own form.
 
@@ -15,7 +15,7 @@ from spanloom.families.traces.forms.form import TraceForm
 Recognises = Callable[[Mapping[str, Any]], bool]
 
 _OWN_KEYS = ("trace_version", "final_answer", "steps")
-"""A record with one of these keys is a trace, or is meant to be one."""
+"""A record with one of these keys is meant to be a trace in Spanloom's own form."""
 
 
 FORMS: tuple[tuple[Recognises, TraceForm], ...] = (
@@ -24,7 +24,7 @@ FORMS: tuple[tuple[Recognises, TraceForm], ...] = (
     (published.is_gsm8k, published.GSM8K),
     (lambda record: published.is_limo(record) and "thinking_trajectories" not in record, published.LIMO),  # else s1K
 )
-"""Those of single data sets; chat data is tried after them, since it takes what some of them have."""
+"""Forms of single data sets. Chat data is tried after them, since it would accept records of some of them."""
 
 
 def is_own(record: Any) -> bool:
@@ -33,7 +33,7 @@ def is_own(record: Any) -> bool:
 
 
 def recognise_form(record: Any) -> TraceForm | None:
-    """The form of a record that is no trace of Spanloom's own; None where it has none that is known."""
+    """The form of a record that is not in Spanloom's own form; None if the form is unknown."""
     if not isinstance(record, Mapping):
         return None
     for recognises, form in FORMS:

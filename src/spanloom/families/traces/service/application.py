@@ -31,9 +31,9 @@ def traces_application(
     more_routers: Sequence[APIRouter] = (),
     more_limits: Sequence[BodyLimit] = (),
 ) -> FastAPI:
-    """The application. `ingest_dir`: `ROOT/ingest` where none is named. `send_seconds`: see `HeldStream`.
+    """The application. `ingest_dir`: default `ROOT/ingest`. `send_seconds`: see `HeldStream`.
 
-    `more_routers`, `more_limits`: of other families.
+    `more_routers`, `more_limits`: those of other families.
     """
     if not TRACE_BYTES[0] <= trace_max_bytes <= TRACE_BYTES[1]:
         raise OptionError(f"a trace's limit is between {TRACE_BYTES[0]} and {TRACE_BYTES[1]} bytes")

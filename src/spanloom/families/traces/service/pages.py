@@ -1,7 +1,7 @@
-"""Datasets and traces as pages that a person reads in a browser.
+"""Datasets and traces as pages for a browser.
 
-In: what the service read. Out: HTML that needs nothing from outside. Text of others is escaped and made visible by
-`spanloom.report.pages.html`.
+In: values that the service read. Out: HTML without external resources. `spanloom.report.pages.html` escapes text of
+others and makes control characters visible.
 """
 
 from collections.abc import Mapping, Sequence
@@ -16,13 +16,13 @@ from spanloom.provenance import readable_json
 from spanloom.report.pages.texts import Link, TextSection, texts_page
 
 SHOWN = 100
-"""Traces of a page."""
+"""Traces per page."""
 
 _TOP: Link = ("reasoning traces", "/")
 
 
 def datasets_page(datasets: Sequence[Mapping[str, Any]], shown: Sequence[TracePreview], total: int, first: int) -> str:
-    """All datasets, and a page of the traces, newest first; `first` of them are passed over."""
+    """All datasets, and a page of the traces, newest first; the page begins at trace `first`, from 0."""
     rows: list[list[Link]] = [
         [
             (dataset["dataset_key"], f"/datasets/{quote(dataset['dataset_key'])}"),
@@ -62,7 +62,7 @@ def datasets_page(datasets: Sequence[Mapping[str, Any]], shown: Sequence[TracePr
 
 
 def dataset_page(manifest: TraceManifest, shown: Sequence[str], counts: Mapping[str, TraceCounts], first: int) -> str:
-    """A dataset: what it was asked to be, and a page of its traces in their order."""
+    """A dataset: its request, and a page of its traces in their order."""
     base = f"/datasets/{quote(manifest.dataset_key)}"
     rows: list[list[Link]] = []
     for number, trace_id in enumerate(shown, start=first + 1):
@@ -117,12 +117,12 @@ def trace_page(trace: StoredTrace) -> str:
 
 
 def missing_page(what: str) -> str:
-    """Something that is not there, or cannot be shown."""
+    """The page for something that does not exist or cannot be shown."""
     return texts_page(what, path=[_TOP], sections=[])
 
 
 def _turn(path: str, first: int, last: int, total: int) -> list[TextSection]:
-    """Links to the pages before and after, where there are any."""
+    """Links to the previous and the next page, if they exist."""
     rows: list[list[Link]] = []
     if first:
         rows.append([("earlier", f"{path}?offset={max(0, first - SHOWN)}")])

@@ -1,9 +1,9 @@
 """The traces family over HTTP: traces, datasets, exports, and pages to read them.
 
-In: a store, the root of the datasets, the folder that files are ingested from. Out: a router for
-`spanloom.service.application`. Paths, bodies and answers are those of tunix-rt where it has them.
+In: a store, the root of the datasets, the folder of files to ingest. Out: a router for
+`spanloom.service.application`. Paths, bodies and answers are the same as in tunix-rt, for routes that it has.
 
-Routes are plain functions, which run in threads: the store is read and written without blocking other requests.
+Routes are plain functions and run in threads: reading and writing the store does not block other requests.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -63,13 +63,13 @@ from spanloom.service.streaming import SEND_SECONDS, HeldStream
 MAX_BATCH = 1000
 MAX_PAGE = 100
 STREAMS = CONNECTIONS // 2
-"""Long exports that are sent at once: each holds a connection to the store as long as its client takes."""
+"""Limit of long exports sent at the same time: each holds a connection to the store until its client has it all."""
 
 WHOLE_BYTES = 1 << 20
-"""Exports up to this size are read to their end before they are sent, and hold no connection while they are."""
+"""Exports up to this size are read completely before they are sent, and hold no connection while they are sent."""
 
 _FAR = 2**62
-"""No store has so many rows, and no database takes a larger offset."""
+"""The largest offset. No store has so many rows, and databases accept no larger offset."""
 
 STATUSES: Statuses = {
     StoreBusyError: 503,
@@ -86,11 +86,11 @@ STATUSES: Statuses = {
 
 @dataclass(frozen=True, kw_only=True)
 class TraceService:
-    """What the routes work on.
+    """The state shared by the routes.
 
-    root          of the datasets
-    ingest_dir    files are ingested from below it alone
-    send_seconds  how long an export waits for a client that takes nothing
+    root          the root of the datasets
+    ingest_dir    only files below it are ingested
+    send_seconds  how long an export waits for a client that reads nothing
     """
 
     store: Store
@@ -101,7 +101,7 @@ class TraceService:
 
 
 def body_limits(trace_bytes: int, batch_bytes: int) -> tuple[BodyLimit, ...]:
-    """How much the routes take."""
+    """The limits of request bodies, by route."""
     return (
         BodyLimit(path=r"/api/traces/batch/?", max_bytes=batch_bytes),
         BodyLimit(path=r"/api/traces/?", max_bytes=trace_bytes),
@@ -151,7 +151,7 @@ class ServiceBuildRequest(BuildRequest):
 
 
 def _texts(values: Any, handler: Callable[[Any], Any]) -> Any:
-    """A list of texts. Of many others the number and the first are reported, not an error for each."""
+    """Validates a list of texts. For many invalid items, one error gives the number and the first."""
     wrong = [number for number, value in enumerate(values) if type(value) is not str] if type(values) is list else []
     if len(wrong) > ERRORS_TOLD:
         raise PydanticCustomError(
@@ -260,19 +260,19 @@ def _add_traces(router: APIRouter, service: TraceService) -> None:
 
 
 def _body_of(kind: TypeAdapter[Any]) -> dict[str, Any]:
-    """What OpenAPI says of a body that a route parses itself."""
+    """The OpenAPI description of a body that the route itself parses."""
     schema = inlined(kind.json_schema())
     return {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
 
 
 def _stored(store: Store, body: list[bytes], headers: Headers) -> list[TraceHead]:
-    """The trace of a body. The list with the body in it is emptied, so that it is held no longer than needed."""
+    """The trace in a body. Empties the list that holds the body, to free its memory early."""
     check_memory(body[0])
     return add_traces(store, _checked([_value(body, headers)], [("body",)], store.max_step_characters))
 
 
 def _stored_batch(store: Store, body: list[bytes], headers: Headers) -> list[TraceHead]:
-    """The traces of a body, which are counted before they are parsed."""
+    """The traces in a body; their number is checked before they are parsed."""
     measured = shape(body[0])
     if measured.items > MAX_BATCH:
         raise HTTPException(400, f"Batch size ({measured.items}) exceeds maximum ({MAX_BATCH})")
@@ -287,7 +287,7 @@ def _stored_batch(store: Store, body: list[bytes], headers: Headers) -> list[Tra
 
 
 def _value(body: list[bytes], headers: Headers) -> Any:
-    """The value of a body; where the header does not call it JSON, its bytes, which are no trace."""
+    """The JSON value of a body; if the header does not declare JSON, its bytes, which are never a valid trace."""
     data = body.pop()
     if not data:
         raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "Field required"}])
@@ -295,9 +295,9 @@ def _value(body: list[bytes], headers: Headers) -> Any:
 
 
 def _checked(values: list[Any], places: Sequence[tuple[str | int, ...]], max_step_characters: int) -> Iterator[Trace]:
-    """The traces of values, each of which is let go before the next.
+    """The traces of values; each is released before the next.
 
-    Raises RequestValidationError once all were seen: the first errors are kept, all are counted.
+    Raises RequestValidationError after the last value, with the first errors and the number of all.
     """
     model = trace_model(max_step_characters)
     errors: list[dict[str, Any]] = []
@@ -374,15 +374,15 @@ def _add_datasets(router: APIRouter, service: TraceService) -> None:
 
 
 def _ingestible(directory: Path, name: str) -> Path:
-    """The file that a client named. Raises HTTPException 400 for one that is missing or is outside."""
+    """The file that a client named. Raises HTTPException 400 if it is missing or outside the ingest directory."""
     missing = HTTPException(400, f"JSONL file not found: {name}")
     try:
-        path = (directory / name).resolve()  # links are followed: what they lead to counts
+        path = (directory / name).resolve()  # links are resolved: their target must be inside
         if not path.is_relative_to(directory.resolve()) or not path.exists():
             raise missing
         if not path.is_file():
             raise HTTPException(400, f"Path is not a file: {name}")
-    except (OSError, ValueError, RuntimeError):  # U+0000, a name too long, links in a circle
+    except (OSError, ValueError, RuntimeError):  # U+0000, a name that is too long, circular links
         raise missing from None
     return path
 
@@ -465,9 +465,9 @@ def _stream(
     build_id: UUID | None = None,
     known: str | None = None,
 ) -> Response:
-    """The lines of these traces, all of one moment of the store, which is held until they are sent.
+    """The lines of these traces from one snapshot of the store, which is held until they are sent.
 
-    Raises StoreBusyError where `STREAMS` long ones are being sent: the connections that are left are for all else.
+    Raises StoreBusyError if `STREAMS` long exports are being sent: the other connections are for other requests.
     """
     with ExitStack() as stack:
         snapshot = stack.enter_context(service.store.snapshot())
@@ -505,7 +505,7 @@ def _stream(
 
 
 def _lines(snapshot: Snapshot, ids: Sequence[str], form: ExportFormat, options: ExportOptions) -> Iterator[bytes]:
-    """The lines of an export, of which none may be missing: what was promised in the header is what comes."""
+    """The lines of an export. Raises if one is missing: the answer must match its header."""
     count = 0
     for line in export_lines(snapshot, ids, form, options):
         count += 1

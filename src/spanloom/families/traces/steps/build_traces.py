@@ -1,6 +1,6 @@
 """Step build-traces: a store → the manifest of a dataset in it.
 
-In: a store, what the dataset is to be. Out: `manifest.json`.
+In: a store, a request. Out: `manifest.json`.
 """
 
 import tempfile
@@ -15,7 +15,7 @@ from spanloom.storage.scratch import scratch_for
 def build_traces(
     *, store: str, manifest: str, request: BuildRequest, reproducible: bool = True, scratch: Path | None = None
 ) -> dict[str, Any]:
-    """Chooses traces and puts the manifest at a place. Returns it as JSON has it."""
+    """Selects traces and writes the manifest to a path or URI. Returns the manifest as JSON."""
     with (
         scratch_for("build-traces", [store, manifest], scratch) as staging,
         opened_store(staging, store) as opened,
@@ -27,7 +27,7 @@ def build_traces(
 
 
 run = build_traces
-"""The step over places, which it is made for: a store may be in a database."""
+"""The step over paths and URIs, which `build_traces` already accepts: a store may be a database."""
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -1,6 +1,6 @@
 """Step export-traces: a store and a manifest → one export.
 
-In: a store, the manifest of a dataset in it, a format. Out: JSON Lines, or Parquet where the place ends so.
+In: a store, the manifest of a dataset in it, a format. Out: JSON Lines, or Parquet if the path ends in `.parquet`.
 """
 
 from pathlib import Path

@@ -1,7 +1,6 @@
 """Step ingest-traces: records at a place → a new store in a file.
 
-In: all that `spanloom traces ingest` reads, in any form that it knows; a source name. Out: an SQLite store, one file,
-always a new one.
+In: all inputs of `spanloom traces ingest`, in any known form; a source name. Out: a new SQLite store, one file.
 """
 
 import sqlite3
@@ -26,13 +25,11 @@ from spanloom.storage.scratch import scratch_for
 def _ingest(
     files: Sequence[TraceFile], store: Path, created_at: str | None, step_limit: int | None, **options: Any
 ) -> list[tuple[str, Ingested]]:
-    """Makes the store of all files; returns what each is called and its result. Nothing is at `store` before it is
-    whole.
+    """Creates the store from all files; returns the name and the result of each. `store` appears when it is complete.
 
-    `created_at`: ISO 8601, of the first row; a file continues where the one before it ended. With it the same input
-    gives the same bytes, so a store that a killed run has finished counts as written. `step_limit`: how many
-    characters a step may have, None for the store's default. `options`: those of `ingest_file`. Raises ConflictError
-    where `store` is another file.
+    `created_at`: ISO 8601, of the first row; each file continues after the previous one. With it the same input gives
+    the same bytes, so a store that a killed run has finished counts as written. `step_limit`: characters per step;
+    None for the store's default. `options`: those of `ingest_file`. Raises ConflictError if `store` is another file.
     """
     if created_at is None and store.exists():
         raise ConflictError(
@@ -62,7 +59,7 @@ def _ingest(
 
 
 def _merge_log(store: Path) -> None:
-    """Brings SQLite's write-ahead log into the file. Closing the store does it too, but hides it where that fails."""
+    """Merges SQLite's write-ahead log into the file. Closing the store also does it, but hides failures."""
     try:
         with closing(sqlite3.connect(store)) as connection:
             ((busy, *_),) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -88,7 +85,7 @@ def run(
     with scratch_for("ingest-traces", [source, store], scratch) as staging:
         target = staging.path(store)
         if target in staging.stands_for:
-            target.unlink(missing_ok=True)  # of a run that was killed
+            target.unlink(missing_ok=True)  # left by a killed run
         options: dict[str, Any] = {"source_name": source_name, "ids": ids, "strict": strict, "choice": choice}
         with trace_files(staging, [source]) as files:
             made = _ingest(files, target, created_at, max_step_characters, **options)
@@ -109,7 +106,7 @@ def run(
 
 
 def _below(called: str, source: str) -> str:
-    """What a file is called below the folder `source`; where `source` is the file, its name."""
+    """The path of a file relative to the folder `source`; its name if `source` is the file."""
     return Path(called).name if called == source else called.removeprefix(source.rstrip("/") + "/")
 
 

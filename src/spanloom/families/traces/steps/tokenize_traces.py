@@ -1,10 +1,10 @@
-"""Step tokenize-traces: a dataset of traces → a token dataset with loss mask and spans, not validated yet.
+"""Step tokenize-traces: a dataset of traces → a token dataset with loss mask and spans, not yet validated.
 
-In: a store, the manifest of a dataset in it, a tokenizer. Out: the files under the dataset root, the tokenizer among
-them, and `manifest.pending.json`. Each trace is one document, closed by a masked EOD; its id decides its split.
+In: a store, the manifest of a dataset in it, a tokenizer. Out: the files under the dataset root, including the
+tokenizer, and `manifest.pending.json`. Each trace is one document, closed by a masked EOD; its id decides its split.
 
-The source of record is the export in the same format: its rows, bytes and sha256 are in the manifest, so that a token
-dataset can be checked against the very file that others train on.
+The recorded source is the export in the same format: its rows, bytes and sha256 are in the manifest. A token dataset
+can thus be checked against the file that others train on.
 """
 
 import hashlib
@@ -60,7 +60,7 @@ ABOUT_SCHEMA = pa.schema(
         pa.field("control_strings", pa.int64(), nullable=False),
     ]
 )
-"""`row`: of the export, from 0. `source`: that of the trace's meta, where it is text."""
+"""`row`: number in the export, from 0. `source`: `source` of the trace's meta, if it is text."""
 
 _log = logging.getLogger(__name__)
 _BATCH = 256
@@ -68,7 +68,7 @@ _BATCH = 256
 
 @dataclass(frozen=True, kw_only=True)
 class TokenizeRules:
-    """What decides the bytes, beside the traces and the tokenizer. `eod`: the name of a token, None for the usual.
+    """Options that decide the bytes, besides traces and tokenizer. `eod`: the name of a token; None: the usual one.
 
     `weight`: the key of `meta` whose number is the weight of a document, in the column `weight` of the row table.
     """
@@ -83,7 +83,7 @@ class TokenizeRules:
 
 
 def config_of(rules: TokenizeRules, tokenizer: JsonTokenizer) -> dict[str, Any]:
-    """The manifest's `config`. Raises OptionError where no token ends a document."""
+    """The manifest's `config`. Raises OptionError if there is no end-of-document token."""
     return {
         "format": rules.form,
         **asdict(rules.options),
@@ -107,10 +107,9 @@ def tokenize_traces(
 ) -> Manifest:
     """Writes the token dataset at `root` and returns its pending manifest.
 
-    Every file is created, never overwritten: one that exists with the same bytes counts as written. `on_progress` is
-    called with traces. Raises ControlStringsError where control strings in content are refused, TraceError where
-    no trace of the dataset is there, OptionError where each document would hold the EOD before its end, ConflictError
-    where other bytes exist.
+    Files are created, never overwritten: a file that exists with the same bytes counts as written. `on_progress` gets
+    traces. Raises ControlStringsError if control strings in content are refused, TraceError if no trace of the dataset
+    exists, OptionError if each document would contain the EOD before its end, ConflictError if other bytes exist.
     """
     made_by = require_git_sha(allow_unknown=allow_unknown_sha)
     config = config_of(rules, tokenizer)
@@ -165,7 +164,7 @@ def tokenize_traces(
 
 
 def _check_eod(rules: TokenizeRules, tokenizer: JsonTokenizer, eod: dict[str, Any]) -> None:
-    """No EOD but the one that is appended, unless control strings are copied: a trace without text has none."""
+    """Checks that only the appended EOD occurs, unless control strings are copied. Tests a trace without text."""
     (empty,) = tokenized([TraceTexts(prompt="", steps=[], final_answer="")], rules.form, tokenizer)
     if rules.options.control_tokens != "verbatim" and eod["id"] in empty.ids:
         raise OptionError(
@@ -189,8 +188,8 @@ def _warn_of_template(rules: TokenizeRules, tokenizer: JsonTokenizer) -> None:
 def _check_controls(
     snapshot: Snapshot, ids: Sequence[str], rules: TokenizeRules, tokenizer: JsonTokenizer, eod: str
 ) -> None:
-    """No content that the tokenizer would make control tokens of, unless that was requested: by name of the template,
-    which `escape` breaks, or of the tokenizer alone, which nothing breaks, since the export has it as it is."""
+    """Refuses content that the tokenizer would encode as control tokens, unless that was requested. `escape` breaks the
+    template's control strings. Those only of the tokenizer stay in the export, so they cannot be broken."""
     if rules.options.control_tokens == "verbatim":
         return
     if rules.options.control_tokens == "reject":
@@ -204,7 +203,7 @@ def _check_controls(
 
 @dataclass(kw_only=True)
 class _Counts:
-    """The export as it would be, by size and hash."""
+    """Size and hash of the export, without writing it."""
 
     rows: int = 0
     size: int = 0
@@ -255,7 +254,7 @@ def _append(
 
 
 def _weights(traces: list[StoredTrace], key: str) -> pa.Array:
-    """The number under a key of each trace's meta. Raises TraceError where it is missing, negative or no number."""
+    """The number under a key of each trace's meta. Raises TraceError if it is missing, negative or not a number."""
     weights = []
     for trace in traces:
         weight = (trace.payload["meta"] or {}).get(key)
@@ -285,9 +284,10 @@ def run(
     allow_unknown_sha: bool = False,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places: `store` a URL or a file, `dataset` its manifest's file. A remote root is claimed first.
+    """The step over paths and URIs: `store` a URL or a file, `dataset` the file of its manifest. A remote root is
+    claimed first.
 
-    `asset`: for a copy of the tokenizer.
+    `asset`: the path for a copy of the tokenizer.
     """
     with scratch_for("tokenize-traces", [store, dataset, root, tokenizer, asset], scratch) as staging:
         manifest, sha256 = staged_manifest(staging, dataset)

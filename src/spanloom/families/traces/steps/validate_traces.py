@@ -1,6 +1,6 @@
-"""Step validate-traces: exports checked against their rules and their manifest.
+"""Step validate-traces: checks exports against their rules and their manifest.
 
-In: exports with their formats, a manifest. Out: a report of the findings of all.
+In: exports with their formats, a manifest. Out: a report with all findings.
 """
 
 from collections.abc import Mapping
@@ -39,7 +39,7 @@ def run(
 
 
 def exit_code(result: Mapping[str, Any]) -> int:
-    """Of a command that ends with this result."""
+    """The exit code of a command with this result."""
     return 0 if result["clean"] else EXIT_FINDINGS
 
 

@@ -1,4 +1,4 @@
-"""What there is, for people: datasets with their counts, a trace line by line.
+"""Datasets with their counts, and traces line by line, for the terminal.
 
 In: the datasets root, a stored trace. Out: JSON values, lines of text.
 """
@@ -17,7 +17,7 @@ from spanloom.text import visible
 
 
 def dataset_list(root: Path) -> list[dict[str, Any]]:
-    """The datasets below a root: key, count, when built; `valid` is false where a manifest breaks its schema."""
+    """The datasets below a root: key, count, build time; `valid` is false if the manifest breaks its schema."""
     datasets = []
     for key in dataset_keys(root):
         entry: dict[str, Any] = {"dataset_key": key, "trace_count": None, "created_at": None, "valid": False}
@@ -38,14 +38,14 @@ def dataset_list(root: Path) -> list[dict[str, Any]]:
 
 
 def trace_lines(trace: StoredTrace) -> Iterator[str]:
-    """A trace for a terminal; what would steer it is made visible."""
+    """A trace for a terminal; control characters are made visible."""
     version = visible(trace.payload["trace_version"])
     yield f"{trace.id}  {timestamps.shown(trace.created_at)}  version {version}"
     yield from payload_lines(trace.payload)
 
 
 def payload_lines(payload: Payload, longest: int | None = None) -> Iterator[str]:
-    """Prompt, steps, answer and metadata of a trace, a line each. `longest`: characters shown of each, None for all."""
+    """Prompt, steps, answer and metadata of a trace, one line each. `longest`: characters shown of each; None: all."""
 
     def shown(text: str) -> str:
         if longest is None or len(text) <= longest:

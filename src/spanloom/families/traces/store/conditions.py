@@ -1,10 +1,10 @@
-"""Conditions beside filters: numbers of a trace, and traces of which there is one already.
+"""Conditions in addition to filters: on numbers of a trace, and on duplicates.
 
-In: texts of `--where`. Out: `Conditions`, which say of each candidate, newest first, whether it passes.
+In: texts of `--where`. Out: `Conditions`, which decide for each candidate, newest first, whether it passes.
 
-    reward >= 0.5             a number of `meta`; `a.b` reaches into objects. A trace without that number does not pass
-    count(steps) <= 40        how many steps; count(characters) is of prompt, steps and answer together
-    unique(prompt)            of equal prompts the newest trace alone; unique(content): prompt, steps and answer
+    reward >= 0.5             a number in `meta`; `a.b` names a key of a nested object. Traces without it do not pass
+    count(steps) <= 40        the number of steps; count(characters): of prompt, steps and answer together
+    unique(prompt)            only the newest trace of equal prompts; unique(content): prompt, steps and answer
 """
 
 import hashlib
@@ -35,7 +35,7 @@ SYNTAX = "KEY >= NUMBER, also <=, >, <, =, !=; count(steps), count(characters); 
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A trace as conditions see it. `payload` is there where `Conditions.need_payload` is true."""
+    """The input of conditions. `payload` is set if `Conditions.need_payload` is true."""
 
     meta: Mapping[str, Any]
     steps: int
@@ -66,7 +66,7 @@ class _Number:
 
 @dataclass(slots=True)
 class _Unique:
-    """Holds 16 bytes for each trace that it has seen, and what a set adds to them."""
+    """Detects duplicates. Stores a hash of 16 bytes for each trace, in a set."""
 
     part: str
     seen: set[bytes] = field(default_factory=set)
@@ -84,24 +84,25 @@ class _Unique:
 
 
 class Conditions:
-    """All conditions of a build. Those on numbers come first: of duplicates the newest that passes them is kept."""
+    """All conditions of a build. Those on numbers are tested first: of duplicates, the newest that passes is kept."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        """Raises ValueError for a text that is no condition."""
+        """Raises ValueError for an invalid condition."""
         parsed = list(map(_parsed, texts))
         self._numbers = [condition for condition in parsed if isinstance(condition, _Number)]
         self._unique = [condition for condition in parsed if isinstance(condition, _Unique)]
 
     @property
     def need_payload(self) -> bool:
-        """Whether the texts of a trace are looked at."""
+        """Whether a condition needs the texts of a trace."""
         return bool(self._unique)
 
     def pass_all(self, candidate: Candidate) -> bool:
-        """Whether a trace passes. To be asked once of each, newest first."""
+        """Whether a trace passes. Call it once for each trace, newest first."""
         if not all(number.passes(candidate) for number in self._numbers):
             return False
-        passed = [unique.passes(candidate) for unique in self._unique]  # each has to see every trace
+        # No short circuit: each condition has to see every trace.
+        passed = [unique.passes(candidate) for unique in self._unique]
         return all(passed)
 
 

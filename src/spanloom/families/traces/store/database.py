@@ -3,13 +3,13 @@
 In: an engine (`opening`), rows. Out: rows, newest first or by id; the same on both databases.
 
     id           UUID, lower case                         created_at   UTC, `timestamps.stored`, indexed with the id
-    version      trace_version, as in a JSON string       steps, chars counts of the payload
+    version      trace_version, as in a JSON string       steps, chars counts in the payload
     meta         its meta as JSON, null for none          payload      the whole trace as JSON
 
-JSON text holds no U+0000, which PostgreSQL cannot store. Filters read `meta` and statistics the counts, so that a
-build over the whole store reads no payload. Every value is text or a number, and compares as bytes do.
+JSON text contains no U+0000, which PostgreSQL cannot store. Filters read `meta`, and statistics read the counts, so a
+build over the whole store reads no payload. Every value is text or a number, and sorts in the order of its bytes.
 
-A write is one transaction. A snapshot is one too: all that is read through it is of one moment.
+A write is one transaction. So is a snapshot: all its reads see the same state of the store.
 """
 
 import json
@@ -59,16 +59,16 @@ from spanloom.presentable import presentable
 from spanloom.provenance import canonical_json
 
 PAGE_ROWS = 1000
-"""Rows written at once, and ids whose rows are read at once."""
+"""Rows per write, and ids per read."""
 
 PAGE_CHARS = 4_000_000
-"""Code points of payloads that are read at once, about; one trace alone may have more."""
+"""Approximate limit of code points in payloads per read; a single trace may have more."""
 
 _PAYLOAD_ROWS = 50
-"""Rows that are read at once with their payloads, whatever these have."""
+"""Limit of rows per read with payloads, whatever their size."""
 
 CONNECTIONS = 32
-"""What a store has open at once, beside the one that `Store.check` opens for itself."""
+"""Limit of a store's open connections, without the one that `Store.check` opens."""
 
 PROMPT_SHOWN = 80
 SOURCE_SHOWN = 40
@@ -76,7 +76,7 @@ SOURCE_SHOWN = 40
 
 WAIT_SECONDS = 60
 _LOCK = 0x5350414E4C4F4F4D
-"""Of PostgreSQL's advisory locks the one that writers of content ids take."""
+"""The PostgreSQL advisory lock that writers of content ids take."""
 
 _Item = TypeVar("_Item")
 _PLAIN = String().with_variant(String(collation="C"), "postgresql")
@@ -96,7 +96,7 @@ Index("ix_traces_created_at_id", TRACES.c.created_at.desc(), TRACES.c.id)
 SCHEMA = Table("spanloom_traces_schema", METADATA, Column("version", Integer, primary_key=True))
 _settings = Table(
     "spanloom_traces_settings",
-    MetaData(),  # not made with the others: a store without settings has the defaults
+    MetaData(),  # not created with the other tables: a store without settings has the defaults
     Column("name", _PLAIN, primary_key=True),
     Column("value", Integer, nullable=False),
 )
@@ -105,7 +105,7 @@ _NEWEST_FIRST = (TRACES.c.created_at.desc(), TRACES.c.id)
 
 
 TraceRow = tuple[str, str, str, int, int, str | None, str]
-"""The values of a row of the table, in the order of its columns. A plain tuple, since there is one for each trace."""
+"""The values of a table row, in the order of the columns. A plain tuple for speed: there is one for each trace."""
 
 _FIELDS = tuple(column.name for column in TRACES.columns)
 _SQLITE_INSERT = f"INSERT INTO traces ({', '.join(_FIELDS)}) VALUES ({', '.join('?' for _ in _FIELDS)})"
@@ -113,7 +113,7 @@ _SQLITE_EXISTING = "SELECT id FROM traces WHERE id IN (SELECT value FROM json_ea
 
 
 def new_row(trace_id: str, created_at: str, trace: Trace | CheckedTrace) -> TraceRow:
-    """The row of a trace that is to be stored. `created_at`: the store's text."""
+    """The row of a new trace. `created_at`: as `timestamps.stored` returns it."""
     payload = trace.payload
     if isinstance(trace, CheckedTrace):
         meta, text = trace.meta_text, trace.text
@@ -131,7 +131,7 @@ def _version_text(version: str) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TraceHead:
-    """What a list shows of a trace."""
+    """An entry in a list of traces."""
 
     id: str
     created_at: str
@@ -140,7 +140,7 @@ class TraceHead:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TracePreview:
-    """What a list for people shows of a trace: `prompt` and `source` are on one line each, and cut."""
+    """An entry in a list on a page or terminal: `prompt` and `source` are one line each, and cut."""
 
     id: str
     created_at: str
@@ -151,7 +151,7 @@ class TracePreview:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredTrace:
-    """A trace as it is in the store."""
+    """A trace as stored."""
 
     id: str
     created_at: str
@@ -160,7 +160,7 @@ class StoredTrace:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TraceCounts:
-    """What statistics need of a trace."""
+    """The counts of a trace, for statistics."""
 
     id: str
     created_at: str
@@ -169,22 +169,22 @@ class TraceCounts:
 
 
 class Store:
-    """Opened by `open_store`; to be closed by `close`. `max_step_characters`: the limit that the store remembers."""
+    """Opened by `open_store`; call `close` at the end. `max_step_characters`: the limit recorded in the store."""
 
     def __init__(
         self, engine: Engine, probe: Callable[[], Engine], called: str, secrets: frozenset[str] = frozenset()
     ) -> None:
         self.called = called
         self.max_step_characters = MAX_STEP_CHARACTERS
-        # Making an engine takes milliseconds, and the one for `check` is needed by a service alone.
+        # Creating an engine takes milliseconds, and only a service needs the one for `check`.
         self._engine, self._probe, self._secrets = engine, cache(probe), secrets
 
     def close(self) -> None:
-        """Gives all connections back."""
+        """Closes all connections."""
         self._engine.dispose()
 
     def remember_step_limit(self, characters: int) -> None:
-        """Sets how many characters a step may have, for this and all later writers. Raises OptionError."""
+        """Records the limit of characters per step, for this and all later writers. Raises OptionError."""
         check_step_limit(characters)
         if characters == self.max_step_characters:
             return
@@ -195,26 +195,26 @@ class Store:
         self.max_step_characters = characters
 
     def load_settings(self) -> None:
-        """Reads what the store remembers."""
+        """Reads the settings recorded in the store."""
         with named_faults(self.called, self._secrets), self._engine.connect() as connection:
             if inspect(connection).has_table(_settings.name):
                 value = select(_settings.c.value).where(_settings.c.name == _STEP_LIMIT)
                 self.max_step_characters = connection.execute(value).scalar() or MAX_STEP_CHARACTERS
 
     def check(self) -> None:
-        """Raises StoreError where the store does not answer. Waits for no connection that others use."""
+        """Raises StoreError if the store does not answer. Never waits for a connection that others use."""
         with named_faults(self.called, self._secrets), self._probe().connect() as connection:
             connection.execute(select(SCHEMA.c.version).limit(1)).all()
 
     @contextmanager
     def writing(self, *, shared: bool = False) -> Iterator["Writer"]:
-        """One transaction, all or nothing. `shared`: no other writer with `shared=False` is waited for."""
+        """One transaction, all or nothing. `shared`: does not wait for writers with `shared=False`."""
         with named_faults(self.called, self._secrets), written(self._engine, shared=shared) as connection:
             yield Writer(connection)
 
     @contextmanager
     def snapshot(self) -> Iterator["Snapshot"]:
-        """All reads in the block see the store of one moment."""
+        """All reads in the block see the same state of the store."""
         with named_faults(self.called, self._secrets), self._engine.connect() as connection:
             if connection.dialect.name == "postgresql":
                 connection = connection.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -224,7 +224,7 @@ class Store:
 
 @contextmanager
 def written(engine: Engine, *, shared: bool = False) -> Iterator[Connection]:
-    """A transaction that writes; see `Store.writing`."""
+    """A write transaction; see `Store.writing`."""
     options = {"spanloom_begin": "BEGIN IMMEDIATE"}
     with engine.connect().execution_options(**options) as connection, connection.begin():
         if connection.dialect.name == "postgresql" and not shared:
@@ -234,7 +234,7 @@ def written(engine: Engine, *, shared: bool = False) -> Iterator[Connection]:
 
 @contextmanager
 def named_faults(called: str, secrets: frozenset[str]) -> Iterator[None]:
-    """What the database says of a fault, as a StoreError with the store's name. `secrets`: what it may not say."""
+    """Raises errors of the database as StoreError with the store's name. `secrets`: removed from the message."""
     try:
         yield
     except PoolTimeout:
@@ -248,11 +248,11 @@ def named_faults(called: str, secrets: frozenset[str]) -> Iterator[None]:
             raise StoreBusyError(
                 f"another writer held the store for more than {WAIT_SECONDS} s", where=called, remedy="try again"
             ) from None
-        # SQLite has no word of its own for an index of the log that finds no space.
+        # SQLite has no error of its own if there is no space for the index of its log.
         index = getattr(getattr(fault, "orig", None), "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE"
         full = index or "disk is full" in what or "No space left" in what
         raise StoreError(
-            "the store did not do what it was asked to",  # what the database says is not for every client to read
+            "the store did not do what it was asked to",  # not every client may read the database's message
             where=f"{called}: {what}",
             remedy="free some space and run the same command again: nothing was stored"
             if full
@@ -261,16 +261,16 @@ def named_faults(called: str, secrets: frozenset[str]) -> Iterator[None]:
 
 
 class Writer:
-    """A transaction that writes."""
+    """A write transaction."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def add(self, rows: Sequence[TraceRow]) -> None:
-        """Stores rows whose ids are not there. Raises StoreError for one that is."""
+        """Stores rows with new ids. Raises StoreError for an id that exists."""
         for page in _pages(rows):
             if self._connection.dialect.name == "sqlite":
-                # The driver's own way: SQLAlchemy's takes as long again to lay out the values of each row.
+                # Uses the driver directly: SQLAlchemy would double the time by converting the values of each row.
                 self._connection.exec_driver_sql(_SQLITE_INSERT, list(page))
             else:
                 self._connection.execute(insert(TRACES), [dict(zip(_FIELDS, row, strict=True)) for row in page])
@@ -280,14 +280,14 @@ class Writer:
         return self._connection.execute(select(TRACES.c.id).limit(1)).first() is None
 
     def existing(self, ids: Sequence[str]) -> set[str]:
-        """Which of at most PAGE_ROWS ids are there."""
+        """Which of at most PAGE_ROWS ids exist."""
         if self._connection.dialect.name == "sqlite":
-            # A list as JSON is one parameter, where SQLAlchemy lays out a thousand of them anew each time.
+            # A JSON list is one parameter; otherwise SQLAlchemy would expand a thousand parameters in each call.
             return set(self._connection.exec_driver_sql(_SQLITE_EXISTING, (orjson.dumps(ids).decode(),)).scalars())
         return set(self._connection.execute(select(TRACES.c.id).where(TRACES.c.id.in_(ids))).scalars())
 
     def delete(self, ids: Sequence[str]) -> set[str]:
-        """Deletes traces; returns the ids of those that were there."""
+        """Deletes traces; returns the ids of those that existed."""
         gone: set[str] = set()
         for page in _pages(list(dict.fromkeys(ids))):
             existing = self.existing(page)
@@ -297,13 +297,13 @@ class Writer:
 
 
 class Snapshot:
-    """The store at one moment."""
+    """A consistent view of the store, as of one moment."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     def count(self) -> int:
-        """How many traces there are."""
+        """The number of traces."""
         return int(self._connection.execute(select(func.count()).select_from(TRACES)).scalar_one())
 
     def heads(self, *, limit: int, offset: int) -> list[TraceHead]:
@@ -316,7 +316,7 @@ class Snapshot:
         ]
 
     def previews(self, *, limit: int, offset: int) -> list[TracePreview]:
-        """A page of all traces for people, newest first. Of a payload its beginning alone is read."""
+        """A page of previews of all traces, newest first. Only the beginning of each payload is read."""
         payload = func.substr(TRACES.c.payload, 1, _PREVIEW_CHARS)
         columns = select(TRACES.c.id, TRACES.c.created_at, TRACES.c.version, TRACES.c.meta, payload)
         with closing(self._stream(columns.order_by(*_NEWEST_FIRST).limit(limit).offset(offset))) as rows:
@@ -360,7 +360,7 @@ class Snapshot:
         return next(self.traces([trace_id]), None)
 
     def counts(self, ids: Sequence[str]) -> dict[str, TraceCounts]:
-        """What statistics need of the traces with these ids that are there."""
+        """The counts of the traces with these ids, as far as they exist."""
         columns = select(TRACES.c.id, TRACES.c.created_at, TRACES.c.steps, TRACES.c.chars)
         return {
             row.id: TraceCounts(id=row.id, created_at=row.created_at, steps=row.steps, chars=row.chars)
@@ -369,7 +369,7 @@ class Snapshot:
         }
 
     def present(self, ids: Iterable[str]) -> dict[str, str]:
-        """Which of these ids are there, and the `created_at` of each."""
+        """Those of these ids that exist, with the `created_at` of each."""
         columns = select(TRACES.c.id, TRACES.c.created_at)
         return {
             row[0]: row[1]
@@ -378,7 +378,7 @@ class Snapshot:
         }
 
     def traces(self, ids: Sequence[str]) -> Iterator[StoredTrace]:
-        """The traces of these ids, in this order, a page at a time; those not there are left out."""
+        """The traces of these ids, in this order, a page at a time; missing ones are left out."""
         columns = select(TRACES.c.id, TRACES.c.created_at, TRACES.c.payload)
         for page in _pages(ids):
             sizes = self._connection.execute(select(TRACES.c.id, TRACES.c.chars).where(TRACES.c.id.in_(page)))
@@ -391,14 +391,14 @@ class Snapshot:
 
 
 _PREVIEW_CHARS = 2000
-"""A version of 64 characters and a prompt's first line fit, with every character escaped."""
+"""Enough for a version of 64 characters and a prompt's first line, even if every character is escaped."""
 
 _TEXT = r'(?:[^"\\]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*'
 _PAYLOAD_BEGIN = re.compile(rf'\s*{{"trace_version":"{_TEXT}","prompt":"({_TEXT})')
 
 
 def _prompt_begin(payload: str) -> str:
-    """The prompt in the beginning of a payload, which may end within it."""
+    """The prompt from the beginning of a payload, which may end inside the prompt."""
     match = _PAYLOAD_BEGIN.match(payload)
     return "" if match is None else str(json.loads(f'"{match[1]}"'))
 
@@ -410,7 +410,7 @@ def _first_line(text: str, longest: int) -> str:
 
 
 def _source_of(meta: str | None) -> str:
-    """`meta.source`; what is no text as JSON."""
+    """`meta.source`; any value but text as JSON."""
     source = None if meta is None else parse_text(meta).get("source")
     if source is None:
         return ""
@@ -423,7 +423,7 @@ def _pages(items: Sequence[_Item]) -> Iterator[Sequence[_Item]]:
 
 
 def _parts(ids: Sequence[str], chars: dict[str, int]) -> Iterator[Sequence[str]]:
-    """A page cut where its payloads would be too much to be read at once."""
+    """Splits a page so that the payloads of each part can be read at once."""
     part: list[str] = []
     size = 0
     for trace_id in ids:

@@ -1,9 +1,9 @@
-"""A file of records → the store: one transaction a file, all of it or nothing.
+"""A file of records → the store: one transaction per file, all or nothing.
 
-In: a local file, a source name. Out: rows, ids in the order of the records, and which were not taken, with reasons.
+In: a local file, a source name. Out: rows, ids in the order of the records, and the rejected records with reasons.
 
-An id follows from the content by default: of equal traces in one file the second gets another id than the first, and a
-trace that is in the store already is counted and not stored again. So a file ingested twice changes nothing.
+By default an id is derived from the content. Equal traces in one file get different ids; a trace that is already in the
+store is counted, not stored again. So ingesting a file twice changes nothing.
 """
 
 from collections import Counter
@@ -24,17 +24,17 @@ from spanloom.workers import OnProgress
 Ids = Literal["content", "random"]
 
 SKIPPED_KEPT = 100
-"""Lines that were not taken and are reported one by one; all are counted."""
+"""Limit of rejected lines that are listed; all are counted."""
 
 NOT_VALID = "not a valid trace"
-"""The reason of records that break a rule of `Trace`, or are no JSON."""
+"""The reason for records that break a rule of `Trace` or are not JSON."""
 
 
 @dataclass(kw_only=True)
 class Ingested:
-    """What became of a file. `trace_ids`: those stored now, in the order of the lines; `skipped`: line and reason.
+    """The result for one file. `trace_ids`: new in the store, in the order of the lines; `skipped`: line and reason.
 
-    `left_out`: how many records, or parts of them, were not taken, by reason.
+    `left_out`: the number of rejected records, or parts of them, by reason.
     """
 
     trace_ids: list[str] = field(default_factory=list)
@@ -49,7 +49,7 @@ class Ingested:
         return len(self.trace_ids)
 
     def skip(self, line: int, fault: ValueError) -> None:
-        """Counts a line that was not taken, or a part of it."""
+        """Counts a rejected line, or a rejected part of it."""
         self.skipped_count += 1
         self.left_out[fault.reason if isinstance(fault, NoTraceError) else NOT_VALID] += 1
         if len(self.skipped) < SKIPPED_KEPT:
@@ -73,12 +73,12 @@ def ingest_file(
     called: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> Ingested:
-    """Stores the traces of a file. `created_at`: the store's text of the first row's time, None for now.
+    """Stores the traces of a file. `created_at`: the first row's time, as `timestamps.stored` returns it; None for now.
 
-    `choice`: which forms records may have. `called`: the file as the user named it, for messages and for
-    `meta.ingest_source_file`. `on_progress` gets bytes. Raises TraceError where no record gives a valid trace, or
-    where one does not and `strict` is set, SourceError where the file cannot be read or unpacked to its end;
-    nothing is stored then.
+    `choice`: the accepted forms of records. `called`: the file as the user named it, for messages and for
+    `meta.ingest_source_file`. `on_progress` gets bytes. Raises TraceError if no record gives a valid trace, or, with
+    `strict`, if one does not; SourceError if the file cannot be read or unpacked completely. In both cases nothing is
+    stored.
     """
     ingested = Ingested()
     called = called or str(path)
@@ -129,7 +129,7 @@ def ingest_file(
 
 
 def _set_source(value: Any, source_name: str, file_name: str) -> None:
-    """Writes into `meta` where a trace comes from. Raises ValueError for what can hold no metadata."""
+    """Writes the origin of a trace into `meta`. Raises ValueError for a value that cannot hold metadata."""
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     meta = value.setdefault("meta", {})
@@ -142,7 +142,7 @@ def _set_source(value: Any, source_name: str, file_name: str) -> None:
 def _store(writer: Writer, rows: list[TraceRow], done: Ingested, *, looked_up: bool) -> None:
     if not rows:
         return
-    # Ids of one file differ, so that in a store which was empty there is none to be found.
+    # Ids of one file differ: in a store that was empty, none can exist.
     existing = writer.existing([row[0] for row in rows]) if looked_up else None
     new = [row for row in rows if row[0] not in existing] if existing else rows
     writer.add(new)
@@ -153,7 +153,7 @@ def _store(writer: Writer, rows: list[TraceRow], done: Ingested, *, looked_up: b
 def add_traces(store: Store, traces: Iterable[Trace]) -> list[TraceHead]:
     """Stores traces with random ids, all or none. The k-th is k microseconds younger than the first.
 
-    Of each trace nothing but the text that is stored is kept, so that an iterator of traces may make them one by one.
+    Only the stored text of each trace is kept in memory, so `traces` may be a lazy iterator.
     """
     times = timestamps.series(timestamps.now())
     added: list[TraceHead] = []

@@ -1,7 +1,7 @@
-"""The key of a dataset of traces, and the folder that it names.
+"""The key of a dataset of traces, and its folder.
 
-In: name and version, or a key that a client sent. Out: the key; its folder below the datasets root. A key that breaks
-the rules names nothing, so no key leads out of the root.
+In: name and version, or a key that a client sent. Out: the key; its folder below the datasets root. Invalid keys are
+refused, so no key can name a folder outside the root.
 """
 
 import unicodedata
@@ -13,11 +13,11 @@ DATASETS = "datasets"
 MANIFEST_NAME = "manifest.json"
 MAX_CHARACTERS = 193
 MAX_BYTES = 255
-"""Of a file name, on the file systems that are in use."""
+"""The longest file name on common file systems."""
 
 
 def dataset_key(name: str, version: str) -> str:
-    """`my data`, `v1/2` → `my_data-v1_2`. Raises OptionError where that is no key."""
+    """`my data`, `v1/2` → `my_data-v1_2`. Raises OptionError if the result is not a valid key."""
     key = "-".join(part.replace(" ", "_").replace("/", "_") for part in (name, version))
     if (fault := _fault(key)) is not None:
         raise OptionError(
@@ -49,5 +49,5 @@ def _allowed(character: str) -> bool:
 
 
 def manifest_file(root: Path, key: str) -> Path:
-    """Where the manifest of a key is, or will."""
+    """The path of a key's manifest."""
     return root / DATASETS / key / MANIFEST_NAME

@@ -1,7 +1,7 @@
 """The manifest of a dataset of traces: what was requested, which traces were chosen, in which order.
 
-In: a finished build, or a file. Out: `TraceManifest`, its file. The format is that of tunix-rt, key for key; it is
-another one than the manifest of a token dataset.
+In: a finished build, or a file. Out: `TraceManifest`, its file. The format is that of tunix-rt, key for key; it differs
+from the manifest of a token dataset.
 """
 
 import json
@@ -24,7 +24,7 @@ Strategy = Literal["latest", "random"]
 _Schema = TypeVar("_Schema", bound=BaseModel)
 _REMEDY = "build the dataset again"
 MAX_BYTES = 4 << 20
-"""Of a manifest that is written; 10,000 ids are 440 KB of it. `read_small` has a limit of its own."""
+"""Limit for a written manifest; 10,000 ids take 440 KB. `read_small` has its own limit."""
 
 
 class TraceManifest(BaseModel):
@@ -51,8 +51,8 @@ class TraceManifest(BaseModel):
     provenance: dict[str, Any] = Field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it; the time ends in `Z`."""
-        # What a client sent is JSON already, and may be large: it is not copied.
+        """The manifest as JSON; the time ends in `Z`."""
+        # Values from a client are already JSON and may be large, so they are not copied.
         plain = self.model_dump(mode="json", exclude={"filters", "provenance"})
         return {name: plain[name] if name in plain else getattr(self, name) for name in type(self).model_fields}
 
@@ -73,10 +73,10 @@ class _Ids(BaseModel):
 
 
 def manifest_bytes(manifest: TraceManifest) -> bytes:
-    """The file: indented by 2, without a final line break. Raises OptionError for one above `MAX_BYTES`."""
+    """The bytes of the file: indented by 2, without a final line break. Raises OptionError above `MAX_BYTES`."""
     data = BytesIO()
-    # Piece by piece: `json.dumps` would hold a text for each bracket and comma. A level costs two blanks a line, so
-    # that what is deep grows a hundred times.
+    # In pieces: `json.dumps` would hold a string for each bracket and comma. Each level adds two blanks per line, so
+    # deep values grow a hundredfold.
     for piece in json.JSONEncoder(indent=2, ensure_ascii=False).iterencode(manifest.as_dict()):
         data.write(piece.encode())
         if data.tell() > MAX_BYTES:
@@ -88,14 +88,14 @@ def manifest_bytes(manifest: TraceManifest) -> bytes:
 
 
 def write_manifest(root: Path, manifest: TraceManifest) -> Path:
-    """Writes the manifest of a key, whole or not at all, in place of one that is there. Returns its path."""
+    """Writes the manifest of a key atomically, replacing an existing one. Returns its path."""
     path = manifest_file(root, manifest.dataset_key)
     write_atomically(path, manifest_bytes(manifest))
     return path
 
 
 def parse_manifest(data: bytes, where: str) -> TraceManifest:
-    """Raises InvalidManifestError for what does not follow the schema, and for values that JSON cannot hold."""
+    """Parses a manifest. Raises InvalidManifestError if it does not follow the schema or holds values beyond JSON."""
     return _parsed(TraceManifest, data, where)
 
 
@@ -114,12 +114,12 @@ def _parsed(schema: type[_Schema], data: bytes, where: str) -> _Schema:
 
 
 def load_manifest(path: Path, called: str | None = None) -> TraceManifest:
-    """The manifest in a file. Raises FileNotFoundError, or InvalidManifestError for all else that is no manifest."""
+    """The manifest in a file. Raises FileNotFoundError, or InvalidManifestError for any other content."""
     return parse_manifest(_read(path), called or str(path))
 
 
 def load_ids(path: Path, called: str | None = None) -> list[str]:
-    """The ids in the manifest in a file, in order; nothing else of it has to follow the schema. Raises the same."""
+    """The ids in the manifest in a file, in order; only they have to follow the schema. Raises the same errors."""
     return list(map(str, _parsed(_Ids, _read(path), called or str(path)).trace_ids))
 
 
@@ -128,7 +128,7 @@ def _read(path: Path) -> bytes:
 
 
 def read_manifest(root: Path, key: str) -> TraceManifest:
-    """The manifest of a key. Raises UnknownDatasetError or InvalidManifestError; makes no file and no folder."""
+    """The manifest of a key. Raises UnknownDatasetError or InvalidManifestError; creates no file or folder."""
     if is_key(key):
         path = manifest_file(root, key)
         try:
@@ -149,7 +149,7 @@ def read_manifest(root: Path, key: str) -> TraceManifest:
 
 
 def dataset_keys(root: Path) -> list[str]:
-    """The names below the root that can be keys, in their order; whether a manifest is there shows when it is read."""
+    """The names below the root that can be keys, sorted. Does not check that their manifests exist."""
     try:
         return sorted(path.name for path in (root / DATASETS).iterdir() if is_key(path.name))
     except (FileNotFoundError, NotADirectoryError):

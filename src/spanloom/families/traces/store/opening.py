@@ -1,8 +1,8 @@
-"""Opens the store: a URL → a database whose schema is ours, made where that was asked.
+"""Opens the store: a URL → a database with our schema, created if requested.
 
-In: a URL (`sqlite:///PATH`, `postgresql://…`). Out: a `Store`, which its caller closes. A database of another program,
-and a schema of another version, are refused before anything is written. A SQLite store beside which nothing can be
-written is read as it is.
+In: a URL (`sqlite:///PATH`, `postgresql://…`). Out: a `Store`, which the caller closes. A database of another program,
+and a schema of another version, are refused before anything is written. A SQLite store in a read-only folder is opened
+as immutable.
 """
 
 import os
@@ -36,11 +36,11 @@ SCHEMA_VERSION = 1
 STORE_NAME = "traces.sqlite"
 
 _PAGE_BYTES = 16_384
-"""Of a SQLite file that is made here. Writing takes a quarter less than with SQLite's 4,096."""
+"""Page size of new SQLite files. Writing takes a quarter less time than with SQLite's default, 4,096."""
 
 
 def default_url(root: Path) -> str:
-    """The store below a root where no URL was given."""
+    """The URL of the store below a root, if none is given."""
     return file_url(root / STORE_NAME)
 
 
@@ -50,9 +50,9 @@ def file_url(path: Path) -> str:
 
 
 def open_store(url: str, *, create: bool = False) -> Store:
-    """The store at a URL. `create`: made where it is missing; else that is an error, and no file comes to be.
+    """The store at a URL. `create`: create it if missing; without it, a missing store is an error and creates no file.
 
-    Raises OptionError for a URL of another kind, StoreError where the store cannot be opened or is of a newer version.
+    Raises OptionError for an unsupported URL, StoreError if the store cannot be opened or has a newer version.
     """
     place = _place(url)
     called = presentable(place.render_as_string(hide_password=False))
@@ -92,7 +92,7 @@ def _place(url: str) -> URL:
 
 
 def _sqlite_place(place: URL, called: str, create: bool) -> URL:
-    """What SQLite is to open: where nothing can be written beside a store, it is read as it is."""
+    """The path or URI that SQLite opens: a store in a read-only folder is opened as immutable."""
     path = Path(place.database or "")
     if not path.is_file():
         if not create:
@@ -106,9 +106,9 @@ def _sqlite_place(place: URL, called: str, create: bool) -> URL:
     name = f"file:{quote(str(path.resolve()))}"
     log = Path(f"{path.resolve()}-wal")
     if not log.exists():
-        # Nobody has it open. Without `immutable` SQLite would want to write an index of a log beside it.
+        # Nobody has it open. Without `immutable` SQLite would write an index of its log next to the store.
         return place.set(database=name, query={"mode": "ro", "immutable": "1", "uri": "true"})
-    # A writer has it open, or was killed: what it committed is in the log, which `immutable` passes over.
+    # A writer has it open, or was killed: its commits are in the log, which `immutable` ignores.
     try:
         with closing(sqlite3.connect(f"{name}?mode=ro", uri=True, timeout=WAIT_SECONDS)) as connection:
             connection.execute("SELECT 1 FROM sqlite_master").fetchall()
@@ -121,7 +121,7 @@ def _sqlite_place(place: URL, called: str, create: bool) -> URL:
             remedy="open it once where it can be written, with `spanloom traces list`",
         ) from None
     except sqlite3.DatabaseError:
-        pass  # no database: reported when it is opened
+        pass  # not a database: reported when it is opened
     return place.set(database=name, query={"mode": "ro", "uri": "true"})
 
 
@@ -137,13 +137,13 @@ def _sqlite(place: URL, **pool: Any) -> Engine:
     def _prepare(connection: Any, _: object) -> None:
         connection.isolation_level = None  # the driver begins no transaction of its own: `begin` below does
         names = {row[0] for row in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-        # The mode of the journal is the file's: that of another program's stays as it is.
+        # The journal mode belongs to the file: that of another program's file is not changed.
         ours = not fixed and not _is_foreign(names)
         connection.execute("PRAGMA foreign_keys=ON")
         if ours:
-            connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")  # heeded where the file has no table yet
+            connection.execute(f"PRAGMA page_size={_PAGE_BYTES}")  # effective only while the file has no table
             ((mode,),) = connection.execute("PRAGMA journal_mode=WAL")
-            if mode != "wal":  # SQLite does not raise where it could not write the change
+            if mode != "wal":  # SQLite does not raise if it cannot write the change
                 raise sqlite3.OperationalError(f"the journal mode is {mode}, and cannot be changed to WAL")
             connection.execute("PRAGMA synchronous=FULL")
 
@@ -155,7 +155,7 @@ def _sqlite(place: URL, **pool: Any) -> Engine:
 
 
 def _is_foreign(tables: Collection[str]) -> bool:
-    """Whether the table of traces is one that another program made."""
+    """Whether another program created the table of traces."""
     return TRACES.name in tables and SCHEMA.name not in tables
 
 

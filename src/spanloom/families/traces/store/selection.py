@@ -1,8 +1,8 @@
-"""Which traces a dataset has: filters and conditions over the whole store, then the newest ones or a random sample.
+"""Selects the traces of a dataset: filters and conditions over the whole store, then the newest or a random sample.
 
 In: ids and `meta` of all traces, newest first. Out: ids, in the order of the dataset.
 
-The sample is that of CPython's `random.Random(seed).sample` over the pool, and the generator is one of its own.
+The sample is that of CPython's `random.Random(seed).sample` over the pool, with a generator of its own.
 """
 
 import random
@@ -19,7 +19,7 @@ from spanloom.records.scalars import is_number
 
 
 def same_json(left: Any, right: Any) -> bool:
-    """Whether two JSON values are equal: numbers by value, but true and false are no numbers."""
+    """Whether two JSON values are equal: numbers by value, but true and false are not numbers."""
     if isinstance(left, dict) and isinstance(right, dict):
         return left.keys() == right.keys() and all(same_json(value, right[key]) for key, value in left.items())
     if isinstance(left, list) and isinstance(right, list):
@@ -28,14 +28,14 @@ def same_json(left: Any, right: Any) -> bool:
 
 
 def matches(meta: Mapping[str, Any], filters: Mapping[str, Any]) -> bool:
-    """Whether every filter is a key of `meta` with an equal value; null stands for an absent key too."""
+    """Whether every filter is a key of `meta` with an equal value; null also matches a missing key."""
     return all(same_json(meta.get(key), wanted) for key, wanted in filters.items())
 
 
 def pool(snapshot: Snapshot, filters: Mapping[str, Any], where: Sequence[str] = ()) -> Generator[str]:
-    """The ids that a dataset may be chosen from, newest first. To be closed within the snapshot.
+    """The ids that pass all filters and conditions, newest first. Close the iterator within the snapshot.
 
-    `where`: texts of conditions (`spanloom.families.traces.store.conditions`). Raises ValueError for what is none.
+    `where`: texts of conditions (`spanloom.families.traces.store.conditions`). Raises ValueError for an invalid one.
     """
     if where:
         return _passing(snapshot, filters, Conditions(where))
@@ -62,11 +62,11 @@ def newest(ids: Iterable[str], limit: int) -> list[str]:
 
 
 def sampled(ids: Iterable[str], limit: int, seed: int) -> list[str]:
-    """A sample of `limit` ids, or all of them in another order. Holds 16 bytes for each id of the pool."""
+    """A random sample of `limit` ids; all of them, shuffled, if there are fewer. Takes 16 bytes per id given."""
     held = bytearray()
     for trace_id in ids:
         held += UUID(trace_id).bytes
     count = len(held) // 16
-    # A sample of positions is the sample of what is there: the generator sees the length alone.
+    # A sample of positions gives the same sample as one of ids: the generator sees only the length.
     places = random.Random(seed).sample(range(count), min(limit, count))
     return [str(UUID(bytes=bytes(held[16 * place : 16 * place + 16]))) for place in places]

@@ -1,10 +1,10 @@
 """Files of records → JSON values of traces, each with its line or row.
 
-In: a local file: JSON Lines, or any other kind that `spanloom.records` reads. Out: `Reading`s: the values of a record,
-or why it gives none.
+In: a local file: JSON Lines, or any other type that `spanloom.records` reads. Out: `Reading`s: the values of a record,
+or the reason why it gives none.
 
-The first record that has a form decides the form of a file, unless `--map` does. Records in Spanloom's own form are
-taken as they are, in any file.
+The first record of a known form decides the form of a file, unless `--map` does. Records in Spanloom's own form are
+accepted in any file.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,17 +24,17 @@ from spanloom.records.unpacked import plain_suffix
 from spanloom.storage.unchanged import file_state
 
 OnForm = Callable[[TraceForm, Any], None]
-"""Gets the form of a file, and the record that has it."""
+"""Callback: the form of a file, and its first record of that form."""
 
 
 Reading = tuple[int, int, tuple[Any, ...]]
-"""A record: its line or row, from 1; bytes of the file read so far; JSON values of traces, and errors that say why it,
-or a part of it, gives none. A plain tuple, since there is one for each record."""
+"""A record: its line or row, from 1; bytes of the file read so far; JSON values of traces, and an error for each part
+that gives none. A plain tuple for speed: there is one for each record."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class FormChoice:
-    """How records are read. `form`: that of all records; without it, `recognise` looks for one."""
+    """How records are read. `form`: the form of all records; without it, `recognise` detects one."""
 
     form: TraceForm | None = None
     recognise: bool = False
@@ -42,11 +42,11 @@ class FormChoice:
 
 
 OWN_FORM = FormChoice()
-"""Traces in Spanloom's own form alone."""
+"""Only traces in Spanloom's own form."""
 
 
 def read_values(path: Path, called: str, choice: FormChoice = OWN_FORM) -> Iterator[Reading]:
-    """The records of a file. `called`: its name for messages. Raises SourceError where it cannot be read to its end."""
+    """The records of a file. `called`: its name for messages. Raises SourceError if it cannot be read completely."""
     form = choice.form
     undecided = choice.recognise and form is None
     for number, read, value in _records(path, called):
@@ -70,7 +70,7 @@ def read_values(path: Path, called: str, choice: FormChoice = OWN_FORM) -> Itera
 
 
 def first_trace(path: Path, called: str, choice: FormChoice, max_step_characters: int) -> CheckedTrace | None:
-    """The first valid trace of a file; None where there is none."""
+    """The first valid trace of a file; None if there is none."""
     for _, _, values in read_values(path, called, choice):
         for value in values:
             if isinstance(value, ValueError):
@@ -81,7 +81,7 @@ def first_trace(path: Path, called: str, choice: FormChoice, max_step_characters
 
 
 def _records(path: Path, called: str) -> Iterator[tuple[int, int, Any]]:
-    """Number, bytes read and value of each record; a ValueError for one that cannot be read."""
+    """Number, bytes read and value of each record; the value of an unreadable record is a ValueError."""
     try:
         if KINDS.get(plain_suffix(path), "JSON Lines") == "JSON Lines" or kind_of(path) == "JSON Lines":
             yield from _lines(path)
@@ -104,7 +104,7 @@ def _lines(path: Path) -> Iterator[tuple[int, int, Any]]:
             value = json_value(line)
         except RecursionError:
             value = ValueError("nested too deep")
-        except ValueError as fault:  # orjson's and the standard library's error, and that of bytes which are no UTF-8
+        except ValueError as fault:  # the error of orjson and the standard library, also for bytes that are not UTF-8
             value = ValueError(f"not JSON: {fault}")
         yield number, read, value
 

@@ -1,6 +1,6 @@
-"""Points in time as the store keeps them and as files show them.
+"""Times in the store, in files and over HTTP.
 
-In: datetimes, ISO 8601. Out: text. The store's text has one width, so that its order is that of time:
+In: datetimes, ISO 8601. Out: text. The store's text has a fixed width, so it sorts by time:
 
     stored    2025-12-01T10:00:00.000000Z    2025-12-01T10:00:00.000001Z
     exported  2025-12-01T10:00:00+00:00      2025-12-01T10:00:00.000001+00:00
@@ -23,7 +23,7 @@ def stored(time: datetime) -> str:
 
 
 def later(text: str, microseconds: int) -> str:
-    """The store's text of a time so many microseconds after this one. Raises OptionError beyond the year 9999."""
+    """The store's text for a time this many microseconds later. Raises OptionError after the year 9999."""
     try:
         return stored(as_datetime(text) + timedelta(microseconds=microseconds))
     except OverflowError:
@@ -31,7 +31,7 @@ def later(text: str, microseconds: int) -> str:
 
 
 def series(text: str) -> Iterator[str]:
-    """The store's text of a time, of the microsecond after it, and so on. Raises OptionError after the year 9999."""
+    """The store's texts for a time and each following microsecond. Raises OptionError after the year 9999."""
     while True:
         second, microsecond = text[:_SECONDS], int(text[_SECONDS + 1 : -1])
         for number in range(microsecond, _MICROSECONDS):
@@ -45,12 +45,12 @@ def as_datetime(text: str) -> datetime:
 
 
 def exported(text: str) -> str:
-    """The store's text as exports write it: `+00:00`, and six digits only where there are microseconds."""
+    """The store's text as exports write it: `+00:00`, and six digits only if there are microseconds."""
     return text[:_SECONDS] + ("" if text.endswith(".000000Z") else text[_SECONDS:-1]) + "+00:00"
 
 
 def shown(text: str) -> str:
-    """The same with `Z`, as JSON over HTTP and manifests have it."""
+    """The same with `Z`, for HTTP and manifests."""
     return text[:_SECONDS] + ("Z" if text.endswith(".000000Z") else text[_SECONDS:])
 
 
@@ -66,5 +66,5 @@ def given(text: str) -> str:
 
 
 def now() -> str:
-    """This moment as the store keeps it."""
+    """The current time, as the store's text."""
     return stored(datetime.now(UTC))

@@ -1,6 +1,6 @@
-"""Whether exports and token datasets are right.
+"""Checks of exports and token datasets.
 
-export     what is wrong with an exported file
-documents  what must hold in every document on disk
-content    what the manifest of a token dataset says
+export     checks an exported file
+documents  checks every document on disk
+content    checks the manifest of a token dataset
 """

@@ -1,7 +1,7 @@
-"""What the manifest of a token dataset of traces says of options, split, tokenizer and input.
+"""Checks options, split, tokenizer and input in the manifest of a token dataset of traces.
 
-In: a manifest's `content`. Out: findings: values that are constants of the family, follow from others, or contradict
-the counts. The rules are worked out here again; nothing of what writes a manifest is used but its constants.
+In: a manifest's `content`. Out: findings: values that contradict constants of the family, other values, or the counts.
+The rules are implemented here again; only constants are shared with the code that writes a manifest.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from spanloom.families.traces.tokens import INPUT_SCHEMA
 from spanloom.findings import Finding
 
 OPTIONS = ("format", "control_tokens", "sort_steps", "system", "protect_metadata")
-"""How the text of a trace came to be: checked against the export where it is given."""
+"""Options that decide the text of a trace: checked against the export if it is given."""
 
 NOT_CHECKABLE = {
     "content.config.control_tokens": "content without control strings is the same whatever was to be done with them",
@@ -23,13 +23,13 @@ NOT_CHECKABLE = {
     "content.input.dataset": "an export does not say which dataset it is of; the name of its file is compared",
     "content.input.manifest_sha256": "an export does not say which dataset it is of",
 }
-"""Places in a manifest of this family that validation cannot check, and why, beside those of every family."""
+"""Paths in a manifest of this family that validation cannot check, and why, besides those of every family."""
 
 _SPLIT_RULE = "blake2b-64(trace_id) < int(Decimal(valid_fraction) * 2**64)"
 
 
 def check_content(content: Content) -> Iterator[Finding]:
-    """All sections but the counts."""
+    """Checks all sections except the counts."""
     split, config = content.split, content.config
     assert split is not None, "the schema demands it of this family"
     eod = config["eod"]
@@ -52,7 +52,7 @@ def check_content(content: Content) -> Iterator[Finding]:
 
 
 def _check_input(content: Content) -> Iterator[Finding]:
-    """One export: each of its lines is one document."""
+    """Checks that the input is one export and each of its lines is one document."""
     export = content.input
     if export.schema_version != INPUT_SCHEMA:
         yield wrong(f"input.schema_version is {export.schema_version!r}, not {INPUT_SCHEMA!r}")
@@ -65,7 +65,7 @@ def _check_input(content: Content) -> Iterator[Finding]:
 
 
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noqa: ARG001  # as all families
-    """Each trace of the dataset is one document, or was deleted."""
+    """Checks that each trace of the dataset is one document, or was deleted."""
     in_shard = partial(wrong, shard=shard.shard)
     written, gone = sum(counts.sequences for counts in shard.splits.values()), sum(shard.rejected.values())
     if written + gone != shard.rows_read:

@@ -1,7 +1,7 @@
-"""What must hold in every document of a token dataset of traces, checked from the disk's arrays.
+"""Checks every document of a token dataset of traces, from the arrays on disk.
 
-In: a run of documents as they are on disk, the rows that describe them; lines of the export that they were made of.
-Out: findings with sequence and offset. What is here was written apart from what renders, masks and shifts.
+In: consecutive documents as stored on disk, their rows, and lines of the export that they were made from. Out: findings
+with sequence and offset. This code shares nothing with the code that renders, masks and shifts.
 
     token-aligned spans of a document    0 … 0   1 … 1   2 … 2   0       context, reasoning, answer, EOD
     on disk, shifted to the labels       0 … 1   1 … 2   2 … 0   0
@@ -27,15 +27,15 @@ CONTEXT, REASONING, ANSWER = 0, 1, 2
 
 
 def check_documents(documents: SpanDocuments, content: Content) -> Iterator[Finding]:
-    """EOD, ids, values, mask = (span > 0), the shift, and the order of the spans."""
+    """Checks EOD, ids, values, mask = (span > 0), the shift, and the order of the spans."""
     span, last = documents.span, documents.last
     yield from documents.check_tokens(content)
-    if content.config["control_tokens"] != "verbatim":  # else an EOD may be among those that were copied
+    if content.config["control_tokens"] != "verbatim":  # otherwise content may contain an EOD, copied from a trace
         inside = np.setdiff1d(np.flatnonzero(documents.tokens == content.tokenizer.eod), last, assume_unique=True)
         yield from documents.at("eod", "EOD inside a document", inside)
     yield from documents.at("values", "a span id other than 0, 1 or 2", np.flatnonzero(span > ANSWER))
     yield from documents.check_labels()
-    # Context may be between: tokens without characters are never learned.
+    # Context may be in between: tokens without characters are never trained.
     learned_at = np.flatnonzero(span)
     document = np.searchsorted(last, learned_at)
     falls = (np.diff(span[learned_at].astype(np.int8)) < 0) & (np.diff(document) == 0)
@@ -48,7 +48,7 @@ def check_documents(documents: SpanDocuments, content: Content) -> Iterator[Find
 def check_rows(
     documents: SpanDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], content: Content
 ) -> Iterator[Finding]:
-    """The rows that describe these documents: numbering, token counts, and the split rule applied to each id."""
+    """Checks the rows of these documents: numbering, token counts, and the split rule applied to each id."""
     yield from documents.check_rows(rows, documents.counted(("context", "reasoning", "answer")))
     for at in np.flatnonzero(np.diff(rows.column("row").to_numpy()) <= 0).tolist():
         yield documents.finding("rows", "the documents do not follow the order of the dataset", at + 1)
@@ -64,7 +64,7 @@ _TEXTS = {"tunix_sft": ("id", "prompts", "final_answer"), "training_example": ("
 
 
 def exported_line(raw: bytes, form: str) -> dict[str, Any] | str:
-    """The value of a line of an export; or what is wrong with it, so that it is none."""
+    """The value of a line of an export, or a text that says why the line is invalid."""
     try:
         line = json_value(raw)
     except (ValueError, RecursionError) as fault:
@@ -77,7 +77,7 @@ def exported_line(raw: bytes, form: str) -> dict[str, Any] | str:
 
 
 def wrong_line(line: Mapping[str, Any], config: Mapping[str, Any], row: Mapping[str, Any]) -> Iterator[str]:
-    """What a line of an export says of its trace, checked against `trace_id` and `source` of the document's row."""
+    """Compares a line of an export with `trace_id` and `source` of the document's row. Returns what differs."""
     trace_id, source = row["trace_id"], row["source"]
     wanted = trace_id if config["format"] == "tunix_sft" else _example_id(trace_id)
     if line["id"] != wanted:
@@ -93,7 +93,7 @@ def wrong_line(line: Mapping[str, Any], config: Mapping[str, Any], row: Mapping[
 
 
 def _metadata(metadata: Mapping[str, Any], key: str) -> Any:
-    """What a trace's meta has under a key: in the line's metadata, or below `meta` where the exporter moved it."""
+    """The value of a key of a trace's meta: in the line's metadata, or below `meta` if the exporter moved it there."""
     moved = metadata.get("meta")
     return moved[key] if isinstance(moved, Mapping) and key in moved else metadata.get(key)
 
@@ -106,7 +106,7 @@ def _example_id(trace_id: str) -> str:
 
 
 def controls_of(line: Mapping[str, Any], config: Mapping[str, Any]) -> int:
-    """Control strings in the content of a line: those in its text but for the template's four and the system text's."""
+    """The number of control strings in the content of a line: all in its text, without those of template and system."""
     if config["format"] == "tunix_sft":
         return count_controls(line["prompts"]) - 4 - count_controls(config["system"] or "")
     return count_controls(line["prompt"]) + count_controls(line["response"]) - count_controls(config["system"] or "")
@@ -117,7 +117,7 @@ _USER, _SEAM, _END = "<start_of_turn>user\n", "<end_of_turn>\n<start_of_turn>mod
 
 @dataclass(frozen=True, kw_only=True)
 class Expected:
-    """One document, token by token. `spans`: token-aligned, all that may be; `straddling`: tokens across the seam."""
+    """One document, token by token. `spans`: by token, every allowed values; `straddling`: tokens across the seam."""
 
     tokens: list[int]
     spans: list[list[int]]
@@ -125,7 +125,7 @@ class Expected:
 
 
 def expected_document(line: Mapping[str, Any], form: str, response_start: int, encode: Any, eod: int) -> Expected | str:
-    """The document of one line of an export; or what is wrong with the line.
+    """The document of one line of an export, or a text that says why the line is invalid.
 
     `encode`: text and whether special tokens are added → ids and offsets.
     """
@@ -140,7 +140,7 @@ def expected_document(line: Mapping[str, Any], form: str, response_start: int, e
     prompt, response = line["prompt"], line["response"]
     if len(prompt) != response_start:
         return "the row has another response_start than the prompt's length"
-    # Content may hold a line that begins like the answer: then the response alone does not tell which of them is it.
+    # Content may contain a line that begins like the answer: then the response does not show where the answer begins.
     answers = [match.start() for match in re.finditer(r"^Answer: ", response, re.MULTILINE)]
     if not answers:
         return "the response has no answer"

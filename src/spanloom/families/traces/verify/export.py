@@ -1,15 +1,15 @@
-"""What is wrong with an exported file: each line by itself, then against the manifest of its dataset.
+"""Checks an exported file: each line by itself, then against the manifest of its dataset.
 
 In: a JSON Lines file, its format, the ids of a manifest or none. Out: findings with line, code and path.
 
-    V1 no JSON, or no UTF-8           V7  an id that was there before
-    V2 no object                      V8  another order than the manifest's
+    V1 not JSON, or not UTF-8         V7  a duplicate id
+    V2 not an object                  V8  not in the order of the manifest
     V3 no id                          V9  not in the manifest
     V4 no metadata                    V10 not the template's shape (tunix_sft)
-    V5 no prompt                      V11 control strings beside the template's (a warning)
-    V6 no steps, answer or response   V12 ids of the manifest that are not there (a warning)
+    V5 no prompt                      V11 control strings besides the template's (a warning)
+    V6 no steps, answer or response   V12 ids of the manifest without a line (a warning)
 
-Nothing here is shared with what exports but the names of keys and the strings of the template.
+This code shares only the names of keys and the strings of the template with the exporter.
 """
 
 from collections.abc import Iterator, Sequence
@@ -29,7 +29,7 @@ _ANSWER = {"trace": "final_answer", "tunix_sft": "final_answer", "training_examp
 
 @dataclass(kw_only=True)
 class CheckedExport:
-    """What was found in a file. `lines`: those that are not blank; `missing`: ids of the manifest without a line."""
+    """The findings in a file. `lines`: number of non-blank lines; `missing`: ids of the manifest without a line."""
 
     file: str
     form: ExportFormat
@@ -38,7 +38,7 @@ class CheckedExport:
     missing: int = 0
 
     def as_dict(self) -> dict[str, Any]:
-        """As JSON has it; `line` is 0 where a finding is of the whole file."""
+        """The result as JSON; `line` is 0 if a finding concerns the whole file."""
         findings = self.report.findings
         return {
             "file": self.file,
@@ -62,7 +62,7 @@ class CheckedExport:
 
 
 def check_export(path: Path, form: ExportFormat, ids: Sequence[str] | None = None) -> CheckedExport:
-    """All findings in the file, in the order of its lines; V12 is the last. `ids`: the manifest's, in its order."""
+    """All findings in the file, in the order of its lines; V12 comes last. `ids`: the manifest's, in its order."""
     checked = CheckedExport(file=str(path), form=form)
     places = None if ids is None else {trace_id: place for place, trace_id in enumerate(ids)}
     seen: set[str] = set()
@@ -136,7 +136,7 @@ def _check_record(value: dict[str, Any], form: ExportFormat) -> Iterator[tuple[s
 
 
 def _check_messages(messages: object) -> Iterator[tuple[str, str, str, Severity]]:
-    """A system message or none, one of the user, one of the assistant with its reasoning."""
+    """Checks for an optional system message, one user message, and one assistant message with its reasoning."""
     held = messages if isinstance(messages, list) else []
     by_role = {message.get("role"): message for message in held if isinstance(message, dict)}
     roles = [message.get("role") for message in held if isinstance(message, dict)]
@@ -156,7 +156,7 @@ def _check_messages(messages: object) -> Iterator[tuple[str, str, str, Severity]
 
 
 def _check_template(text: str, final_answer: object) -> Iterator[tuple[str, str, str, Severity]]:
-    # Without an answer of its own the line has a finding already; all but the answer is looked at.
+    # A line without its own answer already has a finding; all but the answer is checked.
     ending = f"Answer: {final_answer}{TURN_END}" if _is_text(final_answer) else TURN_END
     faults = []
     if not text.startswith(USER_HEAD):
