@@ -1,4 +1,4 @@
-"""The blocks of a finished dataset for torch, with the keys that blocks have when they are packed while they are read.
+"""The blocks of a finished dataset for torch, with the same keys as blocks packed on the fly by `loader`.
 
 In: the root of a finished dataset. Out: samples, see `samples`.
 """
@@ -41,7 +41,7 @@ class BlockDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not follo
     def __getitem__(self, index: int) -> Sample:
         document = self._documents[index]
         mask = np.empty((1, document["tokens"].numel()), np.uint8)
-        # Label-aligned on disk. No label is token 0, which carries loss only where everything does.
+        # Label-aligned on disk. Token 0 is nobody's label: it has loss only if every token has.
         mask[0, 1:] = document["loss_mask"].numpy()[:-1]
         mask[0, 0] = self._all
         made = fields(document["tokens"].numpy()[None], mask, eos=self._eos, **self._fields)

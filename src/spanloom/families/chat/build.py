@@ -1,7 +1,7 @@
 """Packed chat on one machine: transcripts → a validated dataset.
 
-In: `PackOptions`. Out: the dataset under `root`, with its manifest only when validation found nothing. Tokenising is
-what takes the time; a run that stopped is simply run again, and makes the same files.
+In: `PackOptions`. Out: the dataset under `root`; it has a manifest only if validation has no findings. Tokenising takes
+most of the time. An interrupted run is started again with the same command, and makes the same files.
 """
 
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ from spanloom.workers import end_importing_worker
 
 @dataclass(frozen=True, kw_only=True)
 class PackOptions:
-    """What to pack. `source_as_given` and `tokenizer_as_given` are what `transcripts` and `tokenizer` were staged from,
-    for the record; `workers` None is what `useful_workers` says; `deep` blocks of each shard are packed
-    again by validation."""
+    """What to pack. `source_as_given`, `tokenizer_as_given`: the paths or URIs, for the manifest,
+    that `transcripts` and `tokenizer` were staged from. `workers` None: as many as `useful_workers` returns. `deep`: how many blocks of each
+    shard validation packs again."""
 
     transcripts: Path
     root: Path
@@ -43,9 +43,9 @@ class PackOptions:
 
 
 def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildResult:
-    """Packs and validates. The same options and transcripts give the same bytes, whatever the workers.
+    """Packs and validates. The same options and transcripts give the same bytes with any number of workers.
 
-    Raises a SpanloomError for what stops it. Findings do not raise: they are in the report.
+    Raises a SpanloomError if it cannot continue. Findings do not raise: they are in the report.
     """
     end_importing_worker()
     progress = progress or Progress(mode=Mode.SILENT)

@@ -1,6 +1,6 @@
-"""Packed chat as the shared commands see it: a module that satisfies `spanloom.dataset.family.DatasetFamily`.
+"""Packed chat for the shared commands: this module implements `spanloom.dataset.family.DatasetFamily`.
 
-In: what the commands hand over, blocks as they are on disk, a manifest's `content`. Out: findings, values.
+In: blocks on disk, a manifest's `content`. Out: findings and values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,7 +57,7 @@ _NO_DIGESTS: Digests = np.empty(0, dtype=np.uint64)
 
 
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
-    """The tokens of the rows, copies and padding are in blocks, or were dropped or given up, and nothing else is."""
+    """Each token of the source, each copy and each padding token is in a block, or counted as dropped or given up."""
     packing = _packing(shard)
     written = sum(counts.tokens for counts in shard.splits.values())
     came = packing["tokens_in"] + packing["injected_tokens"] + packing["padding_tokens"]
@@ -80,7 +80,7 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     if (odd := np.flatnonzero(lengths != rules.block_size)).size:
         message = f"{lengths[odd[0]]} tokens, blocks have {rules.block_size}"
         report.add([opened.finding("block_size", message, int(odd[0]))])
-        return _NO_DIGESTS  # what is no block cannot be looked at as one
+        return _NO_DIGESTS  # the block checks need whole blocks
     totals = np.zeros(len(opened.content.span_names), dtype=np.int64)
     counted = ("blocks", "injected_tokens", "injected_blocks", "padding_tokens", "lossless_blocks", "loss_tokens")
     counts = dict.fromkeys(counted, 0)
@@ -98,10 +98,10 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
         counts["injected_tokens"] += int(some.injected.sum())
         counts["injected_blocks"] += int(np.count_nonzero(some.injected))
         counts["padding_tokens"] += int(some.padding.sum())
-        if rules.post_training:  # else the first token of a block carries loss too, though it is no label
+        if rules.post_training:  # else the first token of a block has loss too, though it is no label
             counts["lossless_blocks"] += int((~some.lossmask.any(axis=1)).sum())
         run.checked(arrays["tokens"], lengths)
-    # Labels, and the first token of each block, which is the label of none: it can carry loss where all tokens do.
+    # Labels, plus the first token of each block: it is nobody's label, but has loss if all tokens have.
     counts["loss_tokens"] = int(totals[1]) + (0 if rules.post_training else counts["blocks"])
     check_span_tokens(report, opened, totals)
     _check_packing(report, opened, counts, rules)
@@ -109,7 +109,7 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
 
 
 def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
-    """Nothing: blocks have no ids, and rows of the source are no documents."""
+    """Nothing to check: blocks have no ids, and a source row is not a document."""
 
 
 def _blocks(
@@ -127,19 +127,19 @@ def _blocks(
 
 
 def _check_packing(report: Report, opened: OpenedShard, counts: dict[str, int], rules: verify.Rules) -> None:
-    """The packing counts of the manifest that can be counted on the disk."""
+    """The packing counts of the manifest that can be recounted from disk."""
     stated = _packing(opened.shard)
     for name, count in counts.items():
         if name == "lossless_blocks" and not rules.keep_lossless:
             if count:
                 report.add([opened.finding("manifest", f"{count} blocks carry no loss, and such were to be dropped")])
-            continue  # they are counted, and not here
+            continue  # dropped blocks are counted in the manifest, but are not on disk
         if stated.get(name, count) != count:
             report.add([opened.finding("manifest", f"{name} is {count}, the manifest says {stated[name]}")])
 
 
 def check_source(report: Report, check: SourceCheck) -> None:
-    """The transcripts are those of the manifest, and the first `deep` blocks of each shard are what they give."""
+    """The transcripts match the manifest, and packing them again gives the first `deep` blocks of each shard."""
     content = check.whole.content
     files = transcript_files(check.source)
     hashes = [sha256_file(file) for file in files]
@@ -156,7 +156,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
     report.add(verify_content.check_tokenizer(content, loaded))
     shards = len(content.shards)
     for split, shard in product(content.totals.splits, content.shards):
-        # What is wrong with the files is in the report already.
+        # The report already has a finding for the files.
         open_with = check.whole.open_with
         with opened_shard(Report(), check.whole.root, content, ROW_SCHEMA, split, shard, open_with) as opened:
             if opened is None or (opened.datasets.lengths != rules.block_size).any():
@@ -174,9 +174,9 @@ def check_source(report: Report, check: SourceCheck) -> None:
 
 
 def _texts(files: list[Path], content: Content) -> Iterator[str | None]:
-    """All records of the stream; the faults that the build skipped are skipped here too.
+    """All records of the stream; records that the build skipped are skipped here too.
 
-    Where the manifest does not say what a record of a .txt file is, open spans were let pass.
+    A manifest without `records` is of a version that accepted open spans.
     """
     records = content.config.get("records")
     closed = records is not None and content.config["post_training"]
@@ -185,7 +185,7 @@ def _texts(files: list[Path], content: Content) -> Iterator[str | None]:
 
 
 def _input_of(files: list[Path], hashes: list[str], check: SourceCheck) -> Iterator[dict[str, Any]]:
-    """What the manifest must say of these transcripts, records counted as the build counts them."""
+    """The `input` section that the manifest must have for these transcripts, with records counted as the build does."""
     for file, sha256 in zip(files, hashes, strict=True):
         rows = 0
         for rows, _ in enumerate(_texts([file], check.whole.content), start=1):
@@ -199,14 +199,14 @@ stage_source, stage_tokenizer = staged_transcripts, staged_tokenizer
 
 
 def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
-    """The vocabulary of the tokenizer that the blocks were packed with."""
+    """Vocabulary of the tokenizer that the blocks were packed with."""
     return vocabulary.load_vocabulary(content.tokenizer, tokenizer)
 
 
 def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]) -> Iterator[ShownMessage]:
-    """Cuts a block at its markers: spans with their END, EOS by itself, and what is outside of spans.
+    """Cuts a block at its markers: spans with their END, each EOS, and tokens outside of spans.
 
-    The first `injected_tokens` of the row are copies and say so.
+    The first `injected_tokens` of the row are labelled as copies.
     """
     names = {marker["id"]: name for name, marker in content.config["markers"].items()}
     begins = {at: names[token.id] for at, token in enumerate(tokens) if names.get(token.id) not in (None, "end", "pad")}
@@ -214,14 +214,14 @@ def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[st
     edges = sorted({0, *begins, *(at for at in after if at < len(tokens)), len(tokens)})
     roles = {"eos": "end of conversation", "system": "system", "user": "user", "assistant": "assistant"}
     for first, last in pairwise(edges):
-        # The last token stands for its span, as it does for a message.
+        # The last token decides the span, as for a message.
         role = roles[begins[first]] if first in begins else "outside of spans" if first else "goes on"
         channel = "injected" if first < row["injected_tokens"] else ""
         yield ShownMessage.of(tokens[last - 1], first, last, role=role, channel=channel)
 
 
 def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
-    """How many conversations end in a block, and how much of it is copies or padding."""
+    """The number of conversations that end in a block, and of its copied and padding tokens."""
     ends = row["conversations"]
     yield "1 conversation ends here" if ends == 1 else f"{ends:,} conversations end here"
     for name, label in (("injected_tokens", "injected"), ("padding_tokens", "of padding")):
@@ -230,7 +230,7 @@ def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
 
 
 def describe(content: Content) -> Description:
-    """Transcripts as blocks: how long, what is trained, what became of the tokens of the stream."""
+    """For the dataset card: block length, trained tokens, and the count of each use of the stream's tokens."""
     config, packing = content.config, content.totals.packing
     assert packing is not None, "the schema demands it of this family"
     size = config["block_size"]
@@ -266,7 +266,7 @@ def describe(content: Content) -> Description:
 
 
 def _result(config: dict[str, Any], packing: dict[str, int]) -> dict[str, str]:
-    """How a stream became blocks, and what became of its tokens."""
+    """The packing rules and the token counts, as rows of the card."""
     loss = "on assistant spans" if config["post_training"] else "on every token (post-training is off)"
     tail = f"tail of {packing['tail_tokens']:,} dropped"
     if config["pad_tail"] is not None:
@@ -280,7 +280,7 @@ def _result(config: dict[str, Any], packing: dict[str, int]) -> dict[str, str]:
 
 
 def _packing_section(config: dict[str, Any], packing: dict[str, int]) -> Section:
-    """What became of a stream's tokens; the lines add up to all of them."""
+    """Where the stream's tokens are; the lines add up to all of them."""
     lost = ("dropped_tokens", "tokens_given_up", "tail_tokens")
     lines = {
         "in blocks": packing["tokens_in"] - sum(packing[name] for name in lost),
@@ -313,5 +313,5 @@ def _packing_section(config: dict[str, Any], packing: dict[str, int]) -> Section
 
 
 def export_columns(content: Content) -> Sequence[ExportColumn]:
-    """None: a block has no id."""
+    """No columns: a block has no id."""
     return ()

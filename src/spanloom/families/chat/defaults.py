@@ -1,6 +1,6 @@
-"""The defaults of the options of packed chat: written here once, read by the commands, the steps, the pipeline.
+"""Default values of the options of packed chat, for the commands, the steps and the pipeline.
 
-Constants alone, nothing of Spanloom imported: `pipelines/` reads this file where kfp is installed and Spanloom is not.
+Only constants, and no import of Spanloom: `pipelines/` reads this file where kfp is installed and Spanloom is not.
 """
 
 from typing import Literal

@@ -1,14 +1,14 @@
-"""Blocks for torch, packed while the transcripts are read.
+"""Blocks for torch, packed on the fly from transcripts.
 
-In: transcripts (texts, or token lists that end in EOS), in an order that each pass repeats. Out: samples and batches,
-see `samples`; `block_dataset` gives the same from a finished dataset.
+In: transcripts (texts, or token lists that end in EOS), in the same order for each pass. Out: samples and batches, see
+`samples`; `block_dataset` gives the same from a finished dataset.
 
-Record i of the pass goes to shard i mod T, T = ranks · workers, and each shard packs its records alone. Shuffling is
-over records, before they are dealt, so the order of a pass is a matter of seed and epoch, not of T. A pass is finite.
+Record i of the pass goes to shard i mod T, T = ranks · workers, and each shard packs its records alone. Records are
+shuffled before they are distributed, so the order of a pass depends on seed and epoch, not on T. A pass is finite.
 
     records  0 1 2 3 4 5 6    T = 2    shard 0  0 2 4 6    shard 1  1 3 5
 
-Shards have unequal numbers of blocks, and so have ranks: docs/families/chat.md says what to do about that.
+Shards, and so ranks, have unequal numbers of blocks: docs/families/chat.md explains how to handle this.
 """
 
 import os
@@ -37,7 +37,7 @@ from spanloom.training.runs.passes import Begin, PassLoader, Progress, ShardedDa
 
 Record = str | Sequence[int] | npt.NDArray[Any]
 _RECORDS = 256
-"""Records tokenised at once."""
+"""Records in one call of the tokenizer."""
 
 _FIX = 'fix it, or give on_error="skip" to leave such records out'
 _T = TypeVar("_T")
@@ -45,7 +45,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, kw_only=True)
 class ShardCounts:
-    """A pass over one shard: `records` that were dealt to it, `left_out` of them, and what packing made of the rest."""
+    """A pass over one shard: its `records`, how many of them were `left_out`, and the packing counts of the rest."""
 
     records: int
     left_out: int
@@ -54,10 +54,10 @@ class ShardCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class _Packed:
-    """What a batch of records finished: the blocks not given out yet, the place before them, the counts after them.
+    """The blocks that a batch of records completed and that are not yielded yet, the position before, the counts after.
 
-    A place has these beside `shard`: `records` of the shard before the batch that finished a block, the `packer`'s
-    state before it, and how many `blocks` of that batch were given out.
+    A position has, beside `shard`: `records` of the shard before the batch that completed the block, the `packer`'s
+    state before it, and how many `blocks` of that batch were yielded.
     """
 
     blocks: Blocks
@@ -67,9 +67,9 @@ class _Packed:
 
 @dataclass(frozen=True, kw_only=True)
 class TranscriptFiles:
-    """The transcripts of a file or folder, read again at each pass; None for one to leave out, with `on_error="skip"`.
+    """The transcripts of a file or folder, read again at each pass. With `on_error="skip"`, None for an unreadable one.
 
-    `records` and `closed`: see `read_records`. Otherwise raises RecordError, naming file and line or row.
+    `records` and `closed`: see `read_records`. Raises RecordError, naming file and line or row, unless it skips.
     """
 
     source: Path
@@ -90,16 +90,16 @@ class TranscriptFiles:
 class PackedChatDataset(ShardedDataset):
     """One pass over the blocks of this rank's shards.
 
-    `records`     files of transcripts, or what is iterable again for each pass: texts; with `markers` and no tokenizer
-                  token lists
-    `shuffle`     how many records are held to draw from; 0 keeps their order
-    `rank`, `world_size`   torch.distributed's, where they are not given: make the dataset after the process group
-    `on_error`    a record that is not text is refused by its number, or with "skip" left out and counted
-    The other options are `Packer`'s, and the keys to add.
+    `records`     files of transcripts, or an iterable of texts that can be iterated again for each pass; token lists
+                  if `markers` are given instead of a tokenizer
+    `shuffle`     size of the shuffle buffer in records; 0 keeps their order
+    `rank`, `world_size`   default: those of torch.distributed, so make the dataset after the process group
+    `on_error`    "raise" refuses a record that is not text, with its number; "skip" leaves it out and counts it
+    The other options are those of `Packer`, and the optional keys of a sample.
 
-    `state_dict()` is the place after the last sample that this object gave, and after `load_state_dict()` the next pass
-    goes on behind it: what torchdata's StatefulDataLoader asks of a dataset, worker by worker. With torch's own
-    DataLoader take `PackedChatLoader`. To go on, the records before the place are read again, but not tokenised.
+    `state_dict()` is the position after the last sample that this object yielded; after `load_state_dict()` the next
+    pass resumes there. This is the protocol of torchdata's StatefulDataLoader, for each worker. With torch's own
+    DataLoader use `PackedChatLoader`. To resume, the records before the position are read again, but not tokenised.
     """
 
     def __init__(
@@ -139,7 +139,7 @@ class PackedChatDataset(ShardedDataset):
         self.shuffle, self.seed = shuffle, seed
         self.position_ids, self.cu_seqlens, self.on_error = position_ids, cu_seqlens, on_error
         self.packing = {name: arguments[name] for name in OPTIONS}
-        self._packer()  # refuses what cannot be packed with, before a worker does
+        self._packer()  # refuses invalid options here, before a worker does
         self.rank, self.world_size = _ranks(rank, world_size)
         order = {"shuffle": shuffle, "seed": seed, "on_error": on_error}
         decides = {**self.packing, "markers": asdict(markers), **order}
@@ -150,7 +150,7 @@ class PackedChatDataset(ShardedDataset):
         return self.progress.epoch
 
     def count(self, workers: int = 0) -> list[ShardCounts]:
-        """What a whole pass with so many workers gives in each of this rank's shards. Tokenises and packs all of it."""
+        """Counts of a whole pass with this many workers, for each shard of this rank. Tokenises and packs all of it."""
         workers = max(1, workers)
         counts = []
         for shard in range(self.rank * workers, (self.rank + 1) * workers):
@@ -160,7 +160,7 @@ class PackedChatDataset(ShardedDataset):
         return counts
 
     def _packer(self) -> Packer:
-        # Ready token lists may hold any id that torch can; a tokenizer's fit into half of that.
+        # Token lists may hold any int64; the ids of a tokenizer fit into int32.
         dtype = np.int64 if self.tokenizer is None else np.int32
         return Packer(markers=self.markers, dtype=dtype, **self.packing)
 
@@ -202,7 +202,7 @@ class PackedChatDataset(ShardedDataset):
                 return
 
     def _dealt(self, shard: int, shards: int) -> Iterator[tuple[int, Record | None]]:
-        """This shard's records of the pass, each with its number among all records."""
+        """The records of this shard in this pass, each with its number among all records."""
         numbered: Iterable[tuple[int, Record | None]] = enumerate(self.records)
         if self.shuffle:
             numbered = shuffled(numbered, held=self.shuffle, seed=self.seed, epoch=self.epoch)
@@ -215,7 +215,7 @@ class PackedChatDataset(ShardedDataset):
         return not fault
 
     def _tokens(self, batch: list[tuple[int, Any]]) -> npt.NDArray[Any]:
-        """The batch's tokens end to end."""
+        """The batch's tokens, concatenated."""
         if self.tokenizer is not None:
             tokens: npt.NDArray[Any] = self.tokenizer.encode([text for _, text in batch]).tokens
             return tokens
@@ -236,8 +236,8 @@ class PackedChatLoader(PassLoader):
 
 
 def shuffled(values: Iterable[_T], *, held: int, seed: int, epoch: int) -> Iterator[_T]:
-    """Every value once, drawn from `held` of them at a time, by a generator of its own keyed by seed and epoch."""
-    generator = random.Random(f"{seed} {epoch}")  # random() of a string's seed is the same in every version of Python
+    """Each value once, drawn at random from a buffer of `held`; seed and epoch decide the order."""
+    generator = random.Random(f"{seed} {epoch}")  # random() seeded with a string is the same in every version of Python
     waiting: list[_T] = []
     for value in values:
         if len(waiting) < held:
@@ -259,7 +259,7 @@ def _ranks(rank: int | None, world_size: int | None) -> tuple[int, int]:
         if dist.is_available() and dist.is_initialized():
             return dist.get_rank(), dist.get_world_size()
         if int(os.environ.get("WORLD_SIZE", "1")) > 1:
-            # Each rank would train on everything, and nothing would show it.
+            # Each rank would train on all the data without any sign of it.
             raise DatasetError(
                 f"this is one of {os.environ['WORLD_SIZE']} processes, and torch.distributed is not initialised yet",
                 remedy="make the dataset after init_process_group, or give rank and world_size",

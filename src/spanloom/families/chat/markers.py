@@ -1,9 +1,9 @@
-"""The control strings of a transcript, their ids, and where they are in a stream of tokens.
+"""The control strings of a transcript, their ids, and their positions in a stream of tokens.
 
 In: a tokenizer's ids; flat tokens. Out: `Markers`, checked; `Found`, the markers of a stream in order.
 
-Only the five markers change the state of a stream (role, span, conversation), all else is copied. So whatever works on
-a stream looks for them once and then thinks in markers, of which there are a few in a thousand tokens.
+Only the five markers change the state of a stream (role, span, conversation); all other tokens are copied. So code that
+works on a stream finds the markers once and then handles only those, a few in a thousand tokens.
 """
 
 from dataclasses import dataclass
@@ -22,10 +22,10 @@ USER_STRING = "<|USER|>"
 ASSISTANT_STRING = "<|ASSISTANT|>"
 END_STRING = "<|END|>"
 CONTROL_STRINGS = (PAD_STRING, EOS_STRING, SYSTEM_STRING, USER_STRING, ASSISTANT_STRING, END_STRING)
-"""What no text of a message may hold: it would be read as structure."""
+"""No message text may contain one of these: it would be read as structure."""
 
 MARKER_NAMES = {text.strip("<|>").lower(): text for text in CONTROL_STRINGS}
-"""`pad`, `eos`, …: what `Markers` and manifests call each."""
+"""`pad`, `eos`, …: their names in `Markers` and manifests."""
 
 EOS, SYSTEM, USER, ASSISTANT, END = range(5)
 """Kinds of markers, in the order of `Markers.ids`."""
@@ -35,14 +35,14 @@ Positions = npt.NDArray[np.int64]
 Kinds = npt.NDArray[np.uint8]
 
 _CHUNK = 1 << 16
-"""Tokens looked through at once: few enough that what one pass writes is still in the cache for the next."""
+"""Tokens searched at once: few enough that the next operation still finds them in the CPU cache."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Markers:
-    """The ids of the control strings. The five must be there and differ; `pad` matters only where blocks are padded.
+    """The ids of the control strings. The five markers are required and must differ; only padded blocks need `pad`.
 
-    Raises ChatError, a ValueError, naming the strings whose ids are missing or the same.
+    Raises ChatError, a ValueError, naming the strings whose ids are missing or equal.
     """
 
     eos: int
@@ -78,7 +78,7 @@ class Markers:
 class Found:
     """The markers of a stream, in order.
 
-    positions  int64 [M]  where they are
+    positions  int64 [M]  index of each in the stream
     kinds      uint8 [M]  EOS, SYSTEM, USER, ASSISTANT or END
     """
 
@@ -107,7 +107,7 @@ def find_markers(tokens: Stream, markers: Markers) -> Found:
             into = more[: chunk.size] if turn else matches
             if first == last:
                 np.equal(chunk, number(first), out=into)
-            else:  # one comparison for ids that follow each other: what is below wraps around to the top
+            else:  # one comparison for a run of ids: a smaller id wraps around to a large unsigned number
                 np.subtract(chunk, number(first), out=distance[: chunk.size])
                 np.less_equal(distance[: chunk.size], number(last - first), out=into)
             if turn:
@@ -123,7 +123,7 @@ def find_markers(tokens: Stream, markers: Markers) -> Found:
 
 
 def _runs(ids: list[int]) -> list[tuple[int, int]]:
-    """Sorted ids as runs without a gap: [0, 10, 11, 12] → [(0, 0), (10, 12)]."""
+    """Sorted ids as runs of consecutive ids: [0, 10, 11, 12] → [(0, 0), (10, 12)]."""
     runs: list[tuple[int, int]] = []
     for token in ids:
         if runs and runs[-1][1] + 1 == token:

@@ -2,16 +2,16 @@
 
 In: tokens of one stream, in calls of any size. Out: `Blocks`, and `PackingCounts` that account for every token.
 
-Blocks are filled in order. One that begins inside a user span opens with copies: the conversation's system span, where
-it fits, and U. If it also ends inside that very span, the rest of the conversation, up to its X, is given up. None of
-this changes the state of the stream, which at any place is a matter of the markers before it. So every block is made of
-slices of the stream,
+Blocks are filled in order. A block that begins inside a user span starts with copies (boundary injection): the system
+span of the conversation, if it fits, and U. If the block also ends inside that same span, the rest of the conversation,
+up to its X, is given up (stop rule). Neither changes the state of the stream, which at any position depends only on the
+markers before it. So every block consists of slices of the stream,
 
     stream   S s E U a b c d E A e f E X        B = 8
     blocks   S s E U a b c d                    slice 0:8
              S s E U E A e f                    slices 0:3, 3:4 (injected), 8:12
 
-and packing is finding the markers, one short turn per block to find the slices, and copying them.
+and packing has three parts: find the markers, find the slices of each block in a short loop, copy them.
 """
 
 from bisect import bisect_left
@@ -29,7 +29,7 @@ from spanloom.records.scalars import is_integer
 
 STATE_VERSION = 1
 OPTIONS = ("block_size", "post_training", "strict_user", "pad_tail", "keep_lossless")
-"""The options of a `Packer`, beside its markers and dtype."""
+"""The options of a `Packer` other than its markers and dtype."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class Blocks:
 
     input_ids  int32 or int64 [N, B]  the dtype of the packer
     loss_mask  uint8 [N, B]           1 = trained, token-aligned
-    injected   int32 [N]              how many tokens at the begin of each block are copies
+    injected   int32 [N]              number of copied tokens at the beginning of each block
     """
 
     input_ids: Stream
@@ -54,22 +54,22 @@ class Blocks:
 
 @dataclass(frozen=True, kw_only=True)
 class PackingCounts:
-    """What became of the stream. Once it is finished, `tokens_in` equals
+    """Counts of a stream's tokens and blocks. Once it is finished, `tokens_in` equals
 
         blocks * B - injected_tokens - padding_tokens + dropped_tokens + tokens_given_up + tail_tokens
 
     tokens_in        tokens of the stream
-    blocks           blocks handed out
-    loss_tokens      tokens in them that carry loss
-    injected_blocks  blocks handed out that begin with copies
+    blocks           blocks returned
+    loss_tokens      tokens in them that have loss
+    injected_blocks  blocks returned that begin with copies
     injected_tokens  copies in them
     stops            how often the stop rule applied
-    tokens_given_up  tokens that it cost
-    lossless_blocks  blocks without any loss, whether handed out or dropped
-    dropped_blocks   those that were dropped, with keep_lossless=False
-    dropped_tokens   tokens of the stream in them
-    tail_tokens      tokens of the stream in the last, shorter block, where that was dropped
-    padding_tokens   what filled it up, where it was not
+    tokens_given_up  tokens that the stop rule skipped
+    lossless_blocks  blocks without any loss, whether returned or dropped
+    dropped_blocks   those of them that were dropped, with keep_lossless=False
+    dropped_tokens   tokens of the stream in dropped blocks
+    tail_tokens      tokens of the stream in the last, shorter block, if it was dropped
+    padding_tokens   padding in the last block, if it was padded instead
     """
 
     tokens_in: int = 0
@@ -90,14 +90,13 @@ class PackingCounts:
 
 
 class Packer:
-    """Packs one stream. What it holds between calls: less than two blocks, and a system span that fits into one.
+    """Packs one stream. Between calls it holds less than two blocks, and a system span that fits into one.
 
-    `post_training=False` is plain packing: no injection, no stop rule, every token counts.
-    `strict_user`: a user span that was opened by an injected U is not in the block whole, and never counts as
-    complete.
+    `post_training=False` is plain packing: no injection, no stop rule, every token has loss.
+    `strict_user`: a user span opened by an injected U never counts as complete, since the block lacks its beginning.
     `pad_tail`: fill the last, shorter block with this id, without loss, instead of dropping it.
-    `keep_lossless=False`: drop blocks in which no token carries loss.
-    `dtype`: int32, or int64 for ids beyond it.
+    `keep_lossless=False`: drop blocks in which no token has loss.
+    `dtype`: int32, or int64 for larger ids.
     """
 
     def __init__(
@@ -129,22 +128,23 @@ class Packer:
         self._counts = dict.fromkeys(asdict(PackingCounts()), 0)
         self._finished = False
         self._giving_up = False
-        # The stream from the begin of the block under way, and before it just enough of the stream to know its state
+        # The stream from the beginning of the current block, and before it just enough of the stream to know its state
         # there: the system span that may yet be injected, and the marker (S: the part so far) of the span that is open.
         self._held: Stream = np.empty(0, self.dtype)
         self._begin = 0
-        self._waiting: list[Stream] = []  # fed since, and not yet enough for the block
-        self._needed = self.block_size  # tokens of the stream that it takes, from `_begin`
+        self._waiting: list[Stream] = []  # fed since then, not yet enough to fill the block
+        self._needed = self.block_size  # number of stream tokens that the block takes, from `_begin`
 
     @property
     def counts(self) -> PackingCounts:
-        """What became of the stream so far."""
+        """The counts of the stream so far."""
         return PackingCounts(**self._counts)
 
     def feed(self, tokens: Tokens) -> Blocks:
-        """The blocks that are finished by these tokens of the stream, one-dimensional, of any length.
+        """Takes the next tokens of the stream, one-dimensional, any number; returns the blocks that they complete.
 
-        Raises ChatError, a ValueError, for ids that are negative or beyond the packer's dtype; nothing is taken then.
+        Raises ChatError, a ValueError, for ids that are negative or too large for the packer's dtype; the packer is
+        then unchanged.
         """
         if self._finished:
             raise ChatError("the packer has been finished: take a new one for another stream")
@@ -155,14 +155,14 @@ class Packer:
         waiting = self._held.size - self._begin + sum(part.size for part in self._waiting)
         if waiting + fed.size < self._needed:
             if fed.size:
-                self._waiting.append(fed.copy())  # the caller may use the array again
+                self._waiting.append(fed.copy())  # the caller may reuse the array
             return self._none()
         held = np.concatenate([self._held, *self._waiting]) if self._waiting else self._held
         self._waiting = []
         return self._pack(JoinedStream(held, fed)) if self.post_training else self._cut(JoinedStream(held, fed))
 
     def finish(self) -> Blocks:
-        """Ends the stream: the last, shorter block, where it is padded, else none."""
+        """Ends the stream; returns the last, shorter block if it is padded, else no block."""
         if self._finished:
             return self._none()
         self._finished = True
@@ -175,7 +175,7 @@ class Packer:
         if self.pad_tail is None:
             self._count(tail_tokens=left)
             return self._none()
-        start = self.block_size - self._needed  # what is injected
+        start = self.block_size - self._needed  # the injected slices
         tail = np.full((1, self.block_size), self.pad_tail, self.dtype)
         tail[0, start : start + left] = held[held.size - left :]
         if self.post_training:
@@ -215,10 +215,10 @@ class Packer:
 
         slices: list[tuple[int, int]] = []
         injected: list[int] = []
-        at = copied = self._begin  # where the block begins; up to where the stream is in `slices`
+        at = copied = self._begin  # where the block begins; up to where `slices` cover the stream
         span = bisect_left(begins, at)  # user spans that begin before it
         while True:
-            # From one block to the next there are so many more at most.
+            # Upper bound of how many more there are at the next block.
             span = bisect_left(begins, at, span, min(span + width + 1, len(begins)))
             if span == 0 or at > nexts[span - 1]:
                 if at + width > size:
@@ -265,14 +265,14 @@ class Packer:
         return self._handed_out(Blocks(input_ids=blocks, loss_mask=mask, injected=copies_of))
 
     def _hold(self, stream: "JoinedStream", marks: Found, spans: "StreamSpans", at: int) -> None:
-        """Keeps the stream from `at` on, and what tells its state there."""
+        """Keeps the stream from `at` on, and the tokens before it that decide its state."""
         past = int(np.searchsorted(marks.positions, at))
         context = [stream.between(0, 0)]
         if (system := spans.system_at(at)) is not None:
             context.append(stream.between(*system))
         if past and (kind := marks.kinds[past - 1]) in (SYSTEM, USER, ASSISTANT):
             opened = int(marks.positions[past - 1])
-            # Of a system span under way no more than makes it too long for any block, however it goes on.
+            # Of an open system span, keep only so much that it is already too long for any block.
             kept = min(at - opened, self.block_size) if kind == SYSTEM else 1
             context.append(stream.between(opened, opened + kept))
         before = np.concatenate(context)
@@ -281,7 +281,7 @@ class Packer:
         self._needed = self.block_size - sum(stop - start for start, stop in spans.injected_at(at))
 
     def _rest_of_conversation(self, fed: Stream) -> Stream:
-        """Gives tokens up until the X that ends the conversation; returns what comes after it."""
+        """Gives up tokens up to the X that ends the conversation; returns the tokens after it."""
         ends = np.flatnonzero(fed == self.markers.eos)
         after = int(ends[0]) + 1 if ends.size else fed.size
         self._giving_up = not ends.size
@@ -294,7 +294,7 @@ class Packer:
         self._count(lossless_blocks=lossless)
         if lossless and not self.keep_lossless:
             dropped_copies = int(blocks.injected[~some].sum())
-            if not some[-1]:  # padding is in the tail alone, which comes by itself
+            if not some[-1]:  # only the tail has padding, and it comes in a call of its own
                 dropped_copies, padding = dropped_copies + padding, 0
             self._count(dropped_blocks=lossless, dropped_tokens=lossless * self.block_size - dropped_copies)
             blocks = blocks[some]
@@ -308,7 +308,7 @@ class Packer:
         return blocks
 
     def _none(self) -> Blocks:
-        """Nothing, in the right shape: (0, B)."""
+        """No blocks, with shape (0, B)."""
         return Blocks(
             input_ids=np.empty((0, self.block_size), self.dtype),
             loss_mask=np.empty((0, self.block_size), np.uint8),
@@ -320,7 +320,7 @@ class Packer:
             self._counts[name] += count
 
     def state(self) -> dict[str, Any]:
-        """All that `from_state` needs to go on from here, as values that JSON can carry."""
+        """The state from which `from_state` resumes, as JSON values."""
         return {
             "version": STATE_VERSION,
             "options": {
@@ -338,7 +338,7 @@ class Packer:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> "Packer":
-        """A packer that goes on where `state` was taken. Raises ChatError for what is no such state."""
+        """A packer that resumes where `state` was taken. Raises ChatError for an invalid state."""
         try:
             if state["version"] != STATE_VERSION:
                 raise ChatError(f"a packing state of version {state['version']!r}, this Spanloom reads {STATE_VERSION}")
@@ -356,8 +356,7 @@ class Packer:
 
 
 def pack(tokens: Tokens, **options: Any) -> tuple[Blocks, PackingCounts]:
-    """Packs a whole stream at once. `options` are those of `Packer` but `dtype`: int32, or int64 where an id asks for
-    it."""
+    """Packs a whole stream at once. `options`: those of `Packer`, but `dtype` is int32, or int64 if an id needs it."""
     is_int32 = isinstance(tokens, np.ndarray) and tokens.dtype == np.int32
     stream: Any = tokens if is_int32 else as_stream(tokens, np.dtype(np.int64))
     wide = not is_int32 and stream.size and int(stream.max()) > np.iinfo(np.int32).max

@@ -1,9 +1,9 @@
-"""Conversations of our own making, small and of many kinds, to try the family on without any data.
+"""Small generated conversations of many kinds, to try the family without any data.
 
 In: a number. Out: conversations as JSON objects. The same number gives the same conversations.
 
-One in eight has something that the generator is there for: a text that would forge a span, an unknown role, a null, a
-question without an answer, one that is longer than a small context.
+One in eight has a fault that the generator must handle: a text with a control string, an unknown role, a null, a
+question without an answer, or more tokens than a small context.
 """
 
 import json
@@ -38,7 +38,7 @@ _ANSWERS = (
 
 
 def sample_conversations(count: int) -> Iterator[dict[str, Any]]:
-    """`count` conversations of one to four pairs, as lines of JSONL hold them."""
+    """`count` conversations of one to four pairs, as the objects of JSONL lines."""
     for number in range(count):
         messages: list[dict[str, Any]] = []
         if (system := _SYSTEMS[number % len(_SYSTEMS)]) is not None:
@@ -67,7 +67,7 @@ def _numbers(seed: int) -> dict[str, int]:
 
 
 def _trouble(messages: list[dict[str, Any]], kind: int) -> None:
-    """Makes a conversation one of those that the generator is there for."""
+    """Puts one of the faults into a conversation."""
     if kind == 0:
         messages[-1]["content"] += " <|END|><|USER|>and now?"
     elif kind == 1:
@@ -81,7 +81,7 @@ def _trouble(messages: list[dict[str, Any]], kind: int) -> None:
 
 
 def run(*, out: str, conversations: int, scratch: Path | None = None) -> None:
-    """The conversations as JSON Lines at a place, create-only."""
+    """Writes the conversations as JSON Lines to a path or URI, create-only."""
     with scratch_for("chat-sample", [out], scratch) as staging:
         lines = (
             json.dumps(conversation, ensure_ascii=False) + "\n" for conversation in sample_conversations(conversations)

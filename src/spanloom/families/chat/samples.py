@@ -1,4 +1,4 @@
-"""What a sample holds, and a batch of them, for torch.
+"""Samples and batches for torch.
 
 In: finished blocks with their token-aligned loss mask. Out: arrays by key, samples, batches:
 
@@ -6,8 +6,8 @@ In: finished blocks with their token-aligned loss mask. Out: arrays by key, samp
     loss_mask       int64 [B]      1 = trained, token-aligned
     targets         int64 [B - 1]  input_ids[1:], and -100 where loss_mask[1:] is 0; inputs are input_ids[:-1]
     attention_mask  int64 [B]      all 1
-    position_ids    int64 [B]      on request: counted again in each conversation
-    cu_seqlens      int32 [C + 1]  on request: where the block's C conversations begin, and B
+    position_ids    int64 [B]      optional: starts at 0 again in each conversation
+    cu_seqlens      int32 [C + 1]  optional: where the block's C conversations begin, then B
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ def fields(
     position_ids: bool = False,
     cu_seqlens: bool = False,
 ) -> dict[str, Any]:
-    """The arrays of N blocks by key, one row a block, as the module's docstring has them.
+    """The arrays of N blocks by key, one row per block; the keys are in the module's docstring.
 
     Args: input_ids int32 or int64 [N, B]; loss_mask uint8 [N, B], token-aligned.
     """
@@ -39,7 +39,7 @@ def fields(
         "targets": targets(input_ids, loss_mask),
         "attention_mask": np.ones(input_ids.shape, np.int64),
     }
-    # Where a conversation, or what a block has of it, begins: [7 X 8 9 X 7] → [1 0 1 0 0 1]
+    # Where each conversation, or its part in the block, begins: [7 X 8 9 X 7] → [1 0 1 0 0 1]
     begins = np.ones(input_ids.shape, np.bool_)
     np.equal(input_ids[:, :-1], eos, out=begins[:, 1:])
     if position_ids:
@@ -51,7 +51,7 @@ def fields(
 
 
 def collate(samples: list[Sample]) -> Sample:
-    """Samples of N blocks → `[N, B]`. `cu_seqlens` are those of the blocks end to end, `[N · B]`: int32 [C + 1]."""
+    """Samples of N blocks → `[N, B]`. `cu_seqlens` are those of the concatenated blocks, `[N · B]`: int32 [C + 1]."""
     batch = {key: torch.stack([sample[key] for sample in samples]) for key in samples[0] if key != "cu_seqlens"}
     if "cu_seqlens" in samples[0]:
         width = samples[0]["input_ids"].numel()

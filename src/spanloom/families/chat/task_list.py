@@ -2,9 +2,9 @@
 
     generate-chat ─► pack-chat ─► validate-alignment
 
-Constants alone: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not; hence the
-relative import. `spanloom/tasks/listed.py` says how a task is written.
-Validation is the shared step: it reads the family off the manifest. All steps publish, so none is cached.
+Only constants: `pipelines/` reads this file by its path where kfp is installed and Spanloom is not; hence the relative
+import. `spanloom/tasks/listed.py` documents the fields of a task. Validation is the shared step, which reads the family
+from the manifest. All steps publish files, so none is cached.
 """
 
 from typing import Any
@@ -24,8 +24,8 @@ PARAMETERS: dict[str, str | int | float | None] = {
     "think": defaults.THINK,
     "on_error": "",
     "block_size": defaults.BLOCK_SIZE,
-    # Not the default of the commands, which is off until POST_TRAINING=1 in the caller's environment turns it on: no
-    # task of a run has that environment. Who packs chat on a cluster wants loss on the answers; 0 packs plainly.
+    # Differs from the commands' default, which is off unless the caller's environment has POST_TRAINING=1: the tasks
+    # of a run do not have that environment. On a cluster, loss on the answers alone is usual; 0 packs plainly.
     "post_training": "1",
     "strict_user": str(int(defaults.STRICT_USER)),
     "keep_lossless": str(int(defaults.KEEP_LOSSLESS)),

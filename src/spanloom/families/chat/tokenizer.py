@@ -1,10 +1,10 @@
 """Transcripts → tokens, and the ids of the markers.
 
-In: a local `tokenizers` JSON file that knows the control strings, or the o200k asset, which is given them here. Out:
+In: a local `tokenizers` JSON file that has the control strings, or the o200k asset, to which they are added here. Out:
 `ChatTokenizer`: records as flat tokens, EOS appended to each; counts.
 
-The control strings are recognised in the text of a record: that is the format. What came from outside was checked for
-them by the generator.
+Control strings in the text of a record become markers: that is the format. The generator has checked the messages of
+users for them.
 """
 
 import json
@@ -25,18 +25,18 @@ from spanloom.tokenizers.o200k.encoder import EncodedTexts, Encoder
 
 O200K_NAME = "o200k_chat"
 O200K_FIRST_ADDED = 201_088
-"""The control strings get the ids from here on, in the order of `CONTROL_STRINGS`: above the padded vocabulary of
-o200k_harmony, so that none of its special tokens, named or reserved, changes its meaning."""
+"""First id of the control strings, which follow in the order of `CONTROL_STRINGS`. It lies above the padded vocabulary
+of o200k_harmony, so that no special token of it, named or reserved, changes its meaning."""
 
 _CONTROL = re.compile("(" + "|".join(map(re.escape, CONTROL_STRINGS)) + ")")
 
 
 class ChatTokenizer:
-    """What turns transcripts into tokens. Made by `load_tokenizer`; a worker process that is given one loads its own.
+    """Transcripts → tokens. Made by `load_tokenizer`; a worker process that receives one loads its own copy.
 
-    name, sha256  what it is, for manifests
-    vocab_size    ids are below it
-    markers       the ids of the control strings, `pad` among them where the tokenizer has it
+    name, sha256  for manifests
+    vocab_size    all ids are below it
+    markers       the ids of the control strings, including `pad` if the tokenizer has it
     """
 
     def __init__(self, *, path: Path, name: str, sha256: str, engine: "_Json | _O200k") -> None:
@@ -45,9 +45,9 @@ class ChatTokenizer:
         self._engine = engine
 
     def encode(self, texts: Sequence[str | None], *, first: int = 0) -> EncodedTexts:
-        """Tokens of each record and EOS, always, also where the text ends with one already. All lengths are ≥ 1.
+        """Tokens of each record, followed by EOS, even if the text already ends with one. All lengths are ≥ 1.
 
-        A record that is not text is a ChatError that names its number, the first of `texts` being number `first`.
+        Raises ChatError for a record that is not text, with its number; the first of `texts` has number `first`.
         """
         for number, text in enumerate(texts, start=first):
             if not isinstance(text, str):
@@ -60,12 +60,12 @@ class ChatTokenizer:
             raise ChatError(f"record {place} holds half a character (a lone surrogate)", remedy="fix it") from None
 
     def count(self, texts: Sequence[str]) -> list[int]:
-        """Tokens of each text, without the EOS: what the generator's length filter goes by."""
+        """Number of tokens of each text, without the EOS, for the generator's length filter."""
         counts: list[int] = (self.encode(texts).lengths - 1).tolist()
         return counts
 
     def as_dict(self) -> dict[str, Any]:
-        """What a manifest says of it."""
+        """Its section of a manifest."""
         ids = {text: getattr(self.markers, name) for name, text in MARKER_NAMES.items()}
         return {"name": self.name, "sha256": self.sha256, "vocab_size": self.vocab_size, "markers": ids}
 
@@ -76,7 +76,7 @@ class ChatTokenizer:
 def load_tokenizer(place: Path | None = None) -> ChatTokenizer:
     """The tokenizer at `place`: a `tokenizers` JSON file, or the o200k asset or its folder. Default: the asset.
 
-    Raises TokenizerError for a file that is neither, ChatError where the ids of markers are missing or the same.
+    Raises TokenizerError for any other file, ChatError if ids of markers are missing or equal.
     """
     if place is not None and _is_json(place):
         return _load_json(place)
@@ -85,7 +85,7 @@ def load_tokenizer(place: Path | None = None) -> ChatTokenizer:
 
 
 def _is_json(place: Path) -> bool:
-    """By its ending, or by its first byte: the artifacts of a pipeline have no endings."""
+    """By its suffix, or by its first byte: the artifacts of a pipeline have no suffix."""
     if place.suffix == ".json" or not place.is_file():
         return place.suffix == ".json"
     with place.open("rb") as stream:
@@ -103,7 +103,7 @@ def _load_json(path: Path) -> ChatTokenizer:
             engine = _Json(loaded, path)
     except ChatError as error:
         raise ChatError(error.what, where=str(path), remedy=error.remedy) from None
-    # Named by what it is and not by where it is: the same dataset is made wherever its tokenizer is.
+    # The name does not depend on the path, so that the same dataset is made from any copy of the tokenizer.
     name = f"{json.loads(loaded.to_str())['model']['type'].lower()}_{engine.vocab_size}"
     return ChatTokenizer(path=path.resolve(), name=name, sha256=sha256_file(path), engine=engine)
 
@@ -135,7 +135,7 @@ class _Json:
                 f"the tokenizer looks for {', '.join(loose)} in normalized text, where other text can become them",
                 remedy='say "normalized": false of these added_tokens in its file',
             )
-        # An id in the vocabulary is not enough: text must come out as it, also between letters.
+        # An id in the vocabulary is not enough: encoding must produce it, also between letters.
         torn = []
         for control in CONTROL_STRINGS:
             token = tokenizer.token_to_id(control)
@@ -153,7 +153,7 @@ class _Json:
                 encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
         except TypeError:
             for text in texts:
-                text.encode()  # says which character, where the package speaks of types
+                text.encode()  # names the character; the package's own error only mentions types
             raise
         flat: list[int] = []
         lengths = []
@@ -167,7 +167,7 @@ class _Json:
 
 
 class _O200k:
-    """The o200k vocabulary with the control strings added. Text is cut at them, what is between is encoded."""
+    """The o200k vocabulary with the control strings added. Text is split at them, and the pieces are encoded."""
 
     vocab_size = O200K_FIRST_ADDED + len(CONTROL_STRINGS)
 

@@ -2,12 +2,12 @@
 
 In: transcripts, a tokenizer, flags. Out: under `--output` the log and checkpoints.
 
-A tiny transformer, one pass, on the CPU. POST_TRAINING=1 puts the loss on assistant spans alone; without it blocks are
-packed plainly and every token counts. It shows how the parts are put together, and is no trainer to build on.
+A tiny transformer, one pass, on the CPU. POST_TRAINING=1 puts loss only on assistant spans; without it, blocks are
+packed plainly and every token has loss. It shows how the parts work together and is not meant as a trainer to build on.
 
-Run it again after an interruption: it resumes from its last checkpoint with the batches and losses of an unbroken run.
-Run it again on other data (another tokenizer, block size, switch or input): it goes on from the weights, begins a pass
-over that data, and the learning rate warms up again over WARMUP_PCT of it.
+Run again after an interruption, it resumes from its last checkpoint with the batches and losses of an unbroken run. Run
+again on other data (another tokenizer, block size, switch or input), it keeps the weights and begins a pass over that
+data; the learning rate warms up again over WARMUP_PCT of the pass.
 """
 
 import argparse
@@ -57,7 +57,7 @@ _ON, _OFF = ("1", "true", "yes", "on"), ("", "0", "false", "no", "off")
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """The flags that `train` heeds, with the help of those that `add_flags` makes."""
+    """The flags that `train` uses, with help texts for those that `add_flags` makes."""
 
     output: Path
     batch_size: Annotated[int, "blocks in a step, of each rank; with o200k a block of 256 takes 0.6 GB"] = 2
@@ -75,13 +75,13 @@ class Options:
     keep: Annotated[int, "checkpoints that are kept"] = 2
 
     def identity(self) -> dict[str, Any]:
-        """What decides batches and losses besides the data: a pass goes on only where it is the same."""
+        """All that changes batches and losses besides the data: a pass resumes only if it is equal."""
         free = ("output", "save_interval", "keep")
         decides = {name: value for name, value in asdict(self).items() if name not in free}
         return {**decides, "ranks": dist.get_world_size()}
 
     def model(self, vocab_size: int) -> dict[str, int]:
-        """What weights must fit."""
+        """The shape that weights must have to be loaded."""
         return {"layers": self.layers, "hidden": self.hidden, "heads": self.heads, "vocab_size": vocab_size}
 
 
@@ -98,7 +98,7 @@ class TinyTransformer(torch.nn.Module):  # type: ignore[misc]  # torch is not fo
             self.norm = torch.nn.LayerNorm(hidden)
 
     def forward(self, input_ids: torch.Tensor, position_ids: torch.Tensor | None = None) -> torch.Tensor:
-        """Logits `[N, S, vocab]`. With `position_ids` `[N, S]`, attention ends where they start over."""
+        """Logits `[N, S, vocab]`. With `position_ids` `[N, S]`, attention does not cross where they restart."""
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[1]).expand_as(input_ids)
         conversation = (position_ids == 0).cumsum(1)
@@ -132,17 +132,17 @@ def _sinusoids(position_ids: torch.Tensor, width: int) -> torch.Tensor:
 
 
 def masked_loss(logits: torch.Tensor, targets: torch.Tensor) -> tuple[torch.Tensor, int]:
-    """The cross entropy added up over the targets that are not −100, and how many those are.
+    """The sum of the cross entropy over the targets that are not −100, and the number of these targets.
 
     Args: logits [N, S, vocab]; targets int64 [N, S]. Divide by the count of the whole step, over all ranks, not by each
-    batch's own: blocks differ in how many of their tokens carry loss.
+    batch's own: blocks differ in their number of tokens with loss.
     """
     loss = cross_entropy(logits.float().transpose(1, 2), targets, ignore_index=IGNORED, reduction="sum")
     return loss, int((targets != IGNORED).sum())
 
 
 def train(options: Options, dataset: PackedChatDataset, *, vocab_size: int, spec: dict[str, Any]) -> None:
-    """One pass over the dataset, on every rank of a process group. `spec`: what the data are, see `data_spec`."""
+    """One pass over the dataset, on every rank of a process group. `spec`: identity of the data, see `data_spec`."""
     loader = PackedChatLoader(dataset, batch_size=options.batch_size, workers=options.workers)
     steps = pass_length(dataset, options)
     if not steps:
@@ -154,7 +154,7 @@ def train(options: Options, dataset: PackedChatDataset, *, vocab_size: int, spec
         model.parameters(), lr=options.learning_rate, betas=(0.9, 0.95), weight_decay=options.weight_decay
     )
 
-    done = began = 0  # steps of all passes; those before this pass
+    done = began = 0  # steps of all passes; steps before this pass
     why = "the first"
     if newest := checkpoint.latest(options.output, shape):
         done, folder = newest
@@ -178,7 +178,7 @@ def train(options: Options, dataset: PackedChatDataset, *, vocab_size: int, spec
         log.say(f"pass of {steps:,} steps, {warmup:,} of them warm-up ({why})")
     batches = iter(loader)
     while True:
-        # A rank whose shards have ended goes on without a batch while others have one: it adds nothing to sums.
+        # A rank whose shards have ended continues without a batch while others have one: it adds zero to the sums.
         batch = next(batches, None)
         learning_rate = learning_rate_at(done - began, peak=options.learning_rate, warmup=warmup, steps=steps)
         figures = step(model, optimizer, batch, learning_rate=learning_rate, options=options)
@@ -200,7 +200,7 @@ def train(options: Options, dataset: PackedChatDataset, *, vocab_size: int, spec
 def step(
     model: Any, optimizer: Any, batch: Sample | None, *, learning_rate: float, options: Options
 ) -> dict[str, Any] | None:
-    """One update from the batches of all ranks. Returns its figures, or None when no rank has a batch any more."""
+    """One update from the batches of all ranks. Returns its figures, or None if no rank has another batch."""
     optimizer.zero_grad()
     sums = torch.zeros(3, dtype=torch.float64)
     if batch is not None:
@@ -226,7 +226,7 @@ def step(
 
 
 def pass_length(dataset: PackedChatDataset, options: Options) -> int:
-    """Steps of a pass: batches of the rank that has most. The schedule asks for them, so the data are packed twice."""
+    """Steps of a pass: the batches of the rank that has most. The schedule needs it, so the data are packed twice."""
     counts = dataset.count(options.workers)
     longest = torch.tensor(sum(math.ceil(shard.packing.blocks / options.batch_size) for shard in counts))
     dist.all_reduce(longest, op=dist.ReduceOp.MAX)
@@ -234,7 +234,7 @@ def pass_length(dataset: PackedChatDataset, options: Options) -> int:
 
 
 def _line(record: Record) -> str:
-    """One line for people."""
+    """One log line to read."""
     loss = "–" if record["loss"] is None else format(record["loss"], ".4f")
     return (
         f"step {record['step']:>6}  loss {loss}  {record['trained_tokens']:,} trained tokens in {record['blocks']} "
@@ -243,7 +243,7 @@ def _line(record: Record) -> str:
 
 
 def switch(text: str | None) -> bool:
-    """POST_TRAINING: on or off, off where it is not set."""
+    """POST_TRAINING: on or off; off if it is not set."""
     word = (text or "").strip().lower()
     if word not in (*_ON, *_OFF):
         raise ChatError(
@@ -264,7 +264,7 @@ def share(text: str) -> float:
 
 
 def data_spec(source: Path, tokenizer: ChatTokenizer, dataset: PackedChatDataset) -> dict[str, Any]:
-    """What the data of a pass are: another tokenizer, packing or other bytes of the source make another spec."""
+    """Identity of the data of a pass: another tokenizer, packing or other bytes of the source give another spec."""
     return {
         "tokenizer": tokenizer.sha256,
         **{name: value for name, value in dataset.packing.items() if value is not None},
@@ -305,7 +305,7 @@ def main(arguments: list[str] | None = None) -> int:
         print("interrupted; run the same command again to resume from the last checkpoint", file=sys.stderr)
         return EXIT_INTERRUPTED
     except SpanloomError as error:
-        # Not the command's own place for this: torchrun starts this module, and every rank must end by itself.
+        # Not left to the command line: torchrun starts this module, and every rank must exit by itself.
         print(visible(f"error: {error}"), file=sys.stderr)
         return EXIT_FAILURE
     return 0

@@ -1,5 +1,5 @@
-"""What packing looks at, as arrays.
+"""The arrays that packing works on.
 
 stream  a stream of tokens: spans, slices
-masks   a finished block → which of its tokens carry loss; targets
+masks   a finished block → its loss mask and targets
 """

@@ -1,10 +1,10 @@
-"""A finished block → which of its tokens carry loss, and the targets.
+"""A finished block → its loss mask and its targets.
 
-In: blocks as they will be trained on, injected tokens included. Out: the loss mask, token-aligned; the targets.
+In: blocks as they will be trained on, including injected tokens. Out: the loss mask, token-aligned; the targets.
 
-A block is judged by what is in it alone. Loss is on assistant spans, A and E included, that are closed within the
-block and follow a user span that is in the block whole; with `strict_user` off, one that was cut and opened again
-by an injected U will do.
+The mask depends on nothing outside the block. An assistant span, A and E included, has loss if it is closed within the
+block and follows a user span that is wholly in the block. With `strict_user` off, a user span that was cut and reopened
+by an injected U also counts as whole.
 """
 
 from typing import cast
@@ -31,8 +31,8 @@ def loss_mask(
         [U 7 E A 8 E X]   →  [0 0 0 1 1 1 0]
         [U 7 E A 8 9 X]   →  [0 0 0 0 0 0 0]   an assistant span that is not closed
 
-    Args: input_ids int32 or int64 [N, B]; injected int32 [N], tokens injected at the start of each block, the last of
-    them U: with `strict_user` such a user span never counts as complete. Returns uint8 [N, B].
+    Args: input_ids int32 or int64 [N, B]; injected int32 [N], tokens injected at the start of each block. The last of
+    them is U: with `strict_user`, the user span that it opens never counts as complete. Returns uint8 [N, B].
     """
     if input_ids.ndim != 2:
         raise ChatError(f"blocks must have two dimensions, got {input_ids.shape}")
@@ -46,7 +46,7 @@ def loss_mask(
 
 
 def mask_of(marks: Found, shape: tuple[int, int], injected: npt.NDArray[np.int32] | None = None) -> Flags:
-    """The mask of blocks whose markers are known: `marks` counts positions through all rows. `injected`: be strict."""
+    """The mask of blocks with known markers, whose positions are flat over all rows. `injected`: strict user spans."""
     rows, width = shape
     positions, kinds = marks.positions, marks.kinds
     if not kinds.size:
@@ -63,7 +63,7 @@ def mask_of(marks: Found, shape: tuple[int, int], injected: npt.NDArray[np.int32
     before[1:] = kinds[:-1]
     closes = ends & follows  # E after U or A, nothing between them, closes that span
 
-    # What is known of the user at an A: the last marker before it that settles it, in the same block.
+    # The user span before each A: the last marker before it, in the same block, that decides whether it is complete.
     user_closed = closes & (before == USER)
     if injected is not None:
         put_there = (kinds == USER) & (positions - row * width == injected[row] - 1)
@@ -74,7 +74,7 @@ def mask_of(marks: Found, shape: tuple[int, int], injected: npt.NDArray[np.int32
 
     closed = np.flatnonzero(closes & (before == ASSISTANT))
     closed = closed[sound[closed - 1]]
-    # Lengths of what is between and within the spans, in turn: [to the first A, to its E, to the next A, …, rest].
+    # Lengths outside and inside the spans, alternating: [to the first A, to its E, to the next A, …, rest].
     edges = np.empty(2 * closed.size + 2, np.int64)
     edges[0], edges[-1] = 0, rows * width
     edges[1:-1:2] = positions[closed - 1]
@@ -85,7 +85,7 @@ def mask_of(marks: Found, shape: tuple[int, int], injected: npt.NDArray[np.int32
 
 
 def targets(input_ids: Stream, mask: Flags) -> npt.NDArray[np.int64]:
-    """What each position of `input_ids[:, :-1]` is to predict: the token after it, or `IGNORED` where that has no loss.
+    """The target of each position of `input_ids[:, :-1]`: the next token, or `IGNORED` if that token has no loss.
 
     Args: input_ids [N, B]; mask uint8 [N, B], token-aligned. Returns int64 [N, B - 1].
     """

@@ -1,6 +1,6 @@
-"""A stream of tokens as packing looks at it: parts read as one, and where its user and system spans are.
+"""A stream of tokens for packing: two arrays read as one, and the positions of user and system spans.
 
-In: flat tokens, their markers. Out: slices of the stream, gathered; the slices that a block opens with.
+In: flat tokens and their markers. Out: slices of the stream, copied together; the slices to inject before a block.
 """
 
 from bisect import bisect_left, bisect_right
@@ -16,7 +16,7 @@ Tokens = Stream | Sequence[int]
 
 
 def as_stream(tokens: Tokens, dtype: np.dtype[Any]) -> Stream:
-    """Tokens as a flat array of `dtype`; the array itself where it is one already. Raises ChatError."""
+    """Tokens as a flat array of `dtype`; no copy if they already are. Raises ChatError."""
     try:
         array = np.asarray(tokens)
     except (OverflowError, ValueError) as refusal:
@@ -26,7 +26,7 @@ def as_stream(tokens: Tokens, dtype: np.dtype[Any]) -> Stream:
     if not array.size:
         return np.empty(0, dtype)
     if array.dtype.kind not in "iu":
-        # Numbers that no integer of numpy can hold come as objects, or as floats.
+        # Numbers too large for numpy's integers arrive as objects or floats.
         odd = next((token for token in tokens if isinstance(token, int) and not -(2**63) <= token < 2**63), None)
         if odd is not None:
             raise ChatError(f"token id {odd} is not a number from 0 to 2**63 - 1")
@@ -47,7 +47,7 @@ def as_stream(tokens: Tokens, dtype: np.dtype[Any]) -> Stream:
 
 
 class JoinedStream:
-    """Two arrays read as one: what was held, and what is fed. The second is large, and is not copied to join them."""
+    """Two arrays read as one: the held tokens and the new ones. The second is large, so joining does not copy it."""
 
     def __init__(self, held: Stream, fed: Stream) -> None:
         self._held, self._fed = held, fed
@@ -62,7 +62,7 @@ class JoinedStream:
         )
 
     def between(self, start: int, stop: int) -> Stream:
-        """One slice; a view where that is possible."""
+        """One slice; a view if it lies within one array."""
         border = self._border
         if stop <= border:
             return self._held[start:stop]
@@ -72,7 +72,7 @@ class JoinedStream:
         return joined
 
     def gather(self, slices: list[tuple[int, int]]) -> Stream:
-        """The slices end to end, copied once."""
+        """The slices, concatenated with one copy."""
         border = self._border
         held, fed = self._held.data, self._fed.data
         pieces: list[memoryview] = []
@@ -88,11 +88,11 @@ class JoinedStream:
 
 
 class StreamSpans:
-    """Where the user and the system spans of a stream are. Lists: they are read one by one, a few times a block.
+    """Positions of the user and system spans of a stream. Lists, since a block reads only a few single values.
 
-    begins, nexts  where each U is, and the next marker after it; the stream's end where there is none yet
+    begins, nexts  position of each U, and of the next marker after it; the stream's end if there is none yet
     systems        the complete system spans, as slices: E follows S with no other marker between
-    stops          where each X is
+    stops          position of each X
     """
 
     def __init__(self, marks: Found, size: int, width: int) -> None:
@@ -107,9 +107,9 @@ class StreamSpans:
         self.stops: list[int] = positions[kinds == EOS].tolist()
 
     def system_at(self, at: int) -> tuple[int, int] | None:
-        """The system span that holds at a place, if a block has room for it: the last complete one since the last X.
+        """The system span in force at a position, if a block has room for it: the last complete one since the last X.
 
-        One that is too long is not injected, and hides the ones before it all the same.
+        One that is too long is not injected, but still replaces the ones before it.
         """
         number = bisect_right(self._system_to, at) - 1
         if number < 0:
@@ -121,7 +121,7 @@ class StreamSpans:
         return (start, stop) if stop - start + 1 <= self._width - 1 else None
 
     def injected_at(self, at: int) -> list[tuple[int, int]]:
-        """The slices of the stream that a block which begins at `at` is to open with."""
+        """The slices of the stream to inject at the beginning of a block that starts at `at`."""
         span = bisect_left(self.begins, at) - 1
         if span < 0 or at > self.nexts[span]:
             return []
@@ -131,7 +131,7 @@ class StreamSpans:
 
 
 def moved(marks: Found, slices: list[tuple[int, int]]) -> Found:
-    """The markers of the slices laid end to end. Slices may be anywhere, and share tokens."""
+    """The markers of the concatenated slices. Slices may be in any order and may overlap."""
     if not slices:
         return Found(positions=marks.positions[:0], kinds=marks.kinds[:0])
     bounds = np.array(slices, np.int64)

@@ -1,5 +1,5 @@
 """A dataset of packed chat on disk.
 
-blocks      finished blocks as they are there
-vocabulary  what each token stands for, for people who look at blocks
+blocks      writes finished blocks
+vocabulary  the text of each token, to show blocks to people
 """

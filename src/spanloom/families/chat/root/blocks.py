@@ -1,6 +1,6 @@
-"""Finished blocks as they are on disk: label-aligned arrays, and a row for each block.
+"""Finished blocks on disk: label-aligned arrays, and a row for each block.
 
-In: blocks with their token-aligned loss mask. Out: what `SplitWriter` takes, handed to it.
+In: blocks with their token-aligned loss mask. Out: the same as input for `SplitWriter`, passed to it.
 """
 
 import numpy as np
@@ -14,7 +14,7 @@ FAMILY = "packed_chat"
 INPUT_SCHEMA = "chat_transcripts_v1"
 SPLIT = "train"
 SPAN_NAMES = ("context", "assistant")
-"""The loss mask says the span: there is one that is trained, so no array of its own tells it."""
+"""There is one trained span, so the loss mask identifies it, and there is no span array."""
 
 ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8"}
 """File name part → dtype of its `.bin`."""
@@ -26,13 +26,13 @@ ABOUT_SCHEMA = pa.schema(
         pa.field("conversations", pa.int64(), nullable=False),
     ]
 )
-"""What a row says of its block: copies at its beginning, padding at its end, conversations that end in it (EOS)."""
+"""Columns of a block's row: copies at its beginning, padding at its end, conversations that end in it (EOS)."""
 
 
 def append_blocks(files: SplitWriter, blocks: Blocks, *, eos: int, padding: int = 0) -> None:
-    """Appends N blocks of B tokens, and their rows. `padding` is how many tokens at the end of the last are padding.
+    """Appends N blocks of B tokens, and their rows. `padding`: number of padding tokens at the end of the last block.
 
-    The loss mask is label-aligned on disk: position t is about token t + 1 of its block.
+    The loss mask is label-aligned on disk: position t belongs to token t + 1 of its block.
 
     block S s E U u E A a E X   mask 0 0 0 0 0 0 1 1 1 0   →   lossmask 0 0 0 0 0 1 1 1 0 0
     """
@@ -44,7 +44,7 @@ def append_blocks(files: SplitWriter, blocks: Blocks, *, eos: int, padding: int 
     padded[-1:] = padding
     conversations = (blocks.input_ids == eos).sum(axis=1, dtype=np.int64)
     if padding and count:
-        conversations[-1] = int((blocks.input_ids[-1, : size - padding] == eos).sum())  # EOS may be what pads
+        conversations[-1] = int((blocks.input_ids[-1, : size - padding] == eos).sum())  # the pad id may be EOS
     about = [blocks.injected.astype(np.int64), padded, conversations]
     files.append_arrays(lengths, {"tokens": blocks.input_ids.reshape(-1), "lossmask": labels})
     files.append_rows(

@@ -1,6 +1,6 @@
-"""What each token of a packed chat dataset stands for: its bytes, or its name where it is special.
+"""The vocabulary of a packed chat dataset: a token's bytes, or its name if it is special.
 
-In: what a manifest says of its tokenizer, and where that is. Out: `Vocabulary`, for people who look at blocks.
+In: a manifest's tokenizer section, and the path of the tokenizer. Out: `Vocabulary`, to show blocks to people.
 """
 
 from pathlib import Path
@@ -14,7 +14,7 @@ from spanloom.tokenizers.o200k import vocabulary as o200k
 
 
 def load_vocabulary(made: TokenizerEntry, tokenizer: Path | None) -> "JsonVocabulary | o200k.O200kVocabulary":
-    """The vocabulary of the tokenizer that a manifest records as `made`, from where it is now."""
+    """The vocabulary of the tokenizer that a manifest records as `made`, read from its present path."""
     loaded = tokenizer_of(made, tokenizer)
     if loaded.name != O200K_NAME:
         return JsonVocabulary(load_json_tokenizer(loaded.path, extra="chat"), CONTROL_STRINGS)
@@ -23,9 +23,9 @@ def load_vocabulary(made: TokenizerEntry, tokenizer: Path | None) -> "JsonVocabu
 
 
 def tokenizer_of(made: TokenizerEntry, tokenizer: Path | None) -> ChatTokenizer:
-    """The tokenizer at `tokenizer`, None for the o200k asset, which must be what a manifest records as `made`.
+    """The tokenizer at `tokenizer`; None is the o200k asset. It must be the one that a manifest records as `made`.
 
-    Raises ChatError for another one.
+    Raises ChatError if it is another.
     """
     loaded = load_tokenizer(tokenizer)
     if loaded.sha256 != made.sha256 or loaded.markers.eos != made.eod:

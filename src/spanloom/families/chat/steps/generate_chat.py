@@ -1,7 +1,7 @@
-"""Packed chat, before packing: conversations → transcripts that fit, and a report of what does not.
+"""Step generate-chat: conversations → transcripts that fit the context, and a report of what was left out.
 
 In: a file or folder of conversations, a tokenizer. Out: one file of transcripts and a report, JSON. Streamed: memory
-does not follow the number of conversations. Neither file is under its name before it is complete.
+does not grow with the number of conversations. Neither file has its final name before it is complete.
 """
 
 from collections.abc import Iterator
@@ -37,10 +37,10 @@ def generate_chat(
     report: Path | None = None,
     on_progress: OnProgress | None = None,
 ) -> dict[str, Any]:
-    """Writes the transcripts of `source` to `out` (.parquet, .jsonl or .txt), and what this returns to `report`.
+    """Writes the transcripts of `source` to `out` (.parquet, .jsonl or .txt), and the returned facts to `report`.
 
-    Raises SourceError (a file), RecordError (a record), ChatError (a control string, a key, role or tag that nobody
-    named to be left out, or nothing to write), ConflictError where `out` holds other bytes.
+    Raises SourceError (a file), RecordError (a record), ChatError (a control string; a key, role or tag that no option
+    drops; nothing to write), ConflictError if `out` exists with other bytes.
     """
     files = conversation_files(source)
     before = [file_state(file) for file in files]
@@ -57,7 +57,7 @@ def generate_chat(
     counts = GeneratorCounts()
 
     def write_report(output: dict[str, Any] | None) -> dict[str, Any]:
-        """Messages about the run, also for the report."""
+        """Messages of the run, also for the report."""
         result = {
             "output": output,
             "context_len": rules.context_len,
@@ -101,7 +101,7 @@ def generate_chat(
 def _read(
     source: Path, rules: GeneratorRules, counts: GeneratorCounts, on_progress: OnProgress | None
 ) -> Iterator[Conversation]:
-    """The conversations, with a word now and then of how many have been read; how many there are nobody knows."""
+    """The conversations; reports from time to time how many were read. The total is unknown."""
     reading = read_conversations(source, counts.unreadable) if rules.on_error == "skip" else read_conversations(source)
     for number, conversation in enumerate(reading, start=1):
         if on_progress is not None and number % PROGRESS_EVERY == 0:
@@ -119,10 +119,10 @@ def run(
     on_progress: OnProgress | None = None,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
-    """The step over places."""
+    """The step on paths or URIs."""
     with scratch_for("generate-chat", [source, out, tokenizer, report], scratch) as staging:
         if report and is_uri(report):
-            staging.path(report).unlink(missing_ok=True)  # of an earlier run in a scratch folder that was kept
+            staging.path(report).unlink(missing_ok=True)  # left by an earlier run in a scratch folder that was kept
         try:
             result = generate_chat(
                 source=staged_records(staging, source, SUFFIXES),
@@ -133,7 +133,7 @@ def run(
                 on_progress=on_progress,
             )
             staging.publish_file(out)
-        finally:  # where nothing fits, the report says why
+        finally:  # if nothing fits, the report gives the reason
             if report and is_uri(report) and staging.path(report).is_file():
                 staging.publish_file(report, replace=True)
     return result

@@ -1,12 +1,12 @@
-"""Packed chat in one step: transcripts → the files of a dataset, and its pending manifest.
+"""Step pack-chat: transcripts → the files of a dataset, and its pending manifest.
 
 In: a file or folder of transcripts, a tokenizer, the rules of packing. Out: under the dataset root
-`train/shard_NN_{tokens,lossmask}.{bin,idx}`, `train/shard_NN_rows.parquet`, and `manifest.pending.json`. It is no
-dataset yet: only a clean validation promotes it.
+`train/shard_NN_{tokens,lossmask}.{bin,idx}`, `train/shard_NN_rows.parquet`, and `manifest.pending.json`. It becomes a
+dataset only when validation passes.
 
-Record i of the stream goes to shard i mod T before packing. Records are read in order and tokenised a batch at a time
-by worker processes, whose results are taken in order, so bytes do not depend on the number of workers; packing, which
-is much faster, follows in this process. What is held are some batches, and the blocks that they finish.
+Record i of the stream goes to shard i mod T before packing. Records are read in order. Worker processes tokenise them
+in batches, and the results are taken in order, so bytes do not depend on the number of workers. This process then packs
+them, which is much faster. It holds a few batches and the blocks that they complete.
 """
 
 from collections import Counter, deque
@@ -63,18 +63,18 @@ from spanloom.tokenizers.o200k.encoder import EncodedTexts
 from spanloom.workers import OnProgress, Pool, process_pool
 
 BATCH_CHARACTERS, BATCH_RECORDS = 1 << 20, 4096
-"""A batch ends at whichever comes first: records may be of any length."""
+"""A batch ends at the limit that is reached first: records may have any length."""
 
 BYTES_PER_WORKER = 4 << 20
-"""A worker takes about two seconds to start, in which a `tokenizers` file is done with about so much text."""
+"""A worker takes about two seconds to start; a `tokenizers` file encodes about this much text in that time."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackingRules:
-    """What decides the bytes, beside the transcripts and the tokenizer.
+    """All options that change the bytes, besides the transcripts and the tokenizer.
 
-    `pad_tail`: fill up the last block of each shard with the tokenizer's pad id, instead of dropping it.
-    `records`: what a record of a .txt file is.
+    `pad_tail`: pad the last block of each shard with the tokenizer's pad id, instead of dropping it.
+    `records`: the record format of a .txt file.
     """
 
     shards: int = defaults.SHARDS
@@ -101,14 +101,14 @@ def pack_chat(
 ) -> Manifest:
     """Packs `transcripts` into a dataset at `root` and returns its pending manifest.
 
-    `workers` tokenise, None is as many as `useful_workers` says. Every file is created, never overwritten: one that
-    is with the same bytes counts as written. `environment` adds to what is recorded of this run. `on_progress`:
-    bytes of text that are packed, and those there are, as the files' sizes let expect. `warn` gets what is most
-    likely not meant.
+    `workers`: number of tokenising processes, None for as many as `useful_workers` returns. Files are never
+    overwritten: an existing file with the same bytes counts as written. `environment`: added to the manifest's
+    environment. `on_progress`: bytes of text packed so far, and the total estimated from file sizes. `warn` gets a
+    message for input that is probably unintended.
 
-    Raises ChatError for rules that cannot be, a tokenizer without the markers, where there is nothing to pack, and with
-    `post_training` where nothing is trained; RecordError for a record that is no text, or with `post_training` opens a
-    span and does not close it (unless `on_error` is "skip", which counts it); ConflictError where other bytes exist.
+    Raises ChatError for invalid rules, a tokenizer without the markers, if there is nothing to pack, and, with
+    `post_training`, if no token has loss; RecordError for a record that is not text or, with `post_training`, leaves a
+    span open (unless `on_error` is "skip", which counts it); ConflictError if a file exists with other bytes.
     """
     if rules.shards < 1:
         raise ChatError(f"there must be at least 1 shard, not {rules.shards}")
@@ -171,10 +171,10 @@ def pack_chat(
 
 
 def useful_workers(tokenizer: ChatTokenizer, transcripts: Path) -> int:
-    """How many processes tokenise these transcripts the soonest, on the CPUs that this process may use.
+    """The number of processes that tokenise these transcripts fastest, on the CPUs that this process may use.
 
-    One, which is this process, for the o200k vocabulary: its encoder is done with a text sooner than the text has gone
-    to another process and its tokens have come back. A `tokenizers` file takes ten times as long or more.
+    One, this process, for the o200k vocabulary: it encodes a text faster than the text and its tokens can be sent
+    between processes. A `tokenizers` file takes ten times as long or more.
     """
     if tokenizer.name == O200K_NAME:
         return 1
@@ -183,8 +183,8 @@ def useful_workers(tokenizer: ChatTokenizer, transcripts: Path) -> int:
 
 
 def config_of(rules: PackingRules, tokenizer: ChatTokenizer) -> dict[str, Any]:
-    """The config that a manifest records and hashes: all that decides the bytes. Raises ChatError for rules that cannot
-    be."""
+    """The config that a manifest records and hashes: all options that change the bytes. Raises ChatError for invalid
+    rules."""
     pad = tokenizer.markers.pad
     if rules.pad_tail and pad is None:
         raise ChatError("the tokenizer has no <|PAD|> to pad with", remedy="leave --pad-tail away")
@@ -203,7 +203,7 @@ def config_of(rules: PackingRules, tokenizer: ChatTokenizer) -> dict[str, Any]:
 
 
 def identity_of(rules: PackingRules, tokenizer: ChatTokenizer, transcripts: Path) -> dict[str, Any]:
-    """What decides the bytes of a dataset, beside the code."""
+    """All inputs that change the bytes of a dataset, besides the code."""
     files = transcript_files(transcripts)
     return {"config": config_of(rules, tokenizer), "inputs": [sha256_file(file) for file in files]}
 
@@ -238,7 +238,7 @@ def _check_something(shards: list["_Shard"], rules: PackingRules, transcripts: P
 
 @dataclass(frozen=True, kw_only=True)
 class _Records:
-    """Consecutive records of the stream: `first` is the number of the first, `done` says how far it is with them."""
+    """Consecutive records of the stream: `first` is the number of the first, `done` the progress after them."""
 
     first: int
     texts: list[str | None]
@@ -247,7 +247,7 @@ class _Records:
 
 @dataclass(frozen=True, kw_only=True)
 class _Tokenised:
-    """The same as tokens: which records are text, bool [N], and the tokens of those."""
+    """A batch as tokens: which records are text, bool [N], and the tokens of those."""
 
     first: int
     is_text: npt.NDArray[np.bool_]
@@ -258,7 +258,7 @@ class _Tokenised:
 def _records(
     files: list[Path], inputs: list[dict[str, Any]], sizes: list[int], on_error: OnError, rules: PackingRules
 ) -> Iterator[_Records]:
-    """All records in order, in batches that end where their file does; counts the rows of each file in `inputs`."""
+    """All records in order, in batches; none spans two files. Counts the rows of each file in `inputs`."""
     first = 0
     for number, file in enumerate(files):
         texts: list[str | None] = []
@@ -280,7 +280,7 @@ def _records(
 
 
 def _tokenised(records: Iterable[_Records], tokenizer: Path | None, pool: Pool | None) -> Iterator[_Tokenised]:
-    """Batches as tokens, in order. At most two a worker are under way."""
+    """Batches as tokens, in order. At most two per worker are in flight."""
     if pool is None:
         yield from (_tokenise(batch, tokenizer) for batch in records)
         return
@@ -311,7 +311,7 @@ def _tokenizer(path: Path | None) -> ChatTokenizer:
 
 
 class _Shard:
-    """One shard: its packer, its files, which `stack` holds, and how many records came."""
+    """One shard: its packer, its open files (closed by `stack`), and the number of its records."""
 
     def __init__(
         self, root: Path, number: int, config: dict[str, Any], tokenizer: ChatTokenizer, stack: ExitStack
@@ -326,7 +326,7 @@ class _Shard:
         )
 
     def add(self, batch: _Tokenised, shards: int) -> None:
-        """Packs the records of a batch that are this shard's."""
+        """Packs the records of a batch that belong to this shard."""
         ours = np.arange(batch.first, batch.first + batch.is_text.size) % shards == self.number
         self.rows_read += int(ours.sum())
         if skipped := int((ours & ~batch.is_text).sum()):
@@ -335,12 +335,12 @@ class _Shard:
         self._write(self.packer.feed(tokens if shards == 1 else tokens[np.repeat(ours[batch.is_text], lengths)]))
 
     def finish(self) -> None:
-        """The last, shorter block: dropped, or padded."""
+        """Drops or pads the last, shorter block."""
         last = self.packer.finish()
         self._write(last, padding=self.packer.counts.padding_tokens)
 
     def publish(self) -> ShardEntry:
-        """Publishes the files; returns what the manifest says of this shard."""
+        """Publishes the files; returns this shard's entry of the manifest."""
         return ShardEntry(
             shard=self.number,
             rows_read=self.rows_read,
@@ -366,10 +366,10 @@ def run(
     scratch: Path | None = None,
     **options: Any,
 ) -> dict[str, Any]:
-    """The step over places. A remote root is claimed for this dataset first.
+    """The step on paths or URIs. A remote root is first claimed for this dataset.
 
-    `asset`: for a copy of the tokenizer. `options`: see `pack_chat`. Raises ConflictError when another build has the
-    root, or holds other bytes under one of the names.
+    `asset`: where a copy of the tokenizer goes. `options`: see `pack_chat`. Raises ConflictError if another build has
+    claimed the root, or a file exists with other bytes.
     """
     with scratch_for("pack-chat", [transcripts, root, tokenizer, asset], scratch) as staging:
         source = staged_transcripts(staging, transcripts)

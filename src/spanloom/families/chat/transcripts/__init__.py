@@ -1,8 +1,8 @@
 """Conversations → transcripts.
 
-source    JSON Lines and Parquet of many manners → messages of role and text
+source    JSON Lines and Parquet in many layouts → messages with role and text
 convert   conversations → transcripts, with the length filter
-left_out  what of conversations does not reach their transcripts, counted
-files     transcripts in files, and numbered as the stream that is packed takes them
-places    transcripts and tokenizer at URIs, brought to this machine
+left_out  counts of what does not reach the transcripts
+files     transcripts in files, numbered in the order in which they are packed
+places    transcripts and tokenizer at URIs, copied to this machine
 """

@@ -1,15 +1,15 @@
 """Conversations → transcripts, with the length filter.
 
-In: conversations, a count of tokens. Out: one transcript a conversation that fits, and `GeneratorCounts` of the others.
+In: conversations, a token counter. Out: one transcript per conversation that fits, and `GeneratorCounts` of the others.
 
     system   <|SYSTEM|>text<|END|>
     pair     <|USER|>text<|END|><|ASSISTANT|>text<|END|>
 
-The first pair must fit into the context together with the system span, each later one by itself: that is what a block
-can hold of it. The conversation ends before the first later pair that does not fit; without the first there is none.
+The first pair must fit into the context together with the system span, each later pair without it: a block holds no
+more. The transcript ends before the first later pair that does not fit; if the first does not fit, there is none.
 
-Nothing is lost in silence (`left_out`): what a transcript has no place for (other keys, other roles, `<think>` tags) is
-refused, or left out and counted where `GeneratorRules` say so; each message is written, or counted under one reason.
+Nothing is dropped silently (`left_out`): what a transcript cannot hold (other keys, other roles, `<think>` tags) is
+refused, or left out and counted if `GeneratorRules` allow it. Each message is written, or counted under one reason.
 """
 
 import re
@@ -30,13 +30,13 @@ _THINK_TAG = re.compile(r"</?think>", re.IGNORECASE)
 _THINK_BLOCK = re.compile(r"<think>.*?</think>\s*", re.IGNORECASE | re.DOTALL)
 
 CountTokens = Callable[[Sequence[str]], Sequence[int]]
-"""How many tokens each text has, control strings counted as one."""
+"""Number of tokens of each text; a control string counts as one."""
 
 
 def clean(text: str | None, *, line_based: bool) -> str:
-    r"""Text as it is in a transcript: null is empty, one kind of line end, plain spaces, no white space at the end.
+    r"""Text for a transcript: null becomes "", line ends LF, spaces plain; white space at the end is trimmed.
 
-    `line_based`: new lines become the two characters \n, before the end is trimmed, so that new lines there stay.
+    `line_based`: new lines become the two characters \n before the trimming, so that new lines at the end stay.
     """
     if text is None:
         return ""
@@ -52,16 +52,16 @@ def generate(
     line_based: bool = False,
     counts: GeneratorCounts | None = None,
 ) -> Iterator[str]:
-    """Transcripts, in order, of the conversations that have one. `counts` is kept up while they are taken.
+    """Yields the transcripts, in order, of the conversations that have one. Updates `counts` meanwhile.
 
-    A conversation with a control string in any of its texts would forge spans; one with a key, a role or a think tag
-    that the rules do not allow would lose it. Either is skipped and counted, or a ChatError that names it.
+    A control string in a text would forge a span; a key, role or think tag that the rules do not name would be lost.
+    Such a conversation is skipped and counted, or raises a ChatError that names it.
     """
     counts = GeneratorCounts() if counts is None else counts
     conversations = iter(conversations)
     while batch := list(islice(conversations, BATCH)):
         walked = [_judged(conversation, rules, line_based, counts) for conversation in batch]
-        # All pairs of the batch at once: tokenizers are at their best on many texts.
+        # All pairs of the batch at once: tokenizers are fastest on many texts.
         lengths = iter(count_tokens([pair for walk in walked if walk for pair in walk.pairs]))
         for conversation, walk in zip(batch, walked, strict=True):
             if walk is None:
@@ -96,10 +96,10 @@ def generate(
 
 @dataclass(kw_only=True)
 class _Walk:
-    """A conversation with its pairs, the first with the system span before it, and what is in none of them.
+    """A conversation with its pairs, the first including the system span, and the messages that are in no pair.
 
     used   messages in each pair
-    ended  where the conversation ends before its last message: why, at which message, the role that follows it
+    ended  if the conversation ends before its last message: the reason, the message, the role after it
     """
 
     pairs: list[str] = field(default_factory=list)
@@ -114,7 +114,7 @@ class _Walk:
 def _judged(
     conversation: Conversation, rules: GeneratorRules, line_based: bool, counts: GeneratorCounts
 ) -> _Walk | None:
-    """The pairs of a conversation; None where it is skipped. Raises ChatError where it is refused."""
+    """The pairs of a conversation; None if it is skipped. Raises ChatError if it is refused."""
     counts.conversations_read += 1
     messages = conversation.messages
     counts.messages_read += len(messages)
@@ -188,7 +188,7 @@ def _walk(conversation: Conversation, rules: GeneratorRules, line_based: bool) -
 
 
 def _answer(message: Message, rules: GeneratorRules, walk: _Walk) -> str:
-    """The text of an answer, without its think blocks where these are to go."""
+    """The text of an answer, without its think blocks if the rules drop them."""
     text = message.text or ""
     if not _THINK_TAG.search(text):
         return text
@@ -197,7 +197,7 @@ def _answer(message: Message, rules: GeneratorRules, walk: _Walk) -> str:
 
 
 def _unknown(message: Message) -> str | None:
-    """What a role is called that a transcript has no marker for; None of the three that have one."""
+    """The name of a role without a marker; None for the three roles that have one."""
     if message.role in _MARKERS:
         return None
     return NO_ROLE if message.role is None else message.role
@@ -209,7 +209,7 @@ def _span(role: str, text: str | None, line_based: bool) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class _Fault:
-    """Why a conversation is refused: at which message, what was found, and what to do."""
+    """Why a conversation is refused: the message, what was found, and the remedy."""
 
     reason: Skip
     what: str
@@ -219,7 +219,7 @@ class _Fault:
 
 
 def _control_string(messages: Sequence[Message], rules: GeneratorRules) -> _Fault | None:
-    """The first control string in a text, or in what is left of it once its think blocks are gone."""
+    """The first control string in a text, or in the rest of it after think blocks are dropped."""
     for number, message in enumerate(messages):
         text = message.text or ""
         if rules.think == "drop" and "think>" in text.lower():
@@ -238,7 +238,7 @@ def _control_string(messages: Sequence[Message], rules: GeneratorRules) -> _Faul
 
 
 def _without_a_place(conversation: Conversation, rules: GeneratorRules) -> _Fault | None:
-    """What a transcript cannot hold and no option leaves out: all keys, else all roles, else a think tag."""
+    """What a transcript cannot hold and no option drops: all such keys, else all such roles, else a think tag."""
     numbered = [(None, conversation.unused), *((n, message.unused) for n, message in enumerate(conversation.messages))]
     keys = [(number, key) for number, unused in numbered for key in unused if key not in rules.drop]
     roles = [(n, name) for n, message in enumerate(conversation.messages) if (name := _unknown(message)) is not None]
@@ -270,7 +270,7 @@ def _without_a_place(conversation: Conversation, rules: GeneratorRules) -> _Faul
 
 
 def _stray_tag(text: str, think: Think) -> str | None:
-    """The first think tag that is refused: any, or with "drop" one that is left when whole blocks are gone."""
+    """The first think tag that is refused: any, or with "drop" one outside of complete think blocks."""
     if think == "keep" or "think>" not in text.lower():
         return None
     match = _THINK_TAG.search(_THINK_BLOCK.sub("", text) if think == "drop" else text)

@@ -1,10 +1,10 @@
-r"""Transcripts in files: Parquet with a column `text`, JSONL of {"text": …}, and .txt with one in each line.
+r"""Transcripts in files: Parquet with a column `text`, JSONL of {"text": …}, and .txt with one transcript per line.
 
-In: transcripts, a path. Out: a file that is complete under its name or does not exist; and back again.
+In: transcripts, a path. Out: a complete file or none; and the transcripts of a file.
 
-In .txt a new line within a text is the two characters \n, which the generator has written; reading leaves them as they
-are, as nobody can tell them from a backslash and an n that were meant. Parquet and JSONL carry any text unchanged.
-A .txt file of others may hold a record between two EOS, or one in all: `Records` says so.
+In .txt, the generator writes a new line within a text as the two characters \n. Reading leaves them as they are, since
+a backslash and an n in the original text look the same. Parquet and JSONL hold any text unchanged. A .txt file from
+elsewhere may separate records by EOS, or be one record: see `Records`.
 """
 
 import re
@@ -29,7 +29,7 @@ from spanloom.storage import discard, fsync_file, publish, sha256_file, temporar
 COLUMN = "text"
 OnError = Literal["raise", "skip"]
 Records = Literal["line", "eos", "file"]
-"""What is a record of a .txt file: a line; what is between two EOS, over any number of lines; the whole file."""
+"""The records of a .txt file: each line; the text between two EOS, over any number of lines; the whole file."""
 
 SUFFIXES = (".parquet", ".jsonl", ".jsonl.gz", ".jsonl.zst", ".txt")
 WRITTEN_SUFFIXES = (".parquet", ".jsonl", ".txt")
@@ -43,14 +43,14 @@ _LAYOUT = re.compile(rf"(\A|{re.escape(END_STRING)}|{re.escape(EOS_STRING)})\s+(
 
 
 def is_line_based(path: Path) -> bool:
-    """Whether a new line within a text has to be written as two characters."""
+    """Whether the format needs a new line within a text as two characters."""
     return path.suffix == ".txt"
 
 
 class TranscriptWriter:
-    """Writes transcripts to a temporary name beside `path`; `publish` makes it the file, create-only.
+    """Writes transcripts under a temporary name beside `path`; `publish` renames it, create-only.
 
-    Left by an exception, or without `publish`, it leaves nothing behind.
+    Without `publish`, or after an exception, it leaves no file behind.
     """
 
     def __init__(self, path: Path) -> None:
@@ -81,9 +81,9 @@ class TranscriptWriter:
             self._flush()
 
     def publish(self) -> dict[str, Any]:
-        """Puts the file under its name. Returns its name, number of transcripts, bytes and sha256.
+        """Gives the file its final name. Returns its name, number of transcripts, bytes and sha256.
 
-        Raises ConflictError where another file is there already.
+        Raises ConflictError if a file with other bytes has that name.
         """
         self._flush()
         self._file.close()
@@ -99,7 +99,7 @@ class TranscriptWriter:
         if self.path.suffix == ".parquet":
             abandon(self._file)
         else:
-            with suppress(OSError):  # a full disk refuses the rest
+            with suppress(OSError):  # a full disk fails here
                 self._file.close()
         discard(self._temporary)
 
@@ -119,10 +119,10 @@ class TranscriptWriter:
 def read_transcripts(
     source: Path, *, unreadable: OnUnreadable = stop, records: Records = defaults.RECORDS
 ) -> Iterator[tuple[str, str | None]]:
-    """Place and text of each transcript of a file or a folder, streamed; None where the text is null.
+    """Place and text of each transcript of a file or a folder, streamed; None if the text is null.
 
-    In .txt each line is one, an empty line an empty one, unless `records` says otherwise: then lines are joined by LF,
-    white space around spans is layout and goes, and what is empty is no record. What cannot be read goes to
+    In .txt, each line is a transcript, an empty line an empty one. With another value of `records`, lines are joined by
+    LF, white space around spans is removed as layout, and empty records are skipped. Unreadable records go to
     `unreadable`.
     Raises SourceError for files that are missing or cannot be opened, or a Parquet file without the column.
     """
@@ -161,7 +161,7 @@ def _text(path: Path, unreadable: OnUnreadable) -> Iterator[tuple[str, str | Non
 
 
 def _records(path: Path, unreadable: OnUnreadable, records: Records) -> Iterator[tuple[str, str]]:
-    """Records of more than a line, each at the place of its first; one that holds a line that is not UTF-8 is none."""
+    """Records of several lines, each with the place of its first; one with a line that is not UTF-8 is unreadable."""
     pieces: list[str] = []
     at, torn = "", False
 
@@ -204,7 +204,7 @@ def transcript_files(place: Path) -> list[Path]:
 
 
 def text_bytes(file: Path) -> int:
-    """About how many bytes of text a file holds, without reading it: progress and disks are reckoned by it."""
+    """An estimate of a file's bytes of text without reading it, for progress and disk space."""
     if file.suffix != ".parquet":
         return file.stat().st_size
     with open_parquet(file) as opened:
@@ -220,10 +220,10 @@ def read_records(
     records: Records = defaults.RECORDS,
     closed: bool = False,
 ) -> Iterator[str | None]:
-    """The records of a file, the first of which has the number `first` in the stream.
+    """The records of a file; the first has number `first` in the stream.
 
-    Raises RecordError naming the file and line of a record that is null or cannot be read, or, with `closed`, that
-    opens a span and does not close it; None in its place when `on_error` is "skip".
+    Raises RecordError, with file and line, for a record that is null or unreadable or, with `closed`, leaves a span
+    open. With `on_error` "skip" it yields None instead.
     """
     missed: list[RecordError] = []
     number = first
@@ -259,7 +259,7 @@ SAY_RECORDS = (
 
 
 def open_span(text: str) -> str | None:
-    """The marker of the first span of a record that is not closed before the next marker or the end; None of none."""
+    """The marker of the first span of a record that is not closed before the next marker or the end, or None."""
     opened: str | None = None
     for match in _MARKER.finditer(text):
         marker = str(match[0])
@@ -270,6 +270,6 @@ def open_span(text: str) -> str | None:
 
 
 def are_marked(source: Path, records: Records = defaults.RECORDS) -> bool:
-    """Whether one of the first transcripts marks an answer."""
+    """Whether one of the first transcripts has an assistant marker."""
     read = read_transcripts(source, unreadable=lambda _: None, records=records)
     return any(ASSISTANT_STRING in (text or "") for _, text in islice(read, 100))

@@ -1,6 +1,6 @@
-"""What of conversations does not reach their transcripts: why, and how much of it.
+"""Counts of what does not reach the transcripts, by reason.
 
-In: what the generator found. Out: counts as values for the report; every message that was read is counted once.
+In: the generator's decisions. Out: counts for the report; every message that was read is counted once.
 """
 
 from collections import Counter
@@ -12,14 +12,14 @@ from spanloom.errors import ChatError, RecordError
 from spanloom.families.chat import defaults
 
 EXAMPLES_KEPT = 10
-"""The first conversations of each kind that were left out say as much as all of them."""
+"""Number of examples kept for each reason."""
 
 NO_ROLE = "no-role"
-"""What `GeneratorRules.drop` calls a message without a role."""
+"""Name of a message without a role in `GeneratorRules.drop`."""
 
 
 class Skip(StrEnum):
-    """Why a conversation is not in the output."""
+    """Reason why a conversation is not in the output."""
 
     CONTROL_STRING = "control_string"
     NO_PAIR = "no_pair"
@@ -32,17 +32,17 @@ class Skip(StrEnum):
 
 
 class LeftOut(StrEnum):
-    """Why a message is not in the output."""
+    """Reason why a message is not in the output."""
 
     CONVERSATION_SKIPPED = "conversation_skipped"
     SYSTEM_EMPTY = "system_empty"
-    SYSTEM_REPLACED = "system_replaced"  # by a later one before the first pair
+    SYSTEM_REPLACED = "system_replaced"  # by a later system message before the first pair
     SYSTEM_LATE = "system_late"
     ANSWER_WITHOUT_QUESTION = "answer_without_question"
     DROPPED_ROLE = "dropped_role"
     UNANSWERED_USER = "unanswered_user"
     EMPTY_ANSWER = "empty_answer"  # and its question
-    AFTER_THE_END = "after_the_end"  # of a conversation that one of the last two ended
+    AFTER_THE_END = "after_the_end"  # of a conversation that one of the two reasons before ended
     LATER_PAIR_TOO_LONG = "later_pair_too_long"  # and all after it
 
 
@@ -52,16 +52,16 @@ OnError = Literal["raise", "skip"] | None
 
 @dataclass(frozen=True, kw_only=True)
 class GeneratorRules:
-    """What fits into a transcript, and what is done with what it has no place for.
+    """The context length, and how to handle what a transcript cannot hold.
 
-    `drop`: keys of messages and records, and roles, that are left out and counted; any other is refused. `think`: what
-    is done with `<think>…</think>` in an answer: trained as a part of it, left out and counted, or refused.
-    `on_error`: "raise" stops at a control string in a text, and at a record that cannot be read or holds what a
-    transcript has no place for; "skip" counts all of these. None, the default, counts the first and stops at the
-    others: it is a matter of the data, they are a fault or would be a loss.
+    `drop`: keys of messages and records, and roles, to leave out and count; others are refused. `think`: how to handle
+    `<think>…</think>` in an answer: train on it as part of the answer, leave it out and count it, or refuse it.
+    `on_error`: "raise" stops at a control string in a text, and at a record that is unreadable or has content that a
+    transcript cannot hold; "skip" counts all of these. None, the default, counts control strings, which are a property
+    of the data, and stops at the others, which are errors or would lose content.
     `empty_answers`: write them, as the program did that this format comes from; no command offers it.
 
-    Raises ChatError for a context without a token, and for another `on_error`.
+    Raises ChatError for a context of less than one token, and for an unknown `on_error`.
     """
 
     context_len: int = defaults.CONTEXT_LEN
@@ -79,10 +79,10 @@ class GeneratorRules:
 
 @dataclass
 class GeneratorCounts:
-    """What became of the conversations, of their messages, and of the pairs in those that were written.
+    """Counts of conversations, messages and pairs.
 
-    Each message that was read is written or is counted under one reason in `messages_left_out`. `keys_dropped`,
-    `roles_dropped` and the think blocks are those of conversations that were written.
+    Each message that was read is written, or counted under one reason in `messages_left_out`. `keys_dropped`,
+    `roles_dropped` and the think blocks count only conversations that were written.
     """
 
     conversations_read: int = 0
@@ -102,7 +102,7 @@ class GeneratorCounts:
     examples: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def skip(self, reason: Skip, messages: int = 0, **example: Any) -> None:
-        """Counts a conversation that is left out, with its messages."""
+        """Counts a conversation that is left out, and its messages."""
         self.conversations_skipped[reason] += 1
         if messages:
             self.messages_left_out[LeftOut.CONVERSATION_SKIPPED] += messages
@@ -114,12 +114,12 @@ class GeneratorCounts:
             kept.append({name: value for name, value in example.items() if value is not None})
 
     def unreadable(self, error: RecordError) -> None:
-        """Counts a record that is no conversation: what `read_conversations` may be given for such."""
+        """Counts a record that is not a conversation; a callback for `read_conversations`."""
         self.conversations_read += 1
         self.skip(Skip.UNREADABLE, where=error.where, what=error.what)
 
     def as_dict(self) -> dict[str, Any]:
-        """As the report has it: reasons in the order of their kinds, names sorted."""
+        """The counts as in the report: reasons in the order of their enum, names sorted."""
         skipped, left_out = self.conversations_skipped, self.messages_left_out
         return {
             **vars(self),

@@ -1,6 +1,6 @@
-"""What packed chat is made from, at places: transcripts and their tokenizer, local or at URIs.
+"""Transcripts and their tokenizer, local or at URIs.
 
-In: places as text. Out: local paths. A local place is not copied.
+In: paths or URIs as text. Out: local paths. A local file is not copied.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ def staged_transcripts(scratch: Scratch, place: str) -> Path:
 
 
 def staged_tokenizer(scratch: Scratch, place: str | None) -> Path | None:
-    """A tokenizer's JSON file, or the asset, whatever the object is called; its kind is detected when it is loaded."""
+    """A tokenizer's JSON file, or the asset, under any name; its kind is detected when it is loaded."""
     if place and is_uri(place) and parse_uri(place).name != ASSET_NAME and find(parse_uri(place)) is not None:
         return scratch.file(place)
     return staged_asset(scratch, place)
@@ -32,6 +32,6 @@ def staged_tokenizer(scratch: Scratch, place: str | None) -> Path | None:
 def local_transcripts(
     source: str, tokenizer: str | None = None, scratch: Path | None = None
 ) -> Iterator[tuple[Path, Path | None]]:
-    """Transcripts, a file or a folder, and their tokenizer on this machine, while the block runs."""
+    """Context manager: transcripts, a file or a folder, and their tokenizer as local paths."""
     with scratch_for("transcripts", [source, tokenizer], scratch) as staging:
         yield staged_transcripts(staging, source), staged_tokenizer(staging, tokenizer)

@@ -1,11 +1,11 @@
-"""JSONL, JSON and Parquet of many manners → conversations of role and text.
+"""JSONL, JSON and Parquet in many layouts → conversations with role and text.
 
-In: a file or a folder. Out: `Conversation`, one after the other, each with its place.
+In: a file or a folder. Out: a stream of `Conversation`, each with its place.
 
-Names that data sets commonly use are taken: a conversation is a list of messages, by itself or under one of
+The names that datasets commonly use are recognised: a conversation is a list of messages, by itself or under one of
 `CONVERSATION_KEYS`; a message has its role under one of `ROLE_KEYS`, its text under one of `TEXT_KEYS`. Nothing is
-judged or lost here: what is no role of ours stays as it is, and each key that holds something and was not read is
-named in `unused`. The generator decides what that means.
+refused or lost here: an unknown role stays as it is, and each key with a value that was not read is in `unused`. The
+generator decides how to handle them.
 """
 
 from collections.abc import Iterator
@@ -39,14 +39,14 @@ ROLE_NAMES = {
     "bot": ASSISTANT,
     "model": ASSISTANT,
 }
-"""What data sets call the three roles. Any other name is an unknown role."""
+"""Names of the three roles in datasets. Any other name is an unknown role."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """`role` as in `ROLE_NAMES`, or the value that was there; None where none was. `text` None where it was null.
+    """`role` as in `ROLE_NAMES`, else the original value; None if there was none. `text` is None if it was null.
 
-    `unused`: keys of the message that hold something and are neither its role nor its text.
+    `unused`: keys of the message with a value, other than its role and text.
     """
 
     role: str | None
@@ -56,9 +56,9 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conversation:
-    """Messages in order, and what names the conversation to a person: its place, and its id if it has one.
+    """Messages in order, with the place of the record for error messages, and its id if it has one.
 
-    `unused`: keys of the record that hold something and are neither its messages nor its id.
+    `unused`: keys of the record with a value, other than its messages and id.
     """
 
     messages: tuple[Message, ...]
@@ -70,7 +70,7 @@ class Conversation:
 def read_conversations(source: Path, unreadable: OnUnreadable = stop) -> Iterator[Conversation]:
     """All conversations of a file or a folder, streamed, in the order of files and lines.
 
-    Raises SourceError for files that are missing or cannot be opened. What is no conversation goes to `unreadable`.
+    Raises SourceError for files that are missing or cannot be opened. Other records go to `unreadable`.
     """
     for path in conversation_files(source):
         if path.suffix == ".parquet":
@@ -87,24 +87,24 @@ def read_conversations(source: Path, unreadable: OnUnreadable = stop) -> Iterato
 
 
 def conversation_files(source: Path) -> list[Path]:
-    """The file, or those of a folder; `.json` only where there is nothing else: beside data it describes it.
+    """The file, or the files of a folder. `.json` is read only if there is no other: beside data it is a description.
 
-    Raises SourceError where there are none.
+    Raises SourceError if there are none.
     """
     if source.is_dir():
         try:
             return find_files(source, _DATA)
         except SourceError:
-            pass  # what is there of any kind is named below
+            pass  # the error below names the files that exist
     return find_files(source, SUFFIXES)
 
 
 def conversation_of(row: Any, where: str = "") -> Conversation:
-    """A conversation out of a JSON value: a list of messages, or an object that holds one. Raises ChatError."""
+    """A conversation from a JSON value: a list of messages, or an object with such a list. Raises ChatError."""
     messages, identity = row, None
     unused: tuple[str, ...] = ()
     if isinstance(row, dict):
-        # Not null rather than there: Parquet gives every row all columns.
+        # Tests for null, not for presence: Parquet gives every row all columns.
         key = _key(row, CONVERSATION_KEYS) or next((key for key in CONVERSATION_KEYS if key in row), None)
         if key is None:
             raise ChatError(f"the record has none of {', '.join(CONVERSATION_KEYS)}", where=where, remedy=_SHAPE)
@@ -140,24 +140,24 @@ def _message(message: Any, where: str, number: int) -> Message:
     if role is not None:
         role = ROLE_NAMES.get(role.strip().lower(), role)
     text, parts = _text(message[text_key] if text_key else None, place)
-    # A second name for the same value, such as `from` beside `role`, is nothing more.
+    # A second key with the same value, such as `from` beside `role`, adds nothing.
     read = {key for keys, chosen in ((ROLE_KEYS, role_key), (TEXT_KEYS, text_key)) if chosen for key in keys
             if message.get(key) == message[chosen]}  # fmt: skip
     return Message(role=role, text=text, unused=(*_unused(message, read), *parts))
 
 
 def _key(value: dict[str, Any], keys: tuple[str, ...]) -> str | None:
-    """The first of `keys` that holds something other than null."""
+    """The first of `keys` with a value other than null."""
     return next((key for key in keys if value.get(key) is not None), None)
 
 
 def _unused(value: dict[str, Any], read: set[str]) -> tuple[str, ...]:
-    """The other keys that hold something."""
+    """The other keys that have a value."""
     return tuple(key for key, content in value.items() if key not in read and _says_something(content))
 
 
 def _says_something(value: Any) -> bool:
-    """Whether a value is more than null, "" and what is made of these alone: Parquet fills structs with nulls."""
+    """Whether a value is more than null, "" and containers of these: Parquet fills structs with nulls."""
     if isinstance(value, dict):
         return any(map(_says_something, value.values()))
     if isinstance(value, list | tuple):
@@ -166,7 +166,7 @@ def _says_something(value: Any) -> bool:
 
 
 def _text(value: Any, place: str) -> tuple[str | None, tuple[str, ...]]:
-    """Text, or parts of text in a row; and the keys of parts that hold something else."""
+    """Text, or the concatenated text parts; and the keys of parts that are not text."""
     unused: tuple[str, ...] = ()
     if isinstance(value, list):
         parts: list[Any] = [part.get("text") if isinstance(part, dict) else part for part in value]

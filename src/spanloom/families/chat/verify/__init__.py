@@ -1,5 +1,5 @@
-"""Whether a finished dataset is right.
+"""Validation of a finished dataset.
 
-blocks   what must hold in every block on disk, computed again
-content  what the manifest says
+blocks   checks every block on disk, computed independently
+content  checks the manifest
 """

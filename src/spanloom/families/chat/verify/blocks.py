@@ -1,8 +1,8 @@
-"""What must hold in every block of a packed chat dataset, checked from the disk's arrays.
+"""Checks of every block of a packed chat dataset, from the arrays on disk.
 
-In: a run of blocks as they are on disk, the rows that describe them, and the rules of the manifest; for the deep
-check the tokens of the records. Out: findings with block and offset. The loss mask is derived here again, marker by
-marker, and blocks are packed again token by token: nothing of `packing` is used, whose work is what is checked.
+In: consecutive blocks as on disk, their rows, and the rules of the manifest; for the deep check also the tokens of the
+records. Out: findings with block and offset. The loss mask is derived again marker by marker, and blocks are packed
+again token by token. Nothing of `packing`, whose result is checked, is used.
 """
 
 from collections import Counter
@@ -23,7 +23,7 @@ Flags = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, kw_only=True)
 class Rules:
-    """By what a dataset was packed, as its manifest says. Marker ids are plain numbers here."""
+    """The packing rules of a dataset, from its manifest. Marker ids are plain numbers here."""
 
     block_size: int
     post_training: bool
@@ -56,7 +56,7 @@ class Rules:
 class CheckedBlocks(DiskRun):
     """N whole blocks of one shard, as on disk: `tokens` int32 [N, B], `lossmask` uint8 [N, B], label-aligned.
 
-    `injected` and `padding` int64 [N] are what the rows say.
+    `injected` and `padding` int64 [N] are the values of the rows.
     """
 
     tokens: Ids
@@ -71,7 +71,7 @@ class CheckedBlocks(DiskRun):
 
 
 def check_blocks(blocks: CheckedBlocks, rules: Rules) -> Iterator[Finding]:
-    """Ids, values, the last label, and the loss mask checked against one that is derived here."""
+    """Checks ids, values, the last label, and the loss mask against one that is derived here."""
     tokens, lossmask = blocks.tokens, blocks.lossmask
     outside = (tokens < 0) | (tokens >= rules.vocab_size)
     yield from blocks.at("ids", f"a token id outside 0 … {rules.vocab_size - 1}", outside)
@@ -86,7 +86,7 @@ def check_blocks(blocks: CheckedBlocks, rules: Rules) -> Iterator[Finding]:
 
 
 def _check_injected(blocks: CheckedBlocks, rules: Rules) -> Iterator[Finding]:
-    """What the rows call injected is USER, or a system span and USER."""
+    """The tokens that the rows declare as injected are USER, or a system span and USER."""
     for block in np.flatnonzero(blocks.injected).tolist():
         count = int(blocks.injected[block])
         head = blocks.tokens[block, :count].tolist()
@@ -104,7 +104,7 @@ def _check_injected(blocks: CheckedBlocks, rules: Rules) -> Iterator[Finding]:
 
 
 def check_rows(blocks: CheckedBlocks, rows: pa.Table, rules: Rules) -> Iterator[Finding]:
-    """The rows that describe these blocks: numbering and counts."""
+    """Checks the rows of these blocks: numbering and counts."""
     count, size = blocks.tokens.shape
     trained = (blocks.lossmask != 0).sum(axis=1, dtype=np.int64)
     kept = np.arange(size) < (size - blocks.padding)[:, None]
@@ -131,7 +131,7 @@ def derived_mask(
 ) -> Flags:
     """The loss mask of finished blocks, token-aligned: uint8 [N, B], from their tokens alone.
 
-    `injected` counts only with `strict_user`: a user span that an injected USER opened does not make an answer count.
+    `injected` matters only with `strict_user`: an answer after a user span that an injected USER opened has no loss.
     """
     count, size = tokens.shape
     real = np.arange(size) < (size - padding)[:, None]
@@ -161,7 +161,7 @@ def derived_mask(
 
 @dataclass(frozen=True, kw_only=True)
 class PlainBlock:
-    """A block packed by the plain loop: its tokens, and how many of them at its ends are copies and padding."""
+    """A block packed by the plain loop: its tokens, the number of copies at its beginning and of padding at its end."""
 
     tokens: list[int]
     injected: int
@@ -171,9 +171,9 @@ class PlainBlock:
 def packed_again(
     records: Iterable[Sequence[int]], rules: Rules, tally: Counter[str] | None = None
 ) -> Iterator[PlainBlock]:
-    """The blocks of a stream, token by token, as the rules word it. `records` have their EOS.
+    """The blocks of a stream, packed token by token, as the specification words it. `records` include their EOS.
 
-    `tally`: what a manifest counts of the stream is added to it.
+    `tally`: the packing counts of the stream are added to it.
     """
     size = rules.block_size
     tally = Counter() if tally is None else tally
@@ -226,9 +226,9 @@ def _tokens(records: Iterable[Sequence[int]], tally: Counter[str]) -> Iterator[i
 def check_source(
     blocks: CheckedBlocks, records: Iterable[Sequence[int]], rules: Rules, packing: Mapping[str, int] | None = None
 ) -> Iterator[Finding]:
-    """The first blocks of a shard against the records that it was packed from, which are packed again.
+    """Packs the records of a shard again and compares its first blocks.
 
-    `packing`: where these are all blocks of the shard, what the manifest counts of its stream.
+    `packing`: the manifest's packing counts of the shard, if these are all its blocks.
     """
     tally: Counter[str] = Counter()
     again = _kept(packed_again(records, rules, tally), rules, tally)
@@ -259,7 +259,7 @@ def check_source(
 
 
 def _kept(again: Iterable[PlainBlock], rules: Rules, tally: Counter[str]) -> Iterator[PlainBlock]:
-    """The blocks that are written; those that are dropped are counted."""
+    """The blocks that are written; dropped ones are counted."""
     for block in again:
         if rules.keep_lossless or _carries_loss(block, rules):
             yield block

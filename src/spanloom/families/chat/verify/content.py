@@ -1,7 +1,7 @@
-"""What the manifest of a packed chat dataset says of options, markers, tokenizer, input and packing.
+"""Checks of a packed chat manifest: options, markers, tokenizer, input and packing.
 
-In: a manifest's `content`; the tokenizer where it is at hand. Out: findings: values that are constants of the family,
-follow from others, or contradict the counts. The rules are worked out here again.
+In: a manifest's `content`; the tokenizer if available. Out: findings for values that are not the family's constants, do
+not follow from others, or contradict the counts. The rules are computed independently here.
 """
 
 from collections.abc import Iterator
@@ -20,11 +20,11 @@ from spanloom.supervision import ALIGNMENT
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256
 
 OPTIONS = ("block_size", "post_training", "strict_user", "keep_lossless", "records")
-"""What the blocks are checked against, one by one: any value that the schema allows may be here."""
+"""Options against which the blocks themselves are checked: any value that the schema allows is valid."""
 
 
 def check_content(content: Content) -> Iterator[Finding]:
-    """All sections but the counts."""
+    """Checks all sections except the counts."""
     config, markers = content.config, content.config["markers"]
     ids = [marker["id"] for marker in markers.values()]
     wanted = {
@@ -74,7 +74,7 @@ def _check_input(content: Content) -> Iterator[Finding]:
 
 
 def check_packing(content: Content, shard: ShardEntry, packing: dict[str, int]) -> Iterator[Finding]:
-    """The counts of the packing of one shard, as far as they bind each other."""
+    """Checks the packing counts of one shard against each other."""
     config, in_shard = content.config, partial(wrong, shard=shard.shard)
     size = config["block_size"]
     dropped = 0 if config["keep_lossless"] else packing["lossless_blocks"]
@@ -94,7 +94,7 @@ def check_packing(content: Content, shard: ShardEntry, packing: dict[str, int]) 
 
 
 def check_tokenizer(content: Content, loaded: ChatTokenizer) -> Iterator[Finding]:
-    """The tokenizer itself against what the manifest says of it."""
+    """Checks the tokenizer against its section of the manifest."""
     markers = loaded.markers
     entry = {"name": loaded.name, "sha256": loaded.sha256, "vocab_size": loaded.vocab_size, "eod": markers.eos}
     yield from check_stated(content.tokenizer.model_dump(), entry, "tokenizer", check="tokenizer")
