@@ -25,9 +25,12 @@ from spanloom.workers import end_importing_worker
 
 @dataclass(frozen=True, kw_only=True)
 class PackOptions:
-    """What to pack. `source_as_given`, `tokenizer_as_given`: the paths or URIs, for the manifest,
-    that `transcripts` and `tokenizer` were staged from. `workers` None: as many as `useful_workers` returns. `deep`: how many blocks of each
-    shard validation packs again."""
+    """What to pack.
+
+    `source_as_given`, `tokenizer_as_given`: the paths or URIs that `transcripts` and `tokenizer` were staged from, for
+    the manifest. `workers`: None for as many as `useful_workers` returns. `deep`: how many blocks of each shard
+    validation packs again.
+    """
 
     transcripts: Path
     root: Path
