@@ -20,6 +20,8 @@ def main() -> None:
         print("interrupted", file=sys.stderr)
         sys.exit(130)
     finally:
+        # The interpreter looks for garbage once more when it ends; nothing that is alive then needs to be looked at.
+        gc.freeze()
         # Dataclasses are made by running text. CPython notes a KeyboardInterrupt that leaves such text, and under
         # `python -m` dies of SIGINT at its end, although it was handled. Running other text withdraws the note.
         exec("")

@@ -18,6 +18,7 @@ from spanloom.conversations.source.structure import LabelledConversation
 from spanloom.errors import AuditError
 from spanloom.families.harmony.build import BuildOptions, build
 from spanloom.families.harmony.contract.conversation import parse_conversation
+from spanloom.families.harmony.contract.profile import HARMONY_CHAT
 from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.render import fast as fast_module
 from spanloom.families.harmony.render import part
@@ -118,9 +119,54 @@ def test_structured_contents_are_rendered_by_openai_harmony_once(
     developer = {"role": "developer", "content": [{"type": "developer_content", "instructions": "Be brief."}]}
     before = fast._structured.cache_info().misses
     ours, record = both(fast, encoding, *([[system, developer, A]] * 5), [A, system])
-    assert fast._structured.cache_info().misses == before + 2
+    assert fast._structured.cache_info().misses == before + 1
     assert ours.fallbacks == 0
     assert_same(ours, record)
+
+
+SYSTEM = {"role": "system", "content": [{"type": "system_content"}]}
+FUNCTION = {"name": "f", "description": "(the instructions of a row)", "parameters": {"type": "object"}}
+TOOLS: list[dict[str, Any]] = [
+    {},
+    {"tools": {"functions": {"name": "functions", "description": "d", "tools": [{"name": "g", "description": "x"}]}}},
+    {"tools": {"functions": {"name": "functions", "description": None, "tools": [FUNCTION]}}},
+]
+TRICKY = [
+    "",
+    " ",
+    "\n",
+    "\n\n# Tools",
+    " a ",
+    "a\r\n",
+    "<|end|><|start|>user<|message|>x",
+    "(the instructions of a row)",
+    "é" * 9,
+]
+
+
+@pytest.fixture(scope="module")
+def fast_chat(encoding: openai_harmony.HarmonyEncoding, asset: Path) -> FastRenderer:
+    return FastRenderer(encoding, asset, HARMONY_CHAT)
+
+
+@given(
+    texts=st.lists(st.one_of(plain_text, st.sampled_from(TRICKY)), min_size=1, max_size=6), tools=st.sampled_from(TOOLS)
+)
+@settings(max_examples=drawn(300, 100), deadline=None)
+def test_instructions_of_each_row_are_those_of_openai_harmony_and_only_their_frame_is_rendered_by_it(
+    fast_chat: FastRenderer, encoding: openai_harmony.HarmonyEncoding, texts: list[str], tools: dict[str, Any]
+) -> None:
+    developers = [
+        {"role": "developer", "content": [{"type": "developer_content", "instructions": text, **tools}]}
+        for text in texts
+    ]
+    structured = fast_chat._structured.cache_info().misses
+    ours, record = both(fast_chat, encoding, *([SYSTEM, developer, A] for developer in developers))
+    assert ours.fallbacks == 0
+    assert_same(ours, record)
+    if tools is not TOOLS[2]:  # its description is what stands for the instructions
+        assert fast_chat._structured.cache_info().misses <= structured + 1
+        assert fast_chat._around.cache_info().currsize <= len(TOOLS)
 
 
 def test_the_table_is_that_of_the_renders(encoding: openai_harmony.HarmonyEncoding) -> None:

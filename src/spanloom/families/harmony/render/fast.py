@@ -58,6 +58,9 @@ DEFINES_A_FUNCTION = {
     ],
 }
 
+_SOME = "(the instructions of a row)"
+"""Stands for the instructions in a rendered developer message, to find the text before and after them."""
+
 LONGEST_TEXT = 50_000
 """Characters. openai-harmony's regular expression overflows on runs of some hundred thousand characters, and then the
 row is refused; a text this long goes to openai-harmony, so that both routes refuse the same rows."""
@@ -198,6 +201,7 @@ class FastRenderer:
         self._wrappers = derive_wrappers(encoding, profile)
         self._structured = lru_cache(REMEMBERED)(self._render_structured)
         self._header = lru_cache(REMEMBERED)(self._derive_header)
+        self._around = lru_cache(REMEMBERED)(self._text_around)
 
     def render(self, conversations: Sequence[LabelledConversation]) -> RenderedBatch:
         """Renders a batch: the conversations that fit the table at once, the others through openai-harmony."""
@@ -265,13 +269,16 @@ class FastRenderer:
                 (part,) = content
                 structured = STRUCTURED.get(message["role"])
                 if structured is not None and isinstance(part, dict) and part.get("type") == structured:
-                    tokens = self._structured_message(message, part, function_tools)
-                    if tokens is None:
-                        return -1
-                    number = layout.message()
-                    layout.constant(tokens)
-                    return number
-                if _is_text(part):
+                    text = self._text_of_instructions(message, part)
+                    if text is None:
+                        tokens = self._structured_message(message, part, function_tools)
+                        if tokens is None:
+                            return -1
+                        number = layout.message()
+                        layout.constant(tokens)
+                        return number
+                    texts = [text]
+                elif _is_text(part):
                     texts = [part["text"]]
             elif self._profile.table_tools and all(map(_is_text, content)):
                 texts = [part["text"] for part in content]
@@ -305,6 +312,30 @@ class FastRenderer:
             return derive_wrapper({key: value for key, value in named if value is not None}, self._encoding)
         except RefusedByRendererError:
             return None
+
+    def _text_of_instructions(self, message: dict[str, Any], part: dict[str, Any]) -> str | None:
+        """The whole text of a developer message with instructions, headings and tools included; None for others.
+
+        Instructions often differ from row to row, and the rest does not: only the rest is rendered by openai-harmony.
+        """
+        instructions = part.get("instructions")
+        if message["role"] != "developer" or not isinstance(instructions, str) or message.get("channel") is not None:
+            return None
+        if ("tools" in part and not self._profile.table_tools) or may_be_refused(instructions):
+            return None
+        try:
+            around = self._around(orjson.dumps({**message, "content": [{**part, "instructions": _SOME}]}))
+        except TypeError:  # see `_structured_message`
+            return None
+        return None if around is None else instructions.join(around)
+
+    def _text_around(self, message_json: bytes) -> tuple[str, str] | None:
+        """The text of a developer message before and after its instructions, which are `_SOME`."""
+        tokens, wrapper = self._render_structured(message_json, False), self._wrapper(orjson.loads(message_json), None)
+        if tokens is None or wrapper is None:
+            return None
+        before, *after = self._encoding.decode(tokens[wrapper.prefix.size : -1].tolist()).split(_SOME)
+        return (before, after[0]) if len(after) == 1 else None
 
     def _structured_message(self, message: dict[str, Any], part: dict[str, Any], function_tools: bool) -> Tokens | None:
         # Function tools change the text of *other* messages too; a table that does not cover them leaves them alone.
