@@ -1,4 +1,4 @@
-"""harmony_chat as the shared commands see it: a module that satisfies `spanloom.dataset.family.DatasetFamily`.
+"""harmony_chat for the shared commands: this module implements `spanloom.dataset.family.DatasetFamily`.
 
 In: the arguments of the commands. Out: findings, values. The functions that SYNTH KD shares are in `dataset`, which
 follows the profile that a manifest names; this module has the constants and the texts for users.

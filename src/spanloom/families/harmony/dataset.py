@@ -1,4 +1,4 @@
-"""SYNTH KD as the shared commands see it: a module that satisfies `spanloom.dataset.family.DatasetFamily`.
+"""SYNTH KD for the shared commands: this module implements `spanloom.dataset.family.DatasetFamily`.
 
 The functions are also used for harmony_chat, whose module `chat_dataset` has other constants. Differences follow from
 the profile that a manifest's `family` names.

@@ -1,4 +1,4 @@
-"""The defaults of the options of SYNTH KD and harmony_chat: written here once, read by commands, steps and pipeline.
+"""Default values of the options of SYNTH KD and harmony_chat, for commands, steps and pipeline.
 
 Only constants, and no import of Spanloom: `pipelines/` reads this file where kfp is installed and Spanloom is not.
 """

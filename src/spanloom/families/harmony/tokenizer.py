@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from spanloom.errors import TokenizerError
 from spanloom.tokenizers.o200k.asset import ASSET_DIRECTORY_VARIABLE, ASSET_NAME, verify_asset
 
-if TYPE_CHECKING:  # imported where the encoding is loaded: most users of the ids need no encoding
+if TYPE_CHECKING:  # imported only when the encoding is loaded: most users of the ids do not need it
     from openai_harmony import HarmonyEncoding
 
 NAME = "o200k_harmony"

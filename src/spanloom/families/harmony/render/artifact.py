@@ -6,8 +6,8 @@ In: token documents with their rows. Out: two directories of Parquet parts, each
                part_00000.json      written last: the part is complete; its counts and the sha256 of each of its files
                part_00000.rejects.jsonl   only if rows were rejected
                rendered.json        the whole shard: what it was made from and with, counts
-    ids/       part_00000.parquet   one row a document: row int64 · synth_id · language · exercise, or what the profile
-                                    has instead (`Profile.about`)
+    ids/       part_00000.parquet   one row per document: row int64 · synth_id · language · exercise, or the other
+                                    columns of the profile (`Profile.about`)
                ids.json             the sha256 of each part
 
 All arrays are token-aligned. Memory does not grow with the size of a part: rows go to disk in row groups.
@@ -134,7 +134,7 @@ class PartWriter:
 
 
 def rendered_batch(rows: npt.NDArray[np.int64], documents: TokenDocuments) -> pa.RecordBatch:
-    """Documents as Arrow binary values over the flat arrays, without a copy and without a loop."""
+    """Documents as Arrow binary values that share memory with the flat arrays."""
     ends = np.concatenate([[0], np.cumsum(documents.lengths, dtype=np.int64)])
     columns = []
     for name, dtype in RENDERED_DTYPES.items():
@@ -146,7 +146,7 @@ def rendered_batch(rows: npt.NDArray[np.int64], documents: TokenDocuments) -> pa
 
 @dataclass(frozen=True, kw_only=True)
 class OpenPart:
-    """A part while it is read: `documents` and `ids` in batches, in step; `rejects`: lines of JSON."""
+    """A part while it is read: batches of `documents` and of `ids`, one for one; `rejects`: lines of JSON."""
 
     documents: Iterator[pa.RecordBatch]
     ids: Iterator[pa.RecordBatch]
@@ -154,7 +154,7 @@ class OpenPart:
 
 
 def read_folders(rendered: Path, ids: Path, parts: Sequence[dict[str, Any]]) -> Iterator[OpenPart]:
-    """The parts that are in two folders, in order."""
+    """The parts in the two folders, in order."""
     for part in parts:
         rejects = rendered / f"{part_name(part['part'])}.rejects.jsonl"
         yield OpenPart(

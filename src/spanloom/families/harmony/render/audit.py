@@ -119,7 +119,9 @@ class Auditor:
         for index in chosen:
             row, name = places[index]
             where = f"shard {shard:02d}, row {row}, {self._profile.source.id_column} {name!r}"
-            record = render_through_harmony([conversations[index]], self._encoding)  # one: its renders take much memory
+            record = render_through_harmony(
+                [conversations[index]], self._encoding
+            )  # one at a time: renders take much memory
             document = document_of.get(index)
             if (document is None) == bool(record.kept):
                 decision = "refuses" if record.kept else "renders"
@@ -146,7 +148,7 @@ class Auditor:
     def _kind(self, message: dict[str, Any]) -> int:
         """The number of a message's role, channel and keys, whatever the order of the keys."""
         channel = message.get("channel")
-        if channel is not None and not isinstance(channel, str):  # a record that the rules took may have anything there
+        if channel is not None and not isinstance(channel, str):  # an accepted record may have any value there
             channel = (repr(channel),)
         header = (message["role"], channel, *message)
         number = self._kind_of_header.get(header)
@@ -165,9 +167,8 @@ class Auditor:
         its_turn: bool,
         twice: bool,
     ) -> bool:
-        """Whether a document is audited. `tokens`: None where it was refused; `shape`: see `_shape`, of no meaning once
-        enough were seen; `its_turn`: it is the one of its row; `twice`: what comes before its last run is rendered
-        too."""
+        """Whether a document is audited. `tokens`: None if it was refused. `shape`: see `_shape`; ignored once enough
+        were seen. `its_turn`: it is the one document of its row to audit. `twice`: its prompt is rendered too."""
         if tokens is None:
             tokens = len(repr(conversation.messages)) // _CHARACTERS_PER_TOKEN
         self._tokens += tokens
@@ -226,7 +227,7 @@ def prompt_before_last(cut: Cut, history: str, encoding: HarmonyEncoding) -> Tok
     if history != "serve":
         try:
             return render_prompt(cut.source[:at], encoding, drop_analysis=True)
-        except RefusedByRendererError:  # reasoning that is not shown, of a run that is not trained, may be anything
+        except RefusedByRendererError:  # a run that is not trained may have any content in reasoning that is not shown
             pass
     return render_prompt(cut.shown.messages[:place], encoding, drop_analysis=False)
 

@@ -1,15 +1,15 @@
-"""The fast renderer: wrappers from a table that openai-harmony itself fills, content through a fast exact encoder.
+"""The fast renderer: headers from a table that openai-harmony itself fills, content through a fast exact encoder.
 
-In: checked conversations. Out: the same bits as the record route, in whole batches, without a loop over tokens.
+In: batches of checked conversations. Out: the same bits as the record route, without a loop over tokens.
 
     message   = prefix of its role and channel · tokens of its text · closer
     document  = messages · EOD
 
 The table is not copied from documentation: each prefix and closer is taken from openai-harmony's render of an empty
-message, and structured contents (`system_content`, `developer_content`) are rendered by it once and cached. A
-conversation that the table does not cover goes through openai-harmony whole, and is counted: unknown keys, text that
-openai-harmony may refuse; and names, recipients, content types, tools and several parts of content, unless the
-profile's table covers them.
+message, and structured contents (`system_content`, `developer_content`) are rendered by it once and cached; of
+instructions only the text around them. A conversation that the table does not cover is rendered whole by
+openai-harmony, and counted: unknown keys; text that openai-harmony may refuse; names, recipients, content types, tools
+and several parts of content, unless the profile's table covers them.
 
 Documents that are cuts of one conversation share its messages: each is laid out and encoded once per batch, and
 documents are gathered from them.
@@ -42,12 +42,12 @@ from spanloom.supervision import SPAN_CONTEXT, Flags, TokenDocuments, Tokens, jo
 MORE_OF_A_HEADER = ("name", "recipient", "content_type")
 _NO_MORE = [None, None, None]
 _PLAIN_KEYS = frozenset({"role", "channel", "content"})
-"""Those of most messages: their headers hold no more."""
+"""The keys of most messages, whose headers have nothing else."""
 TEXT_KEYS = frozenset({"type", "text"})
 STRUCTURED = {"system": "system_content", "developer": "developer_content"}
 REMEMBERED = 4096
-"""Structured messages, and headers, remembered. SYNTH has one or two; where each row has its own, each is rendered
-again."""
+"""Size of the caches of structured messages and of headers. SYNTH has one or two. If each row has its own tools, each
+is rendered."""
 DEFINES_A_FUNCTION = {
     "role": "developer",
     "content": [
@@ -59,11 +59,11 @@ DEFINES_A_FUNCTION = {
 }
 
 _SOME = "(the instructions of a row)"
-"""Stands for the instructions in a rendered developer message, to find the text before and after them."""
+"""A placeholder for the instructions of a developer message, to find the text before and after them."""
 
 LONGEST_TEXT = 50_000
-"""Characters. openai-harmony's regular expression overflows on runs of some hundred thousand characters, and then the
-row is refused; a text this long goes to openai-harmony, so that both routes refuse the same rows."""
+"""Characters. openai-harmony refuses some texts of several hundred thousand characters, since its regular expression
+overflows. Longer texts than this are rendered by openai-harmony, so that both routes refuse the same rows."""
 
 
 def may_be_refused(text: str) -> bool:
@@ -81,8 +81,8 @@ def may_be_refused(text: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Wrapper:
-    """What is around a text: `prefix`, then the text, then `closer`, one token (`last` where the conversation
-    ends)."""
+    """The tokens around a message's text: `prefix` before it, `closer` after it, one token; `last` instead of it at the
+    end of a conversation."""
 
     prefix: Tokens
     closer: Tokens
@@ -99,7 +99,7 @@ class Wrapper:
 
     @cached_property
     def lengths(self) -> tuple[int, int, int]:
-        """Of the segments of a message with one text, which is still to be encoded."""
+        """Lengths of the three segments of a message; 0 for the text, which is not yet encoded."""
         return self.prefix.size, 0, self.closer.size
 
 
@@ -119,7 +119,7 @@ def derive_wrappers(encoding: HarmonyEncoding, profile: Profile = SYNTH_KD) -> d
 
 
 def derive_wrapper(header: dict[str, Any], encoding: HarmonyEncoding) -> Wrapper:
-    """The wrapper of messages with this header, read off openai-harmony's render of two empty ones in a row:
+    """The wrapper of messages with this header, from openai-harmony's render of two empty ones, which has these parts:
 
     prefix closer prefix last
 
@@ -137,14 +137,14 @@ def derive_wrapper(header: dict[str, Any], encoding: HarmonyEncoding) -> Wrapper
 class _Layout:
     """The layout of a batch: messages consist of segments, documents are lists of message numbers.
 
-    A segment is a constant, or a text still to be encoded (of length 0 till then); `text_segments` says which are.
+    A segment is a constant, or a text that is not yet encoded and has length 0 until then (`text_segments`).
 
-    message_firsts  the segment that begins each message
-    last_tokens     of each message: its last token where it ends a document, -1 where that is the same
-    order           the messages of all documents, end to end, each document's EOD after it
+    message_firsts  the first segment of each message
+    last_tokens     per message: the last token if it ends a document, -1 if that is the usual one
+    order           the messages of all documents, concatenated, each document followed by its EOD
     sizes           messages of each document, with its EOD
-    labels          uint8, one array a document: the spans of its messages
-    numbers         with function tools and without: a message by its identity → its number, -1 outside of the table
+    labels          uint8, one array per document: the spans of its messages
+    numbers         without and with function tools: id() of a message → its number, -1 if the table does not cover it
     """
 
     lengths: list[int] = field(default_factory=list)
@@ -174,8 +174,8 @@ class _Layout:
         return len(self.last_tokens) - 1
 
     def message_of_text(self, wrapper: Wrapper, text: str) -> int:
-        """A message of one text, as most are: what `message`, `constant` and `text` do, without a call for each of
-        them. Returns its number."""
+        """Adds a message of one text, like `message`, `constant`, `text` and `constant`, but in one call, since most
+        messages are such. Returns its number."""
         number, first = len(self.last_tokens), len(self.lengths)
         self.message_firsts.append(first)
         self.last_tokens.append(wrapper.last_token)
@@ -186,14 +186,14 @@ class _Layout:
         return number
 
     def end_of_document(self) -> int:
-        """The message that is the EOD alone."""
+        """Adds a message that is only the EOD. Returns its number."""
         number = self.message()
         self.constant(_EOD)
         return number
 
 
 class FastRenderer:
-    """Holds the table, the encoder, and the structured messages rendered so far. `few`: see `TextEncoder`."""
+    """Holds the table, the encoder, and a cache of rendered structured messages. `few`: see `TextEncoder`."""
 
     def __init__(self, encoding: HarmonyEncoding, asset: Path, profile: Profile = SYNTH_KD, *, few: int = 0) -> None:
         self._encoding, self._profile = encoding, profile
@@ -216,7 +216,7 @@ class FastRenderer:
                 continue
             fitting.append(index)
             layout.order += numbers
-            # Where messages are of one document each, its EOD follows them, and nothing needs to be gathered.
+            # If no message is in two documents, each EOD follows its document, and `_assemble` gathers nothing.
             layout.order.append(layout.end_of_document() if end is None else end)
             layout.sizes.append(len(numbers) + 1)
             layout.labels += (conversation.labels, _CONTEXT)
@@ -236,7 +236,7 @@ class FastRenderer:
         """The number of each message of a document, -1 if the table does not cover it. New messages are laid out. They
         are compared by identity, because they live as long as the batch."""
         ids = [*map(id, messages)]
-        # Functions in a message of another role are outside of the table, and so is the document.
+        # The table covers functions only in developer messages.
         developers = [message for message in messages if message["role"] == "developer"]
         function_tools = self._profile.table_tools and any(map(defines_functions, developers))
         known = layout.numbers[function_tools]
@@ -249,13 +249,13 @@ class FastRenderer:
         return numbers  # type: ignore[return-value]  # each is known now
 
     def _lay_out(self, layout: _Layout, message: dict[str, Any], function_tools: bool) -> int:
-        """Adds a message to the layout, as wrapper and texts or as finished tokens. Returns its number, -1 where it is
-        outside of the table."""
+        """Adds a message to the layout, as wrapper and texts or as finished tokens. Returns its number, -1 if the table
+        does not cover it."""
         channel, content = message.get("channel"), message.get("content")
         if not (channel is None or isinstance(channel, str)):
             return -1
         if type(content) is list and len(content) == 1 and _PLAIN_KEYS.issuperset(message):
-            part = content[0]  # most messages are such; what is below comes to the same for them
+            part = content[0]  # a fast path for most messages; the code below gives the same result
             text = part.get("text") if type(part) is dict and len(part) == 2 and part.get("type") == "text" else None
             if type(text) is str and text.isascii() and len(text) <= LONGEST_TEXT:
                 plain = self._wrappers.get((message["role"], channel))
@@ -297,7 +297,7 @@ class FastRenderer:
         return number
 
     def _wrapper(self, message: dict[str, Any], channel: str | None) -> Wrapper | None:
-        """The tokens around a message's text, or None where the table does not cover its header."""
+        """The tokens around a message's text, or None if the table does not cover its header."""
         if _PLAIN_KEYS.issuperset(message):
             return self._wrappers.get((message["role"], channel))
         more = [message.get(key) for key in MORE_OF_A_HEADER]
@@ -316,7 +316,7 @@ class FastRenderer:
     def _text_of_instructions(self, message: dict[str, Any], part: dict[str, Any]) -> str | None:
         """The whole text of a developer message with instructions, headings and tools included; None for others.
 
-        Instructions often differ from row to row, and the rest does not: only the rest is rendered by openai-harmony.
+        Only the instructions differ in each row, so openai-harmony renders only the text around them, once.
         """
         instructions = part.get("instructions")
         if message["role"] != "developer" or not isinstance(instructions, str) or message.get("channel") is not None:
@@ -338,18 +338,19 @@ class FastRenderer:
         return (before, after[0]) if len(after) == 1 else None
 
     def _structured_message(self, message: dict[str, Any], part: dict[str, Any], function_tools: bool) -> Tokens | None:
-        # Function tools change the text of *other* messages too; a table that does not cover them leaves them alone.
+        # Function tools also change the text of *other* messages, so the table must cover them.
         if ("tools" in part and not self._profile.table_tools) or message.get("channel") is not None:
             return None
         try:
             return self._structured(orjson.dumps(message), function_tools)
-        except TypeError:  # what orjson cannot write (a lone surrogate, a huge integer) is not for the table either
+        except TypeError:  # for instance a lone surrogate or a huge integer: the table does not cover it either
             return None
 
     def _render_structured(self, message_json: bytes, function_tools: bool) -> Tokens | None:
-        """A structured message as it is before another one; None when openai-harmony refuses it.
+        """A structured message that is followed by another message; None if openai-harmony refuses it.
 
-        `function_tools`: whether a message of the conversation defines some, which adds a line to a system message.
+        `function_tools`: whether a message of the conversation defines functions, which adds a line to a system
+        message.
         """
         follower = DEFINES_A_FUNCTION if function_tools else {"role": "user", "content": ""}
         try:
@@ -360,8 +361,7 @@ class FastRenderer:
         return rendered[: starts[1]] if starts.size == 2 else None
 
     def _assemble(self, layout: _Layout) -> TokenDocuments:
-        """Puts constants and encoded texts, each end to end already, into the places of their segments, and gathers the
-        documents from the messages.
+        """Places constants and encoded texts at their segments, and gathers the documents from the messages.
 
         segments   c t c   lengths [2 3 1]   in text  [0 0 1 1 1 0]
         constants  a b c   texts  x y z      →         a b x y z c
@@ -386,7 +386,7 @@ class FastRenderer:
         sizes = np.array(layout.sizes, dtype=np.int64)
         ends = np.cumsum(sizes)
         document_lengths = np.add.reduceat(message_lengths, ends - sizes)
-        # The message before a document's EOD ends otherwise where it is an answer: <|return|>, not <|end|>.
+        # An answer right before a document's EOD ends in <|return|>, not <|end|>.
         last_tokens = np.array(layout.last_tokens, dtype=np.int32)[order[ends - 2]]
         places = np.cumsum(document_lengths) - 2
         tokens[places[last_tokens >= 0]] = last_tokens[last_tokens >= 0]

@@ -17,14 +17,14 @@ from spanloom.families.harmony.tokenizer import EOD, START
 from spanloom.supervision import SPAN_CONTEXT, Flags, TokenDocuments, Tokens, spans_from_messages
 
 KEEP_ANALYSIS = RenderConversationConfig(auto_drop_analysis=False)
-"""The wrapper's default would drop the reasoning of all but the last answer."""
+"""The default of openai-harmony would drop the reasoning of all answers but the last."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class RenderedBatch:
     """`documents` holds the conversations at the indices `kept`, in order; `refused` the others with the reason.
 
-    `fallbacks` counts those that a faster route handed over to this one.
+    `fallbacks`: the number of conversations that the fast route passed to this one.
     """
 
     documents: TokenDocuments
@@ -34,8 +34,8 @@ class RenderedBatch:
 
 
 def render_through_harmony(conversations: Sequence[LabelledConversation], encoding: HarmonyEncoding) -> RenderedBatch:
-    """Renders each conversation whole: joining per-message renders is not always the same (tools change the system
-    text), and only the conversation render knows which message is the very last."""
+    """Renders each conversation whole. Rendering single messages would not give the same: tools change the system text,
+    and the last message ends differently."""
     tokens: list[Tokens] = []
     spans: list[Flags] = []
     kept: list[int] = []
@@ -48,7 +48,7 @@ def render_through_harmony(conversations: Sequence[LabelledConversation], encodi
             refused.append((index, str(refusal)))
             continue
         except ValueError as fault:
-            # A second <|start|> in one message would let text move a span: never trust such a render.
+            # Text with a second <|start|> could shift a span, so such a render is refused.
             refused.append((index, f"the render does not match its messages: {fault}"))
             continue
         tokens += (rendered, _EOD)
@@ -75,7 +75,7 @@ class RefusedByRendererError(Exception):
 def render_one(messages: Sequence[dict[str, Any]], encoding: HarmonyEncoding) -> Tokens:
     """One conversation's messages through openai-harmony's public wrapper, without EOD. Returns int32 [T].
 
-    The wrapper, not the raw binding: it fills the fields that a `system_content` leaves out, and its meaning counts.
+    The public wrapper, not the raw binding, because it sets the fields that a `system_content` leaves out.
     """
     return _rendered(lambda: encoding.render_conversation_for_training(_conversation(messages), KEEP_ANALYSIS))
 
@@ -84,7 +84,7 @@ def render_prompt(messages: Sequence[dict[str, Any]], encoding: HarmonyEncoding,
     """openai-harmony's prompt for the next message, without the last two tokens `<|start|>assistant`, which belong to
     that message. Returns int32 [T]. Raises RefusedByRendererError.
 
-    `drop_analysis`: leave out the reasoning that it leaves out by default.
+    `drop_analysis`: leave out reasoning as openai-harmony does by default.
     """
     config = RenderConversationConfig(auto_drop_analysis=drop_analysis)
     return _rendered(
@@ -97,17 +97,17 @@ def _conversation(messages: Sequence[dict[str, Any]]) -> HarmonyConversation:
 
 
 def _rendered(render: Callable[[], list[int]]) -> Tokens:
-    """What `render` gives. Raises RefusedByRendererError for whatever openai-harmony raises."""
+    """The result of `render`. Raises RefusedByRendererError for any exception of openai-harmony."""
     try:
         rendered = render()
     except (HarmonyError, RuntimeError, ValueError, TypeError, KeyError, AttributeError) as refusal:
-        # What the wrapper and its Rust side raise for content they cannot read: an unknown type or one that the role
-        # may not have, no content, a field of another type.
+        # The exceptions of the wrapper and its Rust code for invalid content: a type that is unknown or not allowed for
+        # the role, no content, a field of a wrong type.
         first_line = (str(refusal).splitlines() or [""])[0]
         raise RefusedByRendererError(f"{type(refusal).__name__}: {first_line}") from refusal
     except BaseException as panic:
-        # The Rust side panics (a BaseException without an importable type) where its regex engine overflows,
-        # for instance on a megabyte of spaces.
+        # The Rust code panics (a BaseException without an importable type) if its regex engine overflows, for instance
+        # on a megabyte of spaces.
         if type(panic).__name__ != "PanicException":
             raise
         raise RefusedByRendererError(f"openai-harmony panicked: {panic}") from panic

@@ -1,11 +1,11 @@
 """The parts of a rendered shard in a few large files: packs of about 256 MiB, and the ids of the shard in one file.
 
-In: parts as workers wrote them, in order. Out: `rendered_00000.tar` and so on, each an uncompressed tar of whole parts,
-and `ids.parquet`. The same parts give the same bytes, so a pack that is written twice is the same file.
+In: the parts that workers wrote, in order. Out: `rendered_00000.tar` and so on, each an uncompressed tar of whole
+parts, and `ids.parquet`. The same parts give the same bytes, so a pack that is written twice is the same file.
 
     rendered_00000.tar   rendered/part_00000.json · rendered/part_00000.parquet · ids/part_00000.parquet · and so on
     ids.parquet          the ids of all parts, in row groups of whole batches with at least 65,536 documents, and the
-                         digest of each, so that the one process that looks for repeated ids computes none
+                         digest of each, so that the process that searches for repeated ids need not compute them
 """
 
 import re
@@ -26,11 +26,11 @@ from spanloom.storage import discard, fsync_file, temporary_beside
 
 PACK_BYTES = 256 << 20
 MOST_PACKS = 128
-"""Packs of a shard whose rendered parts are as large as its source, so that a list of them stays small."""
+"""Maximum packs of a shard if its rendered parts are as large as its source; it keeps lists of packs short."""
 IDS_NAME = "ids.parquet"
 IDS_ROWS = 65_536
 DIGEST = "digest"
-"""The column of `ids.parquet` with what the split goes by (`split.id_digests`), uint64."""
+"""The column of `ids.parquet` that decides the split (`split.id_digests`), uint64."""
 _MEMBER = re.compile(r"(rendered/part_\d{5}\.(json|parquet|rejects\.jsonl)|ids/part_\d{5}\.parquet)")
 
 
@@ -45,14 +45,14 @@ def pack_bytes(source_bytes: int) -> int:
 
 
 def members(part: dict[str, Any]) -> list[str]:
-    """The files of a part, by its summary."""
+    """The files of a part, from its summary."""
     name = part_name(part["part"])
     rejects = [f"rendered/{name}.rejects.jsonl"] if part["rejected"] else []
     return [f"rendered/{name}.json", f"rendered/{name}.parquet", f"ids/{name}.parquet", *rejects]
 
 
 def write_pack(folder: Path, names: Iterable[str], pack: Path) -> None:
-    """Writes the files `names` below `folder` as the tar `pack`, fsynced; no time and no owner of a file is in it."""
+    """Writes the files `names` below `folder` as the tar `pack`, with fsync, and without times and owners of files."""
     temporary = temporary_beside(pack)
     try:
         with tarfile.open(temporary, "w", format=tarfile.GNU_FORMAT) as tar:
@@ -68,7 +68,7 @@ def write_pack(folder: Path, names: Iterable[str], pack: Path) -> None:
 
 
 def unpack(pack: Path, folder: Path) -> list[int]:
-    """Brings the files of a pack back below `folder`. Returns the numbers of its parts, in order."""
+    """Extracts the files of a pack below `folder`. Returns the numbers of its parts, in order."""
     with _opened(pack) as tar:
         members = tar.getmembers()
         for member in members:
@@ -81,7 +81,7 @@ def unpack(pack: Path, folder: Path) -> list[int]:
 
 
 def read_pack(pack: Path, parts: Sequence[dict[str, Any]]) -> Iterator[OpenPart]:
-    """The parts of a pack, read in place."""
+    """The parts of a pack, read without extracting them."""
     with _opened(pack) as tar:
         for part in parts:
             files = dict(zip(("json", "documents", "ids", "rejects"), members(part), strict=False))
@@ -92,7 +92,7 @@ def read_pack(pack: Path, parts: Sequence[dict[str, Any]]) -> Iterator[OpenPart]
 
 
 def read_ids_file(path: Path, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """The ids of a shard in batches, from its `ids.parquet`. `columns`: those wanted; all, where one is missing."""
+    """The ids of a shard in batches, from its `ids.parquet`. `columns`: the columns to read; all if one is missing."""
     with open_part(path) as file:
         yield from row_groups(file, columns if {*(columns or ())} <= {*file.schema_arrow.names} else None)
 
@@ -124,7 +124,7 @@ _AGAIN = "clear the work place (spanloom work clear), and run render-shard again
 
 
 class IdsWriter:
-    """Joins the ids of parts into one file. Memory follows a row group. `by`: the column that the split goes by."""
+    """Joins the ids of parts into one file. Memory holds one row group. `by`: the column that decides the split."""
 
     def __init__(self, path: Path, schema: pa.Schema, by: str) -> None:
         self._path, self._temporary, self._by = path, temporary_beside(path), by
@@ -160,6 +160,6 @@ class IdsWriter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Removes what was not closed."""
+        """Removes the file if it was not closed."""
         abandon(self._writer)
         discard(self._temporary)

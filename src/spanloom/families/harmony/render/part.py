@@ -1,6 +1,6 @@
 """One part of a shard, rendered in one worker process: source rows → documents, ids and rejects on disk.
 
-In: a `PartJob`, which names a run of row groups and the rules. Out: the part's files and its summary (see `rendered`).
+In: a `PartJob`, which names consecutive row groups and the rules. Out: the part's files and its summary.
 """
 
 import gc
@@ -56,7 +56,7 @@ GENERATION_PROMPT_TOKENS = 2
 
 @dataclass(frozen=True, kw_only=True)
 class PartJob:
-    """What a worker needs to render one part.
+    """All that a worker needs to render one part.
 
     Every `audit_stride`-th row is audited (0: none), up to `audit_share` of the tokens or `audit_floor` tokens; the
     first row of each shape of conversation is audited in addition.
@@ -98,11 +98,11 @@ class PartJob:
 
 @dataclass(frozen=True, kw_only=True)
 class BatchResult:
-    """What became of a batch: `rows_read` source rows, and the documents made of those that were taken.
+    """The result of a batch of `rows_read` source rows: the documents of the accepted rows, and the rejects.
 
     rows     int64 [N]  source row of each document
     about    the other columns about the documents, each of length N
-    cutting  how rows were cut, see `CutRules.counts`; empty where they are not
+    cutting  counts of how rows were cut, see `CutRules.counts`; empty if rows are not cut
     """
 
     rows_read: int
@@ -116,10 +116,10 @@ class BatchResult:
 
 
 def render_part(job: PartJob) -> dict[str, Any]:
-    """Renders one part, or finds it complete. Returns its summary. Raises SourceError if the shard was changed since it
-    was hashed.
+    """Renders one part, unless it is complete already. Returns its summary. Raises SourceError if the shard was changed
+    since it was hashed.
 
-    `whole` is false when the caps or the reject limit cut the part short: then no later part counts.
+    `whole` is false if the caps or the reject limit ended the part early: then later parts are not used.
     """
     summary = _standing(job) if job.resume else None
     if summary is not None:
@@ -167,7 +167,7 @@ def render_part(job: PartJob) -> dict[str, Any]:
             if result.rows_read < len(batch) or rejected.total() > job.reject_limit:
                 whole = False
                 break
-        check_still_hashed(job.shard)  # a part that is is kept by the next run, which does not read its rows again
+        check_still_hashed(job.shard)  # the next run keeps a complete part and does not read its rows again
         summary = {
             "part": job.part.index,
             "key": job.key,
@@ -188,8 +188,8 @@ def render_part(job: PartJob) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _CheckedRow:
-    """A row that the rules take: its number in the batch, its id, its documents; `cut`: how it was cut, if it was;
-    `weight` of the conversation, and how many of its messages are marked as `untrained`."""
+    """An accepted row: its number in the batch, its id, its documents; `cut`: how it was cut, or None; `weight` of the
+    conversation; `untrained`: how many of its messages are marked as such."""
 
     index: int
     id: str
@@ -208,9 +208,9 @@ def render_rows(
     token_budget: int | None = None,
     auditor: Auditor | None = None,
 ) -> BatchResult:
-    """Checks and renders a batch of source rows; rows that break the contract come back as rejects, in source order.
+    """Checks and renders a batch of source rows. Invalid rows are returned as rejects, in source order.
 
-    Where `rules` cut rows, a row is refused as a whole as soon as the renderer refuses one of its documents.
+    If `rules` cut rows, the whole row is refused if the renderer refuses one of its documents.
     """
     profile = profile_of_source(shard.format)
     rejects: list[Reject] = []
@@ -225,7 +225,7 @@ def render_rows(
 
     places = [(batch.first_row + checked[number].index, checked[number].id) for number in owner]
     cuts = [cut for row in checked if row.cut for cut in row.cut.cuts]
-    # A document has no more characters than its row's JSON; the many documents of a long row are rendered in turn.
+    # A document has at most as many characters as its row's JSON, so this limits the size of each call of the renderer.
     sizes = byte_lengths(batch.messages_json)
     pieces, audited = [], 0
     for first, last in runs_within([sizes[checked[number].index] for number in owner], BATCH_BYTES):
@@ -268,9 +268,9 @@ def render_rows(
 
 
 def _mask_generation_prompts(documents: TokenDocuments, cuts: Sequence[Cut]) -> None:
-    """Takes the label from the first two tokens of each run that is trained, `<|start|>assistant`, in place.
+    """Masks the first two tokens of each trained run, `<|start|>assistant`, in place.
 
-    `cuts`: of each document.
+    `cuts`: the cut of each document.
     """
     starts = np.flatnonzero(documents.tokens == START)
     firsts = np.cumsum(documents.lengths, dtype=np.int64) - documents.lengths
@@ -282,7 +282,7 @@ def _mask_generation_prompts(documents: TokenDocuments, cuts: Sequence[Cut]) -> 
 
 
 def _joined(pieces: Sequence[tuple[int, RenderedBatch]]) -> RenderedBatch:
-    """Renders of runs of conversations, each with the index of its first, as one."""
+    """Joins renders of consecutive conversations, each with the index of its first one."""
     if len(pieces) == 1:
         return pieces[0][1]
     return RenderedBatch(
@@ -299,7 +299,7 @@ def _checked_rows(
     rules: CutRules | None,
     reject: Callable[[int, str | None, Reason, str], None],
 ) -> Iterator[_CheckedRow]:
-    """The rows of a batch that the rules take, with their documents; the others go to `reject`."""
+    """The accepted rows of a batch, with their documents; the others go to `reject`."""
     nothing: list[str | None] = [None] * len(batch)
     ids = batch.columns.get(profile.source.id_column, nothing)
     metadata_column = batch.columns.get("metadata_json", nothing)
@@ -329,7 +329,7 @@ def _checked_rows(
 
 
 def _about(batch: SourceRows, profile: Profile, of_documents: Sequence[_CheckedRow]) -> dict[str, list[Any]]:
-    """The columns of the row table that the profile brings, but `row`; `of_documents`: the row of each document."""
+    """The profile's columns of the row table, without `row`; `of_documents`: the row of each document."""
     nothing: list[str | None] = [None] * len(batch)
     if not profile.cuts:
         return {
@@ -352,7 +352,7 @@ def _about(batch: SourceRows, profile: Profile, of_documents: Sequence[_CheckedR
 def _cutting(
     of_documents: Sequence[_CheckedRow], cuts: Sequence[Cut], lengths: npt.NDArray[np.int32]
 ) -> dict[str, int]:
-    """The counts of `CUTTING` and `DIVIDED` over the rows of which these are the documents. `lengths` int32 [N]."""
+    """The counts of `CUTTING` and `DIVIDED` over the rows of these documents. `lengths` int32 [N]."""
     rows = [row for row, _ in groupby(of_documents)]
     divided = np.array([cut.divided for cut in cuts], dtype=np.bool_)
     counts = (
@@ -370,8 +370,8 @@ def _cutting(
 @cache
 def _renderer(name: str, asset: Path, profile: Profile) -> Renderer:
     renderer = load_renderer(name, asset, profile, few=FEW_CHARACTERS)
-    # Parsing makes objects by the thousand, which sets the garbage collector looking through all there are. What the
-    # libraries made stays as long as the process: to leave that out saves a twentieth of the time of rendering.
+    # Parsing makes many objects, which starts the garbage collector often. The objects of the libraries live as long as
+    # the process. Excluding them from collection saves 5 % of the rendering time.
     gc.freeze()
     return renderer
 

@@ -1,7 +1,7 @@
-"""Which renderer: conversations → tokens, loss mask and spans, fast or through openai-harmony alone.
+"""Selects the renderer: conversations → tokens, loss mask and spans, fast or through openai-harmony alone.
 
-In: a name and the verified asset. Out: `Renderer`. Both give the bits of openai-harmony: the record route is the
-authority, and every build audits the output of the fast one against it.
+In: a name and the verified asset. Out: `Renderer`. Both give the same bits as openai-harmony. Every build audits the
+output of the fast renderer against it.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from spanloom.errors import SpanloomError
 from spanloom.families.harmony.contract.profile import SYNTH_KD, Profile
 from spanloom.tokenizers.o200k.loading import PACKAGE, load_ahead
 
-if TYPE_CHECKING:  # what renders is imported where it is loaded: most that know of renderers only name them
+if TYPE_CHECKING:  # renderers are imported only when they are loaded: most callers need only their names
     from openai_harmony import HarmonyEncoding
 
     from spanloom.conversations.source.structure import LabelledConversation
@@ -25,7 +25,7 @@ RENDERERS = {"fast": ("openai-harmony", PACKAGE), "harmony": ("openai-harmony",)
 """Name → the packages that make the tokens."""
 
 ROWS_WORTH_LOADING = 5000
-"""About so many rows of SYNTH are rendered in the time that a process takes to load its libraries and tables."""
+"""About this many rows of SYNTH are rendered in the time that a process takes to load its libraries and tables."""
 
 
 def worker_bytes(profile: Profile) -> int:
@@ -38,7 +38,7 @@ def worker_bytes(profile: Profile) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Renderer:
-    """A way to render. `encoding` is openai-harmony's, for the audit; `audited` says whether one is due."""
+    """A renderer. `encoding`: openai-harmony's, for the audit; `audited`: whether its output is audited."""
 
     render: "Callable[[Sequence[LabelledConversation]], RenderedBatch]"
     encoding: "HarmonyEncoding"
@@ -46,8 +46,8 @@ class Renderer:
 
 
 def load_renderer(name: str, asset: Path, profile: Profile = SYNTH_KD, *, few: int = 0) -> Renderer:
-    """The renderer called `name`, made from the verified `asset`. Load it once a process: the fast one takes seconds,
-    unless the first `few` characters may go without its encoder (see `text_encoder`)."""
+    """The renderer called `name`, made from the verified `asset`. Load it once per process: the fast one takes seconds.
+    `few`: characters that are encoded without the fast encoder before it is loaded, see `text_encoder`."""
     from spanloom.families.harmony.render.fast import FastRenderer
     from spanloom.families.harmony.render.official import render_through_harmony
     from spanloom.families.harmony.tokenizer import load_encoding
@@ -61,18 +61,18 @@ def load_renderer(name: str, asset: Path, profile: Profile = SYNTH_KD, *, few: i
 
 
 def loading_ahead(name: str, asset: Path, rows: int) -> Callable[[], object] | None:
-    """What a worker may begin with before it imports anything else, for `workers.process_pool`. `rows`: how many rows
-    are to be rendered; few may never need it."""
+    """A function that a worker calls before it imports anything else, for `workers.process_pool`: it starts loading the
+    encoder. None for few `rows`, which may never need it."""
     return partial(load_ahead, asset) if name == "fast" and rows >= ROWS_WORTH_LOADING else None
 
 
 def renderer_version(name: str) -> str:
-    """What the manifest says of a renderer: the packages that made the tokens, with their versions."""
+    """The manifest's entry for a renderer: the packages that made the tokens, with their versions."""
     check_renderer(name)
     return ", ".join(f"{package} {version(package)}" for package in RENDERERS[name])
 
 
 def check_renderer(name: str) -> None:
-    """Raises SpanloomError when there is no renderer of this name."""
+    """Raises SpanloomError if there is no renderer with this name."""
     if name not in RENDERERS:
         raise SpanloomError(f"there is no renderer {name!r}", remedy=f"use one of: {', '.join(RENDERERS)}")

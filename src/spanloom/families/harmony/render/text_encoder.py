@@ -1,8 +1,8 @@
 """Texts of messages → tokens: a few through openai-harmony, which is loaded anyway, more through the fast encoder.
 
-In: texts. Out: their tokens end to end, the same by either. Loading the fast encoder takes as long as openai-harmony
-takes for 4 million characters, and a small build has fewer. Where loading has begun (`loading.load_ahead`, as in builds
-of many rows), all texts go through it.
+In: texts. Out: their tokens, concatenated; both give the same. Loading the fast encoder takes as long as openai-harmony
+takes for 4 million characters, and small builds have fewer. If loading has begun (`loading.load_ahead`, in builds of
+many rows), the fast encoder encodes all texts.
 """
 
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ FEW_CHARACTERS = 4_000_000
 
 
 class TextEncoder:
-    """`few`: how many characters go through openai-harmony at most, before the fast encoder is loaded."""
+    """`few`: at most this many characters are encoded by openai-harmony before the fast encoder is loaded."""
 
     def __init__(self, encoding: "HarmonyEncoding", asset: Path, few: int) -> None:
         self._encoding, self._asset = encoding, asset
@@ -29,7 +29,7 @@ class TextEncoder:
         self._fast = None if self._left else Encoder(asset)
 
     def encode(self, texts: Sequence[str]) -> EncodedTexts:
-        """Tokens of each text. Raises UnicodeEncodeError where one holds a lone surrogate."""
+        """Tokens of each text. Raises UnicodeEncodeError if one has a lone surrogate."""
         if self._fast is None:
             self._left -= sum(map(len, texts))
             if self._left >= 0:

@@ -1,12 +1,12 @@
 """Rendered shards at a work place (a bucket or folder), under the hash of source and options, for the next steps.
 
-In: packs and ids of a shard as `packs` makes them. Out: files or objects, created and never overwritten, and a manifest
-of a few KiB that names each with its size and sha256; the steps after read by it, and check both.
+In: packs and ids of a shard from `packs`. Out: files or objects that are never overwritten, and a manifest of a few KiB
+that lists each with its size and sha256. The next steps read the manifest, and check size and sha256.
 
-    WORK/HASH/work.json                       what the hash is of
-    WORK/HASH/shard_03/rendered_00000.tar …   as soon as each is full; a second try of a killed task goes on after them
+    WORK/HASH/work.json                       the source and options that were hashed
+    WORK/HASH/shard_03/rendered_00000.tar …   written when each is full; a retry of a killed task resumes after them
     WORK/HASH/shard_03/ids.parquet
-    WORK/HASH/shard_03/rendered.json          last: the shard is finished
+    WORK/HASH/shard_03/rendered.json          written last: the shard is finished
 """
 
 import json
@@ -50,7 +50,7 @@ def work_hash(identity: dict[str, Any]) -> str:
 
 
 def default_work(root: str) -> str:
-    """Where work goes that is given no place: `DATASET_ROOT.work`."""
+    """The default work place: `DATASET_ROOT.work`."""
     return f"{root.rstrip('/')}.work"
 
 
@@ -66,7 +66,7 @@ def identity_in(data: bytes, folder: str) -> dict[str, Any] | None:
 
 
 def check_one_number(work: str, shards: int) -> None:
-    """Raises ConflictError where a work place has the folder of a source with another number of shards."""
+    """Raises ConflictError if the work place has a folder for the same source with another number of shards."""
     for folder, data in _folders(work):
         identity = identity_in(data, folder)
         if identity is not None and identity.get("shards") != shards:
@@ -78,7 +78,7 @@ def check_one_number(work: str, shards: int) -> None:
 
 
 def _folders(work: str) -> Iterator[tuple[str, bytes]]:
-    """Folders of a work place, each with what its `work.json` holds."""
+    """Folders of a work place, each with the content of its `work.json`."""
     if not is_uri(work):
         files = sorted(path for path in Path(work).glob(f"*/{WORK_JSON}") if is_regular(path))
         yield from ((path.parent.name, path.read_bytes()) for path in files)
@@ -109,7 +109,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Rendered:
-    """A rendered shard at a work place. `place`: its folder; `given`: source and tokenizer as this run had them."""
+    """A rendered shard at a work place. `place`: its folder; `given`: source and tokenizer as given to this run."""
 
     identity: str
     place: str
@@ -122,15 +122,15 @@ class Rendered:
     entries: tuple[Entry, ...]
 
     def as_json(self) -> bytes:
-        """The manifest of the shard, which the steps hand on."""
+        """The manifest of the shard, which is passed to the next steps."""
         about = {name: getattr(self, name) for name in ("identity", "family", "shard", "shards", "rows_read", "rows")}
-        entries = ",\n".join(json.dumps(entry.as_dict()) for entry in self.entries)  # a line each
+        entries = ",\n".join(json.dumps(entry.as_dict()) for entry in self.entries)  # one line for each file
         head = json.dumps({"artifact": ARTIFACT, "uri": self.place, **about, "environment": self.given}, indent=2)
         return f'{head[:-2]},\n  "objects": [\n{entries}\n]\n}}\n'.encode()
 
     @classmethod
     def read(cls, path: Path) -> "Rendered":
-        """Reads a manifest. Raises ArtifactError for another file."""
+        """Reads a manifest. Raises ArtifactError if the file is not one."""
         value = read_sidecar(path)
         if value.get("artifact") != ARTIFACT:
             raise ArtifactError("this is no manifest of a rendered shard", where=str(path), remedy=_RENDER)
@@ -158,8 +158,8 @@ _RENDER = "run render-shard again"
 
 
 def check_one_work(shards: Sequence[Rendered], places: Sequence[str]) -> None:
-    """Raises ArtifactError when these are not the manifests of all shards of one source and one choice of options, in
-    order. `places`: for messages."""
+    """Raises ArtifactError unless these are the manifests of all shards, in order, of one source with the same options.
+    `places`: for messages."""
     if not shards:
         raise ArtifactError("there is no manifest of a rendered shard", remedy="give one for each shard, in order")
     first = shards[0]
@@ -182,7 +182,7 @@ def check_one_work(shards: Sequence[Rendered], places: Sequence[str]) -> None:
 
 
 def staged(scratch: Scratch, shards: Sequence[Rendered], name: str) -> list[Path]:
-    """The file `name` of each shard on this machine, with the size and sha256 that its manifest says."""
+    """Local copies of the file `name` of each shard, checked against the size and sha256 in its manifest."""
     entries = [shard.entry(name) for shard in shards]
     paths = [scratch.path(f"{shard.place}/{name}") for shard in shards]
     stage_files(
@@ -211,11 +211,11 @@ _AGAIN = "remove it, and run render-shard again"
 
 
 def read_parts(scratch: Scratch, shard: Rendered, whole: dict[str, Any]) -> Iterator[OpenPart]:
-    """The parts of a shard, in order. `whole`: its `rendered.json`. The next pack is staged while one is read, and no
-    more than two are on this machine."""
+    """The parts of a shard, in order. `whole`: its `rendered.json`. The next pack is downloaded while one is read; at
+    most two are on this machine."""
     packs = shard.packs
     for pack in packs:
-        scratch.path(f"{shard.place}/{pack.name}")  # known before the thread asks for it
+        scratch.path(f"{shard.place}/{pack.name}")  # computed before the thread needs it
     with ThreadPoolExecutor(1) as thread:
         coming: list[Future[list[Path]]] = []
         for number, count in enumerate(whole["packs"]):
@@ -234,9 +234,9 @@ def read_parts(scratch: Scratch, shard: Rendered, whole: dict[str, Any]) -> Iter
 
 
 class ShardWork:
-    """Publishes a shard to the work place: parts are packed as they come, and packs are uploaded in the background.
+    """Publishes a shard to the work place. Rendered parts are packed, and packs are uploaded in the background.
 
-    `parts`: the folder of the parts on this machine, with `rendered/` and `ids/`. What is published is removed there.
+    `parts`: the local folder of the parts, with `rendered/` and `ids/`. Published parts are removed from it.
     """
 
     def __init__(self, scratch: Scratch, work: str, identity: dict[str, Any], shard: int, *, limit: int) -> None:
@@ -253,12 +253,12 @@ class ShardWork:
         self._entries: list[Entry] = []
         self._restored = 0  # packs
         self._next: int | None = 0
-        """The part that the next pack of an earlier run begins with; None when there is no further one."""
+        """The first part of the next pack of an earlier run; None if there is no further one."""
         self._thread = ThreadPoolExecutor(1)
         self._publishing: list[Future[None]] = []
 
     def finished(self) -> dict[str, Any] | None:
-        """What `rendered.json` holds, where a run before this one has finished the shard and all its files exist."""
+        """The content of `rendered.json` if an earlier run finished the shard and all its files exist, else None."""
         if (path := _fetched(self._here, f"{self.place}/{RENDERED_JSON}")) is None:
             return None
         if is_uri(self.place):
@@ -273,7 +273,7 @@ class ShardWork:
         return whole
 
     def begin(self) -> None:
-        """Says what the folder is of, before anything is in it. Raises StorageError for a store that overwrites."""
+        """Writes `work.json` before any other file. Raises StorageError for a store that overwrites."""
         place, data = f"{self._top}/{WORK_JSON}", readable_json(self._about)
         self._here.create(place, data)
         if is_uri(place):
@@ -293,7 +293,7 @@ class ShardWork:
             path.unlink()
 
     def add(self, part: dict[str, Any], family: str) -> None:
-        """Takes the next part, which is in the folder of parts."""
+        """Adds the next part, which must be in the folder of parts."""
         self._ids_of(family).append(self.parts / "ids", part)
         self._pack.append(part)
         self._size += sum((self.parts / name).stat().st_size for name in members(part))
@@ -301,7 +301,7 @@ class ShardWork:
             self._close_pack()
 
     def finish(self, whole: dict[str, Any]) -> None:
-        """Publishes what is left, and `rendered.json` last. `whole`: what it holds beside the list of files."""
+        """Publishes the remaining files, and `rendered.json` last. `whole`: its content besides the list of files."""
         if self._pack:
             self._close_pack()
         self._publish(self._ids_of(whole["family"]).close())
@@ -335,7 +335,7 @@ class ShardWork:
         self._publish(path)
 
     def _publish(self, path: Path) -> None:
-        """In the thread, so that workers need not wait; one at a time, so that scratch does not fill."""
+        """In a thread, so that workers need not wait; one pack at a time, so that the scratch folder stays small."""
         self._wait()
         entry = _entry(path, path.name)
         self._entries.append(entry)
@@ -375,7 +375,7 @@ def _entry(path: Path, name: str) -> Entry:
 
 
 def _fetched(scratch: Scratch, place: str) -> Path | None:
-    """The file at a place on this machine, or None where there is none."""
+    """A local copy of the file at a place, or None if there is none."""
     path = scratch.path(place)
     if not is_uri(place):
         return path if path.is_file() else None
@@ -383,7 +383,7 @@ def _fetched(scratch: Scratch, place: str) -> Path | None:
 
 
 def has_manifest(scratch: Scratch, place: str, identity: str) -> bool:
-    """Whether the manifest of a shard of this identity is at `place`. Raises ConflictError for that of another one."""
+    """Whether the manifest of this shard is at `place`. Raises ConflictError if it is the manifest of another."""
     if (path := _fetched(scratch, place)) is None:
         return False
     present = Rendered.read(path)
