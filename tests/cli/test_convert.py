@@ -203,7 +203,7 @@ def test_on_a_terminal_a_text_beside_the_question_is_asked_about(tmp_path: Path)
         assert [user["content"] for user in users] == ["Q1", asked]
     code, shown = on_a_terminal("", "convert", chat, "--out", tmp_path / "yes", "--yes")
     assert code == 1, "an option that asks nothing decides nothing that changes the meaning"
-    assert "--map query=question+context puts it behind the question, --metadata context" in shown
+    assert "--map query=question+context appends it to the question, --metadata context" in shown
 
 
 def test_records_that_are_left_out_are_named_and_no_refusal(cli: Cli, tmp_path: Path) -> None:
@@ -222,7 +222,7 @@ def test_the_remedy_of_a_refusal_works_when_it_is_pasted(cli: Cli, tmp_path: Pat
     path = EXAMPLES / f"forms/{name}.jsonl"
     stopped = cli("convert", path, "--out", tmp_path / "out")
     assert stopped.returncode == 1
-    remedy = re.search(r"remedy: (--[a-z-]+(?: [a-z]+)?) makes", stopped.stderr)
+    remedy = re.search(r"remedy: (--[a-z-]+(?: [a-z]+)?) reads it as", stopped.stderr)
     assert remedy is not None, stopped.stderr
     done = cli("convert", path, "--out", tmp_path / "out", *remedy[1].split())
     assert done.returncode == 0, done.stderr
@@ -260,7 +260,7 @@ def test_several_places_and_kinds_in_one_source(cli: Cli, tmp_path: Path) -> Non
         ((CHAT, "--out", "x", "--max-rejects", "many"), 1, "--max-rejects takes"),
         (("none.jsonl", "--out", "x"), 1, "the source does not exist"),
         ((EXAMPLES / "columns.jsonl", "--out", "x"), 1, "no known form of chat data"),
-        ((EXAMPLES / "sharegpt.json", "--out", "x"), 1, "--think-tags makes analysis of it"),
+        ((EXAMPLES / "sharegpt.json", "--out", "x"), 1, "--think-tags reads it as analysis"),
     ],
 )
 def test_what_cannot_be_done_is_refused_before_anything_is_written(
@@ -320,7 +320,7 @@ def test_what_harmony_cannot_hold_is_named_with_the_option_that_helps(cli: Cli, 
     assert "Harmony cannot hold this conversation, a build would refuse it: tool_calls_parallel" in done.stderr
     lines = done.stdout.splitlines()
     assert "Harmony: 1 conversation would be refused by build: 1 tool_calls_parallel" in lines
-    assert any("--calls-in-turn puts calls made at once one after the other" in line for line in lines)
+    assert any("--calls-in-turn writes parallel calls one after the other" in line for line in lines)
     turned = cli("convert", chat, "--out", tmp_path / "turned", "--calls-in-turn")
     assert turned.returncode == 0, turned.stderr
     assert "Harmony" not in turned.stdout

@@ -342,7 +342,7 @@ def test_calls_at_once_are_refused_or_put_in_turn_with_their_results() -> None:
     assert refusal(record) == (
         Refusal.TOOL_CALLS_PARALLEL,
         "message 1 makes 2 calls at once; Harmony has one at a time",
-        "--calls-in-turn puts calls made at once one after the other, each with its result",
+        "--calls-in-turn writes parallel calls one after the other, each with its result",
     )
     assert convert(record, in_turn=True) == [
         said("user", "Q"),

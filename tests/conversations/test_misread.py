@@ -163,7 +163,7 @@ def test_a_text_beside_the_question_is_asked_about(key: str) -> None:
     record = {**ASKED, key: "C"}
     assert refused(record) == (
         Refusal.INPUT_BESIDE,
-        f"--map query=question+{key} puts it behind the question, --metadata {key} leaves it out of the question",
+        f"--map query=question+{key} appends it to the question, --metadata {key} leaves it out of the question",
     )
     assert texts(read(record, maps=(f"query=question+{key}",))) == [("user", "Q\n\nC"), ("assistant", "A")]
     done = read(record, metadata=(key,))
@@ -222,7 +222,7 @@ def test_calls_in_texts_are_refused_and_read_by_the_option_they_name(style: str)
     record = {"system": 'functions: [{"name": "f"}]', **says(CALLS[style])}
     assert refused(record) == (
         Refusal.MARKUP,
-        f"--call-tags {style} makes calls of it, --text-as-is keeps it as text",
+        f"--call-tags {style} reads it as calls, --text-as-is keeps it as text",
     )
     (call,) = read(record, call_tags=style).turns[-1].calls
     assert (call.name, json.loads(call.arguments)) == ("f", {"a": "1" if style == "openhands" else 1})

@@ -41,7 +41,7 @@ def test_many_shards_are_warned_of_with_the_remedy(tmp_path: Path) -> None:
     (warning,) = plan_warnings(plan_of(tmp_path, shards=60))
     assert warning.startswith("train: ")
     assert (
-        "each of 60 shards is packed by itself, with 10 documents in the mean; build the dataset in fewer shards"
+        "each of 60 shards is packed separately, with 10 documents on average; build the dataset in fewer shards"
         in warning
     )
 

@@ -261,7 +261,7 @@ def _with_beside(chat: "ChatInput", conversion: "ChatConversion") -> "tuple[Chat
 
     while (asked := text_beside(chat)) is not None:
         key, query = asked
-        question = f"{key!r} beside the question looks like a part of it. Put it behind the question?"
+        question = f"{key!r} beside the question looks like a part of it. Append it to the question?"
         try:
             is_part = typer.confirm(question, default=None, err=True)
         except typer.Abort:

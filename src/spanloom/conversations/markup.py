@@ -119,7 +119,7 @@ def refuse_markup(texts: tuple[str, ...], where: str, reading: Reading) -> None:
             raise RecordRefusedError(
                 Refusal.MARKUP,
                 f"{where} holds {mark[0]}, which would be trained as text of the answer",
-                (f"{option} makes calls of it, " if option else "") + "--text-as-is keeps it as text",
+                (f"{option} reads it as calls, " if option else "") + "--text-as-is keeps it as text",
             )
 
 
@@ -140,7 +140,7 @@ def without_think_tags(
         raise RecordRefusedError(
             Refusal.THINK_TAGS,
             f"{where} holds {opening} or {closing}, which would be trained as text of the answer",
-            "--think-tags makes analysis of it, --drop think leaves it out, --text-as-is keeps it as text",
+            "--think-tags reads it as analysis, --drop think leaves it out, --text-as-is keeps it as text",
         )
     reasoning, answer = _parted(texts[0], opening, closing)
     more = any(_ANY_THINK.search(text) for text in (answer, *texts[1:]))

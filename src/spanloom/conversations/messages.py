@@ -346,7 +346,7 @@ def _tagged_calls(texts: tuple[str, ...], of: _Message) -> tuple[tuple[str, ...]
         raise RecordRefusedError(
             Refusal.MARKUP,
             f"{of.where} is a call as ToolACE writes it, which would be trained as text of the answer",
-            "--call-tags toolace makes calls of it, --text-as-is keeps it as text",
+            "--call-tags toolace reads it as calls, --text-as-is keeps it as text",
         )
     refuse_markup(texts, of.where, of.reading)
     return texts, calls

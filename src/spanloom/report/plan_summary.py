@@ -45,7 +45,7 @@ def plan_warnings(content: PlanContent) -> Iterator[str]:
             why, remedy = "documents stay in their order", "--strategy best-fit packs them closer"
         elif len(shards) > 1:
             documents = sum(shard.documents for shard in shards) // len(shards)
-            why = f"each of {len(shards):,} shards is packed by itself, with {documents:,} documents in the mean"
+            why = f"each of {len(shards):,} shards is packed separately, with {documents:,} documents on average"
             remedy = "build the dataset in fewer shards"
         else:
             why, remedy = "its documents do not fill samples of this length", "take another --sequence-length"

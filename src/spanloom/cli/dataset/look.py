@@ -168,7 +168,7 @@ def inspect(
         named = ", ".join(name for name, value in chosen.items() if value)
         raise typer.BadParameter(f"documents are named, so there is nothing to choose: leave out {named}")
     if as_json and (views := [name for name, view in (("--html", html), ("--labels", labels)) if view]):
-        raise typer.BadParameter(f"--json is a view of its own: leave out {', '.join(views)}")
+        raise typer.BadParameter(f"--json cannot be combined with another view: leave out {', '.join(views)}")
     if no_reasoning and without:
         raise typer.BadParameter("--no-reasoning is --without the span of reasoning: one of them")
     content = manifest.read_any(root).content

@@ -141,7 +141,7 @@ def refuse_beside_messages(
         raise RecordRefusedError(
             Refusal.UNANSWERED,
             f"the last message has no answer, and {answers[0]!r} beside the messages looks like it",
-            f"--map query={found[0]},answer={answers[0]} puts it behind them",
+            f"--map query={found[0]},answer={answers[0]} appends it to the messages",
         )
 
 

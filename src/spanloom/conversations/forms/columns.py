@@ -71,7 +71,7 @@ def _remedy(key: str, value: Any, query: tuple[str, ...]) -> str:
     metadata = f"--metadata {key} leaves it out of the question"
     if not isinstance(value, str) or not query:
         return metadata
-    return f"--map query={'+'.join((*query, key))} puts it behind the question, {metadata}"
+    return f"--map query={'+'.join((*query, key))} appends it to the question, {metadata}"
 
 
 def draft(taken: Taken) -> Draft:
@@ -99,7 +99,7 @@ def _draft(taken: Taken) -> Draft:
                 f"{key!r} beside the answer {name!r} "
                 + ("is another one" if another else "looks like a fuller answer, or what leads to it"),
                 f"--map answer={key} trains it in place of {name}, "
-                + ("" if another else f"--map reasoning={key} makes analysis of it, ")
+                + ("" if another else f"--map reasoning={key} reads it as analysis, ")
                 + f"--metadata {key} leaves it out",
             )
     return draft(taken)

@@ -79,7 +79,7 @@ def check_apart(source: Path, root: Path) -> None:
         raise ConflictError(
             "the output root and the source contain one another",
             where=f"{root} and {source}",
-            remedy="give an --out of its own",
+            remedy="give another --out",
         )
 
 

@@ -56,7 +56,7 @@ class Markers:
         named: dict[str, Any] = {text: getattr(self, name) for name, text in MARKER_NAMES.items()}
         if self.pad is None:
             del named[PAD_STRING]
-        remedy = "take a tokenizer that has each of the control strings as one token of its own"
+        remedy = "use a tokenizer in which each control string is one token"
         if missing := [name for name, token in named.items() if token is None]:
             raise ChatError(f"the tokenizer has no id for {', '.join(missing)}", remedy=remedy)
         for name, token in named.items():

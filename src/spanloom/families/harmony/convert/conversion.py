@@ -33,7 +33,7 @@ FORMATS = {"conversations": ANY_MODEL, "harmony": CONVERSATIONS}
 """Formats that a conversion writes, by the name that `--format` takes."""
 
 REMEDIES = {
-    Refusal.TOOL_CALLS_PARALLEL: "--calls-in-turn puts calls made at once one after the other, each with its result",
+    Refusal.TOOL_CALLS_PARALLEL: "--calls-in-turn writes parallel calls one after the other, each with its result",
     Refusal.SYSTEM_TWICE: "--drop system, --drop role:system or --drop role:developer leaves a text out",
     Refusal.SYSTEM_NOT_FIRST: "--drop role:system leaves system messages out",
     Refusal.TOOL_RESULT_UNMATCHED: "--drop role:tool leaves out what tools answered",

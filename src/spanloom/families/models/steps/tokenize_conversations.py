@@ -276,7 +276,7 @@ class _Build:
                     raise DuplicateIdError(
                         f"the id {name!r} is a duplicate",
                         where=shard.where,
-                        remedy="give each conversation an id of its own, or keep both: --on-duplicate keep",
+                        remedy="give each conversation its own id, or keep both: --on-duplicate keep",
                     )
                 self.repeated += 1
             self._seen.add(digest)

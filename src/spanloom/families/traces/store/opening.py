@@ -167,7 +167,7 @@ def _check_schema(engine: Engine, called: str, create: bool) -> None:
             raise StoreError(
                 "this database holds a table traces of another program",
                 where=called,
-                remedy="give --store a database of its own; traces come from the other one as JSON Lines, by `ingest`",
+                remedy="give --store its own database; `ingest` reads traces of another store as JSON Lines",
             )
         if not create:
             raise StoreError("there is no store in this database", where=called, remedy="ingest traces first")
