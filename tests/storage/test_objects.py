@@ -10,10 +10,11 @@ import boto3
 import pytest
 
 from spanloom.errors import ConflictError, StorageError
+from spanloom.storage import staging
 from spanloom.storage.claim import claim_root
 from spanloom.storage.publishing import Upload, publish_file, publish_files, publish_folder
-from spanloom.storage.staging import find, list_objects, stage_file, stage_folder
-from spanloom.storage.stores.objects import AlreadyThereError, Sending
+from spanloom.storage.staging import REPLACED_TRIES, find, list_objects, read_object, stage_file, stage_folder
+from spanloom.storage.stores.objects import AlreadyThereError, Sending, StoredObject
 from spanloom.storage.transfer import open_store
 from spanloom.storage.uri import Uri, is_uri, parse_uri
 from support.object_stores import BUCKET, Place, amazon
@@ -319,3 +320,45 @@ def test_a_missing_library_says_what_to_install(
     with pytest.raises(StorageError) as refusal:
         open_store(Uri(scheme, "bucket", "key"))
     assert refusal.value.remedy == f"pip install 'spanloom[{extra}]'"
+
+
+def replaced_at_each_look(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, uri: Uri, contents: list[bytes]) -> None:
+    """After each look at an object, another writer replaces it with the next of `contents`."""
+    path, coming = tmp_path / "replacing", iter(contents)
+
+    def look(uri: Uri, stop: threading.Event | None = None) -> StoredObject | None:
+        stored = find(uri, stop)
+        if stored is not None and (data := next(coming, None)) is not None:
+            open_store(uri).create(written(path, data), uri, Sending(replace=True))
+        return stored
+
+    monkeypatch.setattr(staging, "find", look)
+
+
+def read_while_others_replace_it(uri: Uri, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> bytes | None:
+    publish_file(written(tmp_path / "claim.json", b"task 0"), uri)
+    replaced_at_each_look(monkeypatch, tmp_path, uri, [b"task 1", b"task 2", b"task 3"])
+    return read_object(uri)
+
+
+def test_a_small_object_that_is_replaced_during_its_download_is_read_again(
+    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert read_while_others_replace_it(place.uri / "claim.json", tmp_path, monkeypatch) == b"task 3"
+
+
+def test_a_replaced_object_is_read_again_from_a_server_that_ignores_the_version(
+    tmp_path: Path, ordinary_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Google's emulator answers with the newest bytes; the checksum of the first look is another.
+    assert read_while_others_replace_it(ordinary_place.uri / "claim.json", tmp_path, monkeypatch) == b"task 3"
+
+
+def test_a_small_object_that_never_rests_is_given_up(
+    tmp_path: Path, ordinary_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    uri = ordinary_place.uri / "claim.json"
+    publish_file(written(tmp_path / "claim.json", b"task 00"), uri)
+    replaced_at_each_look(monkeypatch, tmp_path, uri, [b"task %02d" % i for i in range(1, 4 * REPLACED_TRIES)])
+    with pytest.raises(StorageError, match="replaced or removed while it was being downloaded"):
+        read_object(uri)

@@ -17,7 +17,16 @@ from tempfile import TemporaryDirectory
 from spanloom.errors import StorageError
 from spanloom.storage.local import free_bytes, fsync_directory, is_name_below, sha256_file
 from spanloom.storage.stores.in_order import in_order
-from spanloom.storage.stores.objects import PIECES, PIECES_FROM, SHA256_KEY, DamagedTransferError, Store, StoredObject
+from spanloom.storage.stores.objects import (
+    PIECES,
+    PIECES_FROM,
+    SHA256_KEY,
+    DamagedTransferError,
+    ReplacedError,
+    Store,
+    StoredObject,
+    replaced_meanwhile,
+)
 from spanloom.storage.stores.retry import keep_trying
 from spanloom.storage.temporaries import TEMPORARY_MARK
 from spanloom.storage.transfer import OnProgress, Transfers, open_store
@@ -27,6 +36,9 @@ RANGE = 16 << 20
 """Bytes of a range of a large object; held in memory until the ranges before it are written."""
 DAMAGED_TRIES = 3
 """Downloads of one object before giving up: damage in every one of them is not chance."""
+REPLACED_TRIES = 8
+"""Times that a small object is looked up: where a store ignores the condition of create-only writes, the tasks of one
+build replace each other's claim."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -223,6 +235,9 @@ def _stage(download: Download, stored: StoredObject, transfers: Transfers) -> No
         partial.unlink()
         came.append(sha256)
     else:
+        # An emulator of Cloud Storage ignores the requested generation, and answers with the newest one.
+        if (now := find(stored.uri, transfers.stop)) is None or now.version != stored.version:
+            raise replaced_meanwhile(stored)
         raise StorageError(
             f"{DAMAGED_TRIES} downloads were damaged on the way: they have sha256 {', '.join(dict.fromkeys(came))}; "
             f"the store's checksum is {stored.crc32c or stored.md5 or stored.version}",
@@ -316,15 +331,24 @@ def _ranges(stored: StoredObject, have: int, store: Store, transfers: Transfers)
 
 
 def read_object(uri: Uri, limit: int = 64 << 20) -> bytes | None:
-    """The verified bytes of a small object; None if it is missing. Raises StorageError for more than `limit` bytes."""
-    if (stored := find(uri)) is None:
-        return None
-    if stored.bytes > limit:
-        raise StorageError(f"the object has {stored.bytes} bytes, too many for a manifest", where=str(uri))
-    with TemporaryDirectory(prefix="spanloom-read-") as directory:
-        path = Path(directory) / "object"
-        _stage(Download(uri=uri, path=path), stored, Transfers())
-        return path.read_bytes()
+    """The verified bytes of a small object; None if it is missing. One that is replaced during the download is
+    downloaded again. Raises StorageError for more than `limit` bytes.
+    """
+    stored, tries = find(uri), 1
+    while stored is not None:
+        if stored.bytes > limit:
+            raise StorageError(f"the object has {stored.bytes} bytes, too many for a manifest", where=str(uri))
+        with TemporaryDirectory(prefix="spanloom-read-") as directory:
+            path = Path(directory) / "object"
+            try:
+                _stage(Download(uri=uri, path=path), stored, Transfers())
+                return path.read_bytes()
+            except ReplacedError:
+                now, tries = find(uri), tries + 1
+                if tries > REPLACED_TRIES or (now is not None and now.version == stored.version):
+                    raise
+                stored = now
+    return None
 
 
 def read_range(stored: StoredObject, first: int, end: int, stop: threading.Event | None = None) -> bytes:

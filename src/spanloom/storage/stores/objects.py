@@ -118,9 +118,13 @@ class Store(Protocol):
         """An error of the store as a message for the user; None if the error is not the store's."""
 
 
-def replaced_meanwhile(stored: StoredObject) -> StorageError:
-    """The error for an object that is no longer the one that was found."""
-    return StorageError(
+class ReplacedError(StorageError):
+    """An object is no longer the one that was found."""
+
+
+def replaced_meanwhile(stored: StoredObject) -> ReplacedError:
+    """The error for an object that was replaced or removed between `find` and the end of its download."""
+    return ReplacedError(
         "the object was replaced or removed while it was being downloaded",
         where=str(stored.uri),
         remedy="run the same command again, when nothing writes there any more",
