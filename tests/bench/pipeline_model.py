@@ -13,7 +13,7 @@ import heapq
 import math
 import random
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from statistics import median, quantiles
 from typing import Any
 
@@ -45,6 +45,21 @@ class Rates:
     plain_tokens: float
     convert_rows: float
     join_rows: float
+
+    def on_core(self, plain_tokens: float) -> "Rates":
+        """The rates on a core that is faster or slower in all of them: one on which the plain route makes `plain_tokens`
+        a second. Assumed rates stay."""
+        factor = plain_tokens / self.plain_tokens
+        return replace(
+            self,
+            render_tokens=self.render_tokens * factor,
+            audit_seconds=self.audit_seconds / factor,
+            write_bytes=self.write_bytes * factor,
+            validate_tokens=self.validate_tokens * factor,
+            worker_startup=self.worker_startup / factor,
+            reader_import=self.reader_import / factor,
+            plain_tokens=plain_tokens,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

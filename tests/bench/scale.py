@@ -239,6 +239,11 @@ def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--split-rows", type=float, default=2e6, help="rows a second of assemble-split")
     parser.add_argument("--join-rows", type=float, default=2e6, help="rows a second of assemble-validation")
+    parser.add_argument(
+        "--plain-tokens",
+        type=float,
+        help="scale the measured rates to a core on which the plain route makes this many tokens a second",
+    )
     parser.add_argument("--start", type=float, default=60, help="seconds until a pod runs")
     parser.add_argument("--efficiency", type=float, default=0.9, help="what each further core of a pod adds")
     parser.add_argument("--spread", type=float, default=0.3, help="sigma of the log-normal straggler factor")
@@ -266,6 +271,8 @@ def tables(given: argparse.Namespace) -> dict[str, str]:
     )
     assumed = {name: getattr(given, name) for name in ("convert_rows", "split_rows", "join_rows")}
     rates = measured(json.loads(given.json.read_bytes()), **assumed)
+    if given.plain_tokens is not None:
+        rates = rates.on_core(given.plain_tokens)
     return {sheet.key: markdown(sheet) for sheet in sheets(given, rates, machines)}
 
 
