@@ -47,8 +47,7 @@ class Rates:
     join_rows: float
 
     def on_core(self, plain_tokens: float) -> "Rates":
-        """The rates on a core that is faster or slower in all of them: one on which the plain route makes `plain_tokens`
-        a second. Assumed rates stay."""
+        """The measured rates on another core: one on which the plain route makes `plain_tokens` a second."""
         factor = plain_tokens / self.plain_tokens
         return replace(
             self,

@@ -163,7 +163,7 @@ def test_scratch_of_a_renderer_and_a_writer_has_their_packs_and_not_the_whole_re
 def test_the_bars_of_the_project() -> None:
     """Raw SYNTH within 45 minutes on 16 pods of 8 cores, ten times SYNTH within an hour on 256.
 
-    The bars were set for cores on which the plain route makes 480,000 tokens a second. The measurement may be of others.
+    The bars were set for cores on which the plain route makes 480,000 tokens a second.
     """
     results = json.loads((ROOT / "docs/performance.json").read_bytes())
     rates = scale.measured(results, convert_rows=13_000, split_rows=2e6, join_rows=2e6).on_core(480_000)
