@@ -88,7 +88,7 @@ else
 	@if $(probe_torch); then extra="--extra-index-url $(TORCH_INDEX)"; \
 	else echo "no answer from $(TORCH_INDEX): torch comes from your own index, perhaps with CUDA (several GB)"; fi; \
 	$(PIP) install $(QUIET) $$extra -c $(constraints) torch
-	$(PIP) install $(QUIET) -c $(constraints) $(if $(MEGATRON),--ignore-requires-python triton) -e '.[megatron,dev]'
+	$(PIP) install $(QUIET) -c $(constraints) $(if $(MEGATRON),--ignore-requires-python triton) -e '.[megatron,dev]' hatchling
 endif
 	@touch $@
 
