@@ -342,9 +342,9 @@ def read_while_others_replace_it(uri: Uri, tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_small_object_that_is_replaced_during_its_download_is_read_again(
-    tmp_path: Path, place: Place, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, gs_place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert read_while_others_replace_it(place.uri / "claim.json", tmp_path, monkeypatch) == b"task 3"
+    assert read_while_others_replace_it(gs_place.uri / "claim.json", tmp_path, monkeypatch) == b"task 3"
 
 
 def test_a_replaced_object_is_read_again_from_a_server_that_ignores_the_version(

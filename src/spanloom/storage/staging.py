@@ -37,8 +37,8 @@ RANGE = 16 << 20
 DAMAGED_TRIES = 3
 """Downloads of one object before giving up: damage in every one of them is not chance."""
 REPLACED_TRIES = 8
-"""Times that a small object is looked up: where a store ignores the condition of create-only writes, the tasks of one
-build replace each other's claim."""
+"""Downloads of a small object before giving up, if it is replaced during each. Where a store ignores the condition of
+create-only writes, the tasks of one build replace each other's claim."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -334,8 +334,9 @@ def read_object(uri: Uri, limit: int = 64 << 20) -> bytes | None:
     """The verified bytes of a small object; None if it is missing. One that is replaced during the download is
     downloaded again. Raises StorageError for more than `limit` bytes.
     """
-    stored, tries = find(uri), 1
-    while stored is not None:
+    for tries_left in reversed(range(REPLACED_TRIES)):
+        if (stored := find(uri)) is None:
+            break
         if stored.bytes > limit:
             raise StorageError(f"the object has {stored.bytes} bytes, too many for a manifest", where=str(uri))
         with TemporaryDirectory(prefix="spanloom-read-") as directory:
@@ -344,10 +345,8 @@ def read_object(uri: Uri, limit: int = 64 << 20) -> bytes | None:
                 _stage(Download(uri=uri, path=path), stored, Transfers())
                 return path.read_bytes()
             except ReplacedError:
-                now, tries = find(uri), tries + 1
-                if tries > REPLACED_TRIES or (now is not None and now.version == stored.version):
+                if tries_left == 0:
                     raise
-                stored = now
     return None
 
 
