@@ -145,6 +145,34 @@ class TestExitCodes:
         done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, check=False)
         assert (done.returncode, done.stderr) == (130, b"")
 
+    def test_of_a_command_that_was_interrupted_where_python_ignores_exceptions(self, tmp_path: Path) -> None:
+        """As in the callbacks of weak references that each import runs."""
+        (tmp_path / "interrupted.py").write_text(
+            "import signal, sys, time\n"
+            "from spanloom import cli, __main__\n"
+            "class Deleted:\n"
+            "    def __del__(self):\n"
+            "        signal.raise_signal(signal.SIGINT)\n"
+            "class Broken:\n"
+            "    def __del__(self):\n"
+            "        raise ValueError('still printed')\n"
+            "def main():\n"
+            "    Broken()\n"
+            "    Deleted()\n"
+            "    time.sleep(60)\n"
+            "    print('not interrupted')\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+            "cli.main = main\n"
+            "__main__.main()\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert (done.returncode, done.stdout) == (130, "")
+        assert "still printed" in done.stderr
+        assert "KeyboardInterrupt" not in done.stderr
+        assert done.stderr.splitlines()[-1] == "interrupted"
+
 
 def test_the_help_of_every_command_works_and_loads_no_heavy_library() -> None:
     done = subprocess.run(
