@@ -115,7 +115,7 @@ chat-demo: setup ## Chat data with reasoning, tools and several turns: JSON Line
 	$(BIN)/spanloom inspect $(DEMO)/chat --id tides-1#0
 
 test: setup ## All tests. Compiled tests are kept: to compile them takes each worker 15 s
-	@echo 'all tests take about 12 minutes on two cores; a part: make test PYTEST_ARGS="tests/dataset -n auto"'
+	@echo 'all tests take 11 to 15 minutes on two cores; a part: make test PYTEST_ARGS="tests/dataset -n auto"'
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 .PHONY: setup-next test-next
