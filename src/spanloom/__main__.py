@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 COLLECT_AFTER = 100_000
 """Objects made, less those freed, after which a command looks for garbage. Imports make many and leave next to none."""
 
-
 REPEAT_AFTER = 0.01
 """Seconds after which an interrupt that Python ignored is raised again."""
 

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -131,47 +132,50 @@ class TestExitCodes:
 
     def test_of_a_command_that_was_interrupted_while_a_class_was_made(self, tmp_path: Path) -> None:
         """Dataclasses and named tuples are made by running text, which CPython remembers to the end of the process."""
-        (tmp_path / "interrupted.py").write_text(
-            "import sys\n"
-            "from spanloom import cli, __main__\n"
-            "def main():\n"
-            "    try:\n"
-            "        exec('raise KeyboardInterrupt')\n"
-            "    except KeyboardInterrupt:\n"
-            "        sys.exit(130)\n"
-            "cli.main = main\n"
-            "__main__.main()\n"
+        done = run_as_command(
+            tmp_path,
+            """
+            try:
+                exec('raise KeyboardInterrupt')
+            except KeyboardInterrupt:
+                sys.exit(130)
+            """,
         )
-        done = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, check=False)
-        assert (done.returncode, done.stderr) == (130, b"")
+        assert (done.returncode, done.stderr) == (130, "")
 
     def test_of_a_command_that_was_interrupted_where_python_ignores_exceptions(self, tmp_path: Path) -> None:
         """As in the callbacks of weak references that each import runs."""
-        (tmp_path / "interrupted.py").write_text(
-            "import signal, sys, time\n"
-            "from spanloom import cli, __main__\n"
-            "class Deleted:\n"
-            "    def __del__(self):\n"
-            "        signal.raise_signal(signal.SIGINT)\n"
-            "class Broken:\n"
-            "    def __del__(self):\n"
-            "        raise ValueError('still printed')\n"
-            "def main():\n"
-            "    Broken()\n"
-            "    Deleted()\n"
-            "    time.sleep(60)\n"
-            "    print('not interrupted')\n"
-            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-            "cli.main = main\n"
-            "__main__.main()\n"
-        )
-        done = subprocess.run(
-            [sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, text=True, check=False
+        done = run_as_command(
+            tmp_path,
+            """
+            class Broken:
+                def __del__(self):
+                    raise ValueError('still printed')
+            class Deleted:
+                def __del__(self):
+                    signal.raise_signal(signal.SIGINT)
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            Broken()
+            Deleted()
+            time.sleep(60)
+            print('not interrupted')
+            """,
         )
         assert (done.returncode, done.stdout) == (130, "")
         assert "still printed" in done.stderr
         assert "KeyboardInterrupt" not in done.stderr
         assert done.stderr.splitlines()[-1] == "interrupted"
+
+
+def run_as_command(folder: Path, body: str) -> "subprocess.CompletedProcess[str]":
+    """Runs `body` in a process of its own in place of `spanloom.cli.main`."""
+    (folder / "command.py").write_text(
+        "import signal, sys, time\n"
+        "from spanloom import cli, __main__\n"
+        "def main():\n" + textwrap.indent(textwrap.dedent(body), "    ") + "cli.main = main\n"
+        "__main__.main()\n"
+    )
+    return subprocess.run([sys.executable, "-m", "command"], cwd=folder, capture_output=True, text=True, check=False)
 
 
 def test_the_help_of_every_command_works_and_loads_no_heavy_library() -> None:
