@@ -9,7 +9,7 @@ of one model: parallel calls, several system texts and the names of keys stay as
        {"role": "assistant", "content": null, "reasoning": "Look it up.",
         "tool_calls": [{"id": "c1", "name": "get_weather", "arguments": "{\\"city\\": \\"Oslo\\"}"}]},
        {"role": "tool", "content": "4", "tool_call_id": "c1"},
-       {"role": "assistant", "content": "4 °C.", "trained": false}],
+       {"role": "assistant", "content": "4 °C.", "trained": false, "truncated": true}],
      "tools": [{"name": "get_weather", "description": "…", "parameters": {…}}],
      "settings": {"reasoning_effort": "low"}, "chat_template_kwargs": {"enable_thinking": false}, "weight": 0.5}
 
@@ -102,6 +102,8 @@ def _message_dict(message: Message) -> dict[str, Any]:
         keys["channel"] = message.channel
     if not message.trained:
         keys["trained"] = False
+    if message.truncated:
+        keys["truncated"] = True
     return keys
 
 
@@ -114,7 +116,7 @@ KEYS = {
     "system": frozenset({"role", "content"}),
     "developer": frozenset({"role", "content"}),
     "user": frozenset({"role", "content", "name"}),
-    "assistant": frozenset({"role", "content", "reasoning", "tool_calls", "channel", "trained"}),
+    "assistant": frozenset({"role", "content", "reasoning", "tool_calls", "channel", "trained", "truncated"}),
     "tool": frozenset({"role", "content", "tool_call_id", "name"}),
 }
 """The allowed keys of a message, by role."""
@@ -190,11 +192,13 @@ def _message(value: Any, index: int) -> Message:
     texts = (content,) if type(content) is str and content else _texts(content, "content", index)
     if len(value) == 2:
         return Message(role=role, texts=texts)  # type: ignore[arg-type]  # one of KEYS
-    channel, trained = value.get("channel"), value.get("trained", True)
+    channel, trained, truncated = value.get("channel"), value.get("trained", True), value.get("truncated", False)
     if channel is not None and (type(channel) is not str or channel not in CHANNELS):
         raise _invalid(f"channel of message {index}", "commentary or final")
     if type(trained) is not bool:
         raise _invalid(f"trained of message {index}", "true or false")
+    if type(truncated) is not bool:
+        raise _invalid(f"truncated of message {index}", "true or false")
     return Message(
         role=role,  # type: ignore[arg-type]  # one of KEYS
         texts=texts,
@@ -204,6 +208,7 @@ def _message(value: Any, index: int) -> Message:
         name=_text(value.get("name"), "name of message", index),
         channel=channel,  # type: ignore[arg-type]  # one of CHANNELS
         trained=trained,
+        truncated=truncated,
     )
 
 

@@ -130,6 +130,7 @@ class Message:
     name       of a user, or of the function whose result a tool message holds; if the record has one
     channel    of an assistant's texts, if the record has one
     trained    false: an assistant message that is only context
+    truncated  true: an assistant message that a limit of tokens cut off; its end is not the model's
     """
 
     role: Role
@@ -140,6 +141,7 @@ class Message:
     name: str | None = None
     channel: Channel | None = None
     trained: bool = True
+    truncated: bool = False
 
 
 @dataclass(kw_only=True, slots=True)
