@@ -308,6 +308,8 @@ def _show_first(
                 print_outline(console, documents[0])
             if more := total - len(documents):
                 console.print(f"… and {more:,} more document{'s' if more > 1 else ''} of this conversation")
+            for name in outcome.read_as:
+                console.print(f"note: this conversation has {_NOTES[name][0]}s {_NOTES[name][1]}", soft_wrap=True)
             if not whole:
                 console.print("all of the text: --preview --verbose")
             return True
@@ -334,7 +336,7 @@ def _tell_dry_run(counts: "Counts", examples: "Examples", drop: Sequence[str], a
         return
     written, read = _number(counts.written, "conversation"), _number(counts.read, "record")
     say(f"{written} of {read}; nothing was written")
-    _tell_messages(counts.messages)
+    _tell_messages(counts.messages, counts.read_as)
     _tell_loss(counts.skipped, counts.dropped, counts.dropped_characters, drop)
     _tell_keys(counts.metadata, counts.refused_keys)
     for reason, rejected in sorted(examples.refused.items()):
@@ -350,7 +352,7 @@ def _tell(written: dict[str, Any], out: str, drop: Sequence[str], *, for_any_mod
     conversion, shards = written["conversion"], written["storage"]["shards"]
     rows, read = _number(conversion["rows_written"], "conversation"), _number(conversion["rows_read"], "record")
     say(f"{rows} in {_number(len(shards), 'shard')} under {out} ({read} read)")
-    _tell_messages(conversion["messages"])
+    _tell_messages(conversion["messages"], conversion.get("read_as", {}))
     _tell_loss(conversion["skipped"], conversion["dropped"], conversion["dropped_characters"], drop)
     if conversion["rejects"]:
         say(f"refused records: {', '.join(entry['path'] for entry in conversion['rejects'])} under {out}")
@@ -370,18 +372,26 @@ def _tell(written: dict[str, Any], out: str, drop: Sequence[str], *, for_any_mod
         say("      for gpt-oss; for another model add --model DIR, the folder of its tokenizer and chat template")
 
 
-def _tell_messages(counts: Mapping[str, int]) -> None:
+def _tell_messages(counts: Mapping[str, int], read_as: Mapping[str, int]) -> None:
     say("messages: " + (", ".join(f"{count:,} {name}" for name, count in sorted(counts.items())) or "none"))
-    for name, what in _NOTES.items():
-        if counts.get(name):
-            say(f"note: {_number(counts[name], 'answer')} with {what}")
+    for name, (noun, what) in _NOTES.items():
+        if count := counts.get(name) or read_as.get(name):
+            say(f"note: {_number(count, noun)} {what}")
 
 
 _NOTES = {
-    "with_placeholder": "a placeholder such as {{name}}, trained as text: replace it in the data first",
-    "with_react": "a call written as text (Action: … Action Input: …), trained as text of the answer",
-}
-"""Notes on answers that are trained unchanged but may need a repair, by their name in `Counts.messages`."""
+    "with_placeholder": (
+        "answer", "with a placeholder such as {{name}}, trained as text: replace it in the data first"
+    ),
+    "with_react": ("answer", "with a call written as text (Action: … Action Input: …), trained as text of the answer"),
+    "truncated": ("answer", "cut off by a limit of tokens: the text is trained, the end of the turn is not"),
+    "calls_undeclared": ("call", "of tools that the record does not define"),
+    "calls_without_tools": ("call", "in records that define no tools: --map tools=KEY names their definitions"),
+    "rendered_harmony": ("text", "rendered for Harmony, read as messages: each renders to the same text again"),
+    "null_padding": ("null", "of absent keys removed from tools and calls, as Arrow writes them"),
+}  # fmt: skip
+"""Notes on what is trained unchanged but may need a repair, and on what was read otherwise than it is written: by its
+name in `Counts.messages` or `Counts.read_as`."""
 
 
 def _tell_harmony(refused: Mapping[str, int], not_rendered: Mapping[str, int]) -> None:

@@ -11,6 +11,9 @@ style.
     openhands   <function=f><parameter=a>1</parameter></function>, <function=f>{"a": 1}</function>;
                 `EXECUTION RESULT of [f]:` of the user
     toolace     [f(a=1), g(b="x")]; a JSON list of definitions in the system text
+
+A text whose key or role says that it holds calls needs no option: `json_of_calls`, and `python_calls` of Olmo's
+`function_calls`.
 """
 
 import ast
@@ -20,7 +23,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from spanloom.conversations.tools import json_schema
+from spanloom.conversations.schemas import json_schema
 from spanloom.conversations.turns import RecordRefusedError, Refusal
 from spanloom.records.json_lines import unique_keys
 
@@ -36,6 +39,8 @@ _GLAIVE_ARGUMENTS = re.compile(
 )
 _MISTRAL = "[TOOL_CALLS]"
 _TOOLACE = re.compile(r"\s*\[\s*[^\W\d][\w .:/-]*\(.*\)\s*\]\s*", re.DOTALL)
+_JSON_BEGINS = re.compile(r"(?:^|(?<=\n)|(?<=>))[ \t]*[\[{]")
+"""Where JSON may begin: at the start, on a new line, after a tag."""
 _DEFINITIONS = re.compile(r"\[\s*\{\s*\"")
 
 
@@ -65,6 +70,37 @@ def written_calls(text: str, style: str, where: str) -> tuple[str, list[dict[str
     except (ValueError, SyntaxError):
         return text, []
     return "", calls
+
+
+def json_of_calls(text: str, where: str) -> tuple[str, Any]:
+    """The text before the JSON of a call or of a list of calls, and its value. The calls end the text.
+
+    Raises RecordRefusedError (`tool_call_invalid`) for a text without such JSON at its end.
+    """
+    if "<tool_call>" in text:
+        return written_calls(text, "hermes", where)
+    fault: Exception | None = None
+    for match in _JSON_BEGINS.finditer(text):
+        try:
+            return text[: match.start()].strip(), unique_keys(text[match.start() :].encode())
+        except (ValueError, RecursionError) as wrong:
+            fault = fault or wrong
+    why = "there is none" if fault is None else str(fault)
+    raise RecordRefusedError(
+        Refusal.TOOL_CALL_INVALID, f"{where}: the text does not end with the JSON of a call: {why}"
+    )
+
+
+def python_calls(text: str) -> list[dict[str, Any]] | None:
+    """The calls in `f(a=1)` or `[f(a=1), g(b="x")]`, also one a line, as Olmo's models write them; None for any other
+    text."""
+    bare = text.strip()
+    if bare.startswith("[") and bare.endswith("]"):
+        bare = bare[1:-1]
+    try:
+        return list(_toolace_calls(bare)) or None
+    except (ValueError, SyntaxError):
+        return None
 
 
 def written_results(text: str, style: str) -> list[dict[str, Any]]:
@@ -184,7 +220,7 @@ def _toolace_calls(text: str) -> Iterator[dict[str, Any]]:
             if isinstance(call, ast.Call) and not call.args and all(word.arg for word in call.keywords):
                 arguments = {str(word.arg): _literal(word.value) for word in call.keywords}
                 yield {"name": sayable(name), "arguments": arguments}
-                rest = rest[end:].strip().removeprefix(",").strip()
+                rest = rest[end:].strip().removeprefix(",").removeprefix(";").strip()
                 break
         else:
             raise ValueError(rest)

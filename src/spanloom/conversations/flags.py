@@ -1,23 +1,30 @@
-"""Flags that say whether a message is trained, of OpenAI, Axolotl, ms-swift, LLaMA-Factory and SWE-agent.
+"""Flags that say whether a message is trained, of OpenAI, Axolotl, ms-swift, LLaMA-Factory, slime and SWE-agent; and
+whether its end is the model's.
 
 In: the keys of a message. Out: whether the message is trained, if a flag says so; flags are removed from the keys.
 
-    train, training, train_on_turn, loss    true, 1    trained
-    weight, loss_weight, loss_scale         1          trained
+    train, training, train_on_turn, trainable, loss    true, 1    trained
+    weight, loss_weight, loss_scale                    1          trained
+    loss_mask, step_loss_mask                          1          trained
     train_detail                            spans of the text: trained if all of them are
-    mask, is_demo                           true, 1    not trained
+    mask, masked, is_demo, ignore_loss      true, 1    not trained
     label_mask                              refused: in some data sets it marks trained messages, in some untrained;
                                             `--map trained=label_mask` and `--map masked=label_mask` say which
+    finish_reason, stop_reason, …           `length`, `max_tokens`: a limit of tokens cut the answer off
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from spanloom.conversations.turns import RecordRefusedError, Refusal, says_nothing
 from spanloom.records.scalars import truth
 
-TRUE_IS_TRAINED = ("train", "training", "train_on_turn", "loss", "weight", "loss_weight", "loss_scale")
-TRUE_IS_MASKED = ("mask", "is_demo")
+TRUE_IS_TRAINED = (
+    "train", "training", "train_on_turn", "trainable", "is_trainable", "trained", "loss", "weight", "loss_weight",
+    "loss_scale", "loss_mask", "step_loss_mask", "train_mask",
+)  # fmt: skip
+TRUE_IS_MASKED = ("mask", "masked", "is_masked", "is_demo", "ignore_loss", "no_loss")
 UNCLEAR = ("label_mask",)
 DETAILS = ("train_detail",)
 _FLAGS = (*TRUE_IS_TRAINED, *TRUE_IS_MASKED, *DETAILS, *UNCLEAR)
@@ -25,6 +32,32 @@ FLAGS = frozenset(_FLAGS)
 
 NOT_DROPPED = frozenset({*FLAGS, "label", "kto_tag"})
 """Names that `--drop` refuses: without its flag, a message that is marked as untrained would be trained."""
+
+_LIKE_FLAG = re.compile(r"train|loss|mask|learn|supervis|ignore|exclude")
+"""Parts of names of flags that are not known: their true may mean either."""
+
+ENDS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")
+"""Keys of a message, or of a record, that say why its answer ended."""
+_ENDS = frozenset(ENDS)
+_CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "max_new_tokens", "model_length", "incomplete"})
+"""Values of these keys for an answer that a limit of tokens cut off, in lower case."""
+
+
+def is_truncated(keys: Mapping[str, Any], metadata: frozenset[str] = frozenset()) -> bool:
+    """Whether a key says that a limit of tokens cut the answer off. `metadata`: keys that an option makes metadata."""
+    if _ENDS.isdisjoint(keys):
+        return False
+    ends = (keys.get(name) for name in ENDS if name not in metadata)
+    return any(isinstance(end, str) and end.strip().lower() in _CUT_OFF for end in ends)
+
+
+def like_flag(names: Iterable[str], keys: Mapping[str, Any]) -> str | None:
+    """The first of these keys that looks like a flag of training, by its name and value; None if there is none."""
+    for name in names:
+        value = keys[name]
+        if (isinstance(value, bool) or value in (0, 1)) and _LIKE_FLAG.search(name.lower()):
+            return name
+    return None
 
 
 SET_ASIDE = "--max-rejects 100% sets such records aside"

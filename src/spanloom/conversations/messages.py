@@ -6,18 +6,25 @@ message holds tool results next to text; or a refusal.
     reasoning_content, reasoning, thinking; parts of type thinking or reasoning    reasoning
     <think>…</think> at the beginning of an assistant's text                       reasoning, with --think-tags
     content as text, or as parts of type text                                      text
-    tool_calls, function_call; a turn from function_call                           calls
+    tool_calls, function_call, function_calls; a turn from function_call           calls
     <tool_call>…</tool_call> in an assistant's text                                calls, with --call-tags
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from spanloom.conversations.blocks import PART_METADATA, messages_of
-from spanloom.conversations.call_tags import looks_like_toolace, results_of_user, written_calls, written_results
-from spanloom.conversations.flags import FLAGS, is_trained
+from spanloom.conversations.call_tags import (
+    json_of_calls,
+    looks_like_toolace,
+    results_of_user,
+    written_calls,
+    written_results,
+)
+from spanloom.conversations.flags import ENDS, FLAGS, is_trained, is_truncated
+from spanloom.conversations.harmony import Part, rendered_parts
 from spanloom.conversations.markup import (
     TAG_ENDS,
     TAG_STARTS,
@@ -26,8 +33,9 @@ from spanloom.conversations.markup import (
     refuse_markup,
     without_think_tags,
 )
-from spanloom.conversations.tools import NAME, call_of, calls_of, function_name, parsed_json, refuse_other_keys
+from spanloom.conversations.tools import ARGUMENTS, NAME, call_of, calls_of, function_name, refuse_other_keys
 from spanloom.conversations.turns import (
+    RENDERED,
     Call,
     Dropping,
     Reading,
@@ -45,8 +53,8 @@ REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 MESSAGE_METADATA = frozenset(
     {
         "language", "lang", "toxic", "redacted", "country", "state", "hashed_ip", "header", "timestamp",
-        "turn_identifier", "created", "created_at", "createdAt", "run_id", "model", "model_name", "stop_reason",
-        "stop_sequence", "finish_reason", "usage", "agent", "message_type", "tags", "cutoff_date", "status", "phase",
+        "turn_identifier", "created", "created_at", "createdAt", "run_id", "model", "model_name", *ENDS,
+        "stop_sequence", "usage", "agent", "message_type", "tags", "cutoff_date", "status", "phase",
         "system_fingerprint", "openai_id", "temperature", "top_p", "token_counter", "token_count", "prefix",
     }
 ) | PART_METADATA  # fmt: skip
@@ -55,7 +63,8 @@ REPEATING = ("thought", "action")
 """SWE-agent's keys that repeat a part of the text, or the call. If they do, they become metadata."""
 _REPEATING = frozenset(REPEATING)
 
-FUNCTION_CALL = "function_call"
+FUNCTION_CALL, FUNCTION_CALLS = "function_call", "function_calls"
+CALL_KEYS = (FUNCTION_CALL, FUNCTION_CALLS)
 CALL_ROLES = (FUNCTION_CALL, "tool_call")
 REASONING_ROLES = ("reasoning", "thinking", "thought")
 """Roles of separate turns that hold the reasoning for the next turn."""
@@ -82,6 +91,7 @@ ROLES: dict[str, Role] = {
     "tool_result": "tool",
     "function_response": "tool",
     "ipython": "tool",
+    "environment": "tool",
 }
 """Names of roles in data sets → role. ShareGPT has separate turns for a call and for its result."""
 
@@ -101,22 +111,15 @@ class _Message:
         self.where = f"message {self.number}"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class OnChannel:
-    """A message of a form that names the channel of the assistant's text."""
-
-    message: dict[str, Any]
-    channel: Literal["commentary", "final"]
-
-
 def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, system: str = "") -> list[Turn]:
-    """The turns of a message or an `OnChannel`, in order; none if options drop the message or all of its content.
+    """The turns of a message or a `Part`, in order; none if options drop the message or all of its content.
 
     `system`: the record's system text, in which ToolACE names the functions that texts call. Raises RecordRefusedError.
     """
-    if isinstance(message, OnChannel):
-        turns_of_it = turns_of(message.message, number, reading, dropping, system)
-        return [replace(turn, channel=message.channel) for turn in turns_of_it]
+    if isinstance(message, Part):
+        unparsed = replace(reading, rendered=None)  # what a form says is text is not parsed again
+        turns = turns_of(message.message, number, unparsed, dropping, system)
+        return [replace(turn, channel=message.channel or turn.channel, is_part=True) for turn in turns]
     of = _Message(number=number, reading=reading, dropping=dropping, system=system)
     if not isinstance(message, dict):
         raise RecordRefusedError(Refusal.MESSAGE_NOT_OBJECT, f"{of.where} is {kind(message)}, not an object")
@@ -141,9 +144,13 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
         trained = is_trained(message, of.where, reading.trained_if, reading.masked_if)
         if trained and speaker != "assistant":
             of.metadata["trained"] = True
-    parts = messages_of(message, _first_key(message, TEXT_KEYS), speaker == "assistant", of.where, dropping)
+    content_key = _first_key(message, TEXT_KEYS)
+    if speaker == "assistant" and (parts := rendered_parts(message.get(content_key), of.where, reading)):
+        dropping.read_as[RENDERED] += 1
+        rest = {key: value for key, value in message.items() if key != content_key}
+        return _of_rendered(parts, rest, trained, of, system)
     turns: list[Turn] = []
-    for part in parts:
+    for part in messages_of(message, content_key, speaker == "assistant", of.where, dropping):
         if part.get("role") == "tool" and speaker != "tool" and dropping.drops("role:tool", part):
             continue
         turns += _turns(part, of)
@@ -151,11 +158,31 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
     for index in speaking[:-1]:  # a text before the end of the assistant's message is not its answer
         if turns[index].texts:
             turns[index] = replace(turns[index], channel="commentary")
+    return _flagged(turns, message, trained, of)
+
+
+def _flagged(turns: list[Turn], message: Mapping[str, Any], trained: bool | None, of: _Message) -> list[Turn]:
+    """The turns of a message with what its flags say of all of them, and with its metadata."""
     if trained is False:
         turns = [replace(turn, trained=False) if turn.role == "assistant" else turn for turn in turns]
+    if turns and turns[-1].role == "assistant" and is_truncated(message, of.reading.metadata):
+        turns[-1] = replace(turns[-1], truncated=True)
     if turns and of.metadata:
         turns[0] = replace(turns[0], metadata=of.metadata)
     return turns
+
+
+def _of_rendered(
+    parts: Sequence[Part | dict[str, Any]], rest: dict[str, Any], trained: bool | None, of: _Message, system: str
+) -> list[Turn]:
+    """The turns of an answer that is rendered text of Harmony. `rest`: the message's other keys."""
+    turns = [turn for part in parts for turn in turns_of(part, of.number, of.reading, of.dropping, system)]
+    _take(rest, ROLE_KEYS)
+    if beside := [key for key in (*REASONING_KEYS, "tool_calls", *CALL_KEYS) if not says_nothing(rest.get(key))]:
+        detail = f"{of.where} is rendered text of Harmony, and has {beside[0]!r} beside it"
+        raise RecordRefusedError(Refusal.MARKUP_UNCLEAR, detail, "--text-as-is keeps it as text")
+    _rest(rest, of)
+    return _flagged(turns, rest, trained, of)
 
 
 _PLAIN_ROLES = {name: role for name, role in ROLES.items() if name not in (*CALL_ROLES, *REASONING_ROLES)}
@@ -231,11 +258,13 @@ def _turns(message: dict[str, Any], of: _Message) -> list[Turn]:
         if repeats or (key == "action" and not says_nothing(keys.get("tool_calls"))):
             of.metadata[key] = keys.pop(key, None)
     if name in CALL_ROLES:
-        turn = Turn(number=of.number, role=role, calls=_written_calls(content, of))
+        turn = replace(_written_calls(keys, content, of), role=role)
     elif role == "assistant":
-        if name in REASONING_ROLES and name not in of.reading.roles:
+        is_part = name in REASONING_ROLES and name not in of.reading.roles
+        if is_part:
             keys["reasoning"], content = content, None
         turn = _assistant(keys, content, of)
+        turn.is_part = is_part
     elif role == "tool":
         return _results(keys, content, of)
     else:
@@ -325,6 +354,8 @@ def _assistant(keys: dict[str, Any], content: Any, of: _Message) -> Turn:
         calls += calls_of(value, where, dropping)
     if not says_nothing(value := keys.pop(FUNCTION_CALL, None)) and not dropping.drops(FUNCTION_CALL, value):
         calls.append(call_of(value, f"{where}, {FUNCTION_CALL}", dropping))
+    if not says_nothing(value := keys.pop(FUNCTION_CALLS, None)) and not dropping.drops(FUNCTION_CALLS, value):
+        calls += calls_of(value, where, dropping)
     spoken = reasonings[0] if reasonings else ()
     return Turn(number=of.number, role="assistant", texts=texts, reasoning=spoken, calls=tuple(calls))
 
@@ -359,7 +390,7 @@ def _toolace(texts: tuple[str, ...], of: _Message) -> bool:
 def _results(keys: dict[str, Any], content: Any, of: _Message) -> list[Turn]:
     """Tool results: one turn, or one turn for each result in a text of the requested style."""
     where = of.where
-    if isinstance(content, dict):
+    if not (content is None or isinstance(content, str) or _are_parts(content)):
         content = json.dumps(content, ensure_ascii=False)
     call_id, tool = keys.pop("tool_call_id", None), keys.pop("name", None)
     several = keys.pop("tool_call_ids", None)
@@ -386,12 +417,31 @@ def _function(name: str | None) -> str | None:
     return function_name(name) if name else None
 
 
-def _written_calls(content: Any, of: _Message) -> tuple[Call, ...]:
-    """ShareGPT's turn `function_call`, whose text is the JSON of a call or of several."""
+def _are_parts(content: Any) -> bool:
+    """Whether the content of a tool's message is a list of parts. Any other list or value is the result itself."""
+    return isinstance(content, list) and all(
+        isinstance(part, dict) and (isinstance(part.get("type"), str) or part.keys() == {"text"}) for part in content
+    )
+
+
+def _written_calls(keys: dict[str, Any], content: Any, of: _Message) -> Turn:
+    """A turn `function_call` or `tool_call`: its text is the JSON of a call or of several, perhaps after reasoning in
+    tags and text; or its keys are those of a call."""
     where, dropping = of.where, of.dropping
+    reasoning: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    if says_nothing(content) and "name" in keys:
+        named = ("id", "type", "name", "function", *ARGUMENTS)
+        content = {key: keys.pop(key) for key in named if key in keys}
+    elif says_nothing(content) and not says_nothing(keys.get("tool_calls")):
+        content = keys.pop("tool_calls")
     if isinstance(content, str):
-        content = parsed_json(content, Refusal.TOOL_CALL_INVALID, f"{where}: the text of the call")
-    return tuple(calls_of(content if isinstance(content, list) else [content], where, dropping))
+        reasoning, rest = without_think_tags((content,), where, of.reading, dropping)
+        before, content = json_of_calls("".join(rest), where)
+        texts = (before,) if before else ()
+        refuse_markup(texts, where, of.reading)
+    calls = calls_of(content if isinstance(content, list) else [content], where, dropping)
+    return Turn(number=of.number, role="assistant", texts=texts, reasoning=reasoning, calls=tuple(calls), is_part=True)
 
 
 def _texts(content: Any, of: _Message) -> tuple[str, ...]:

@@ -11,16 +11,19 @@ In: `tools`, `functions`, `tool_calls`, `function_call` of a record. Out: descri
 import ast
 import json
 import re
-from collections.abc import Iterator
 from typing import Any
 
-from spanloom.conversations.flags import NOT_DROPPED, SET_ASIDE
-from spanloom.conversations.turns import Call, Dropping, RecordRefusedError, Refusal, kind, says_nothing
+from spanloom.conversations.call_tags import python_calls
+from spanloom.conversations.flags import NOT_DROPPED, SET_ASIDE, like_flag
+from spanloom.conversations.schemas import without_padding
+from spanloom.conversations.turns import PADDING, Call, Dropping, RecordRefusedError, Refusal, kind, says_nothing
 from spanloom.records.json_lines import unique_keys
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 """Names that a header can hold as `functions.NAME` or `user:NAME`: a space or a `<` would end the name."""
 PREFIX = "functions."
+ARGUMENTS = ("arguments", "parameters", "args", "input", "params")
+"""Keys of a call's arguments."""
 
 
 def tool_descriptions(value: Any, dropping: Dropping) -> list[dict[str, Any]]:
@@ -28,6 +31,7 @@ def tool_descriptions(value: Any, dropping: Dropping) -> list[dict[str, Any]]:
 
     Returns `{"name", "description", "parameters"}` of each; the last two only if present. Raises RecordRefusedError.
     """
+    is_text = isinstance(value, str)
     if isinstance(value, str):
         try:
             value = parsed_json(value, Refusal.TOOLS_INVALID, "the list of tools")
@@ -40,7 +44,19 @@ def tool_descriptions(value: Any, dropping: Dropping) -> list[dict[str, Any]]:
         return []
     if not isinstance(value, list):
         raise RecordRefusedError(Refusal.TOOLS_INVALID, f"the tools are {kind(value)}, not a list")
+    if isinstance(value, list) and not is_text:
+        value = [_without_padding(tool, dropping) for tool in value]
     return [_description(tool, f"tool {number}", dropping) for number, tool in enumerate(value)]
+
+
+def _without_padding(tool: Any, dropping: Dropping) -> Any:
+    """A tool without nulls of absent keys: of a text, or of a tool without them, unchanged."""
+    if not isinstance(tool, dict) or not _holds_null(tool):
+        return tool
+    bare, removed = without_padding(tool)
+    if removed:
+        dropping.read_as[PADDING] += removed
+    return bare
 
 
 def _description(tool: Any, where: str, dropping: Dropping) -> dict[str, Any]:
@@ -66,64 +82,17 @@ def _description(tool: Any, where: str, dropping: Dropping) -> dict[str, Any]:
     return described if parameters is None else {**described, "parameters": parameters}
 
 
-def not_rendered(schema: Any, shown: frozenset[str] = frozenset()) -> Iterator[tuple[str, Any]]:
-    """Keys of a schema, with values, that openai-harmony 0.0.8 ignores when it writes parameters as TypeScript.
-
-    `shown`: the keys that are written besides the type; they depend on where the schema is. Servers render with
-    openai-harmony too, so such keys refuse no record; they stay in the row and are counted.
-    """
-    if not isinstance(schema, dict):
-        return
-    variants, type_ = schema.get("oneOf"), schema.get("type")
-    if isinstance(variants, list):
-        # A property's own text replaces the text of its first variant.
-        description = schema.get("description") if "title" in shown else None
-        for number, variant in enumerate(variants):
-            yield from not_rendered(
-                variant, _OF_VARIANT - {"description"} if description and not number else _OF_VARIANT
-            )
-        shown -= {"nullable"}
-    elif type_ == "object":
-        shown |= {"description", "properties", "required"}
-        properties = schema.get("properties")
-        for inner in properties.values() if isinstance(properties, dict) else ():
-            yield from not_rendered(inner, _OF_PROPERTY)
-    elif type_ == "array":
-        shown |= {"items"}
-        yield from not_rendered(schema.get("items"))
-    elif type_ == "string":
-        shown |= {"enum"}
-    for key, value in schema.items():
-        if key in ("enum", "examples") and key in shown:
-            value = [item for item in value if not isinstance(item, str)] if isinstance(value, list) else value
-        elif key in ("type", "oneOf") or key in shown:
-            continue
-        if not says_nothing(value):
-            yield key, value
-
-
-def not_rendered_keys(schema: Any) -> Iterator[str]:
-    """The names under which these keys are counted: `parameters.pattern`; `parameters.other` for unknown keys."""
-    for key, _ in not_rendered(schema):
-        yield f"parameters.{key if key in _SCHEMA_KEYS else 'other'}"
-
-
-_SCHEMA_KEYS = frozenset(
-    {
-        "$defs", "$ref", "additionalProperties", "allOf", "anyOf", "const", "default", "definitions", "description",
-        "enum", "examples", "format", "items", "maxItems", "maxLength", "maximum", "minItems", "minLength", "minimum",
-        "not", "nullable", "pattern", "properties", "required", "title",
-    }
-)  # fmt: skip
-"""Keys that are counted by name. All other keys can have any name, such as those of parameters."""
-_OF_VARIANT = frozenset({"description", "default", "nullable"})
-_OF_PROPERTY = _OF_VARIANT | {"title", "examples"}
-
-
 def calls_of(value: Any, where: str, dropping: Dropping) -> list[Call]:
-    """`tool_calls`: a list of calls, or the JSON text of one."""
-    if isinstance(value, str):
-        value = parsed_json(value, Refusal.TOOL_CALL_INVALID, f"{where}: the text of its calls")
+    """`tool_calls`: a list of calls, the JSON text of one, or calls in Python's notation (Olmo's `function_calls`)."""
+    if isinstance(value, str) and value.strip():
+        text = value
+        try:
+            value = parsed_json(text, Refusal.TOOL_CALL_INVALID, f"{where}: the text of its calls")
+        except RecordRefusedError:
+            if (value := python_calls(text)) is None:
+                raise
+    if isinstance(value, dict):
+        value = [value]
     if says_nothing(value):
         return []
     if not isinstance(value, list):
@@ -138,9 +107,12 @@ def call_of(value: Any, where: str, dropping: Dropping) -> Call:
     if identity is not None and not isinstance(identity, str):
         raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, f"{where}: the id is {kind(identity)}, not text")
     name = _name(call.pop("name", None), where, Refusal.TOOL_CALL_INVALID)
-    arguments = call.pop("arguments", None)
+    arguments = next((call.pop(key) for key in ARGUMENTS if call.get(key) is not None), None)
+    nulls = isinstance(arguments, dict) and _holds_null(arguments)
     if isinstance(arguments, dict):
         arguments = json.dumps(arguments, ensure_ascii=False)
+    elif arguments is None or (isinstance(arguments, str) and not arguments.strip()):
+        arguments = "{}"  # a call without arguments: servers accept both, templates and models write an object
     if not isinstance(arguments, str):
         detail = f"{where}: the arguments are {kind(arguments)}, not a JSON object or its text"
         raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, detail)
@@ -151,35 +123,13 @@ def call_of(value: Any, where: str, dropping: Dropping) -> Call:
     if not isinstance(parsed, dict):
         raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, f"{where}: the arguments are no JSON object")
     refuse_other_keys(call, where, dropping)
-    return Call(id=identity or None, name=name, arguments=arguments)
+    return Call(id=identity or None, name=name, arguments=arguments, nulls=nulls)
 
 
-_TYPES = {
-    "str": "string", "text": "string", "int": "integer", "long": "integer", "float": "number", "double": "number",
-    "bool": "boolean", "list": "array", "tuple": "array", "set": "array", "dict": "object", "map": "object",
-}  # fmt: skip
-"""Type names of Python and other languages → types of JSON Schema."""
-
-
-def json_schema(schema: Any) -> Any:
-    """Renames a schema's types, of Python or in capital letters, to those of JSON Schema.
-
-    `{"type": "dict", "properties": {"n": {"type": "int"}}}` → `{"type": "object", "properties": {"n": {"type":
-    "integer"}}}`. Any other value is unchanged.
-    """
-    if isinstance(schema, list):
-        return [json_schema(inner) for inner in schema]
-    if not isinstance(schema, dict):
-        return schema
-    named = {key: json_schema(value) if key in _HOLD_SCHEMAS else value for key, value in schema.items()}
-    if isinstance(properties := schema.get("properties"), dict):
-        named["properties"] = {key: json_schema(value) for key, value in properties.items()}
-    if isinstance(name := schema.get("type"), str):
-        named["type"] = _TYPES.get(name.lower(), name.lower() if name.isupper() else name)
-    return named
-
-
-_HOLD_SCHEMAS = ("items", "oneOf", "anyOf", "allOf", "additionalProperties")
+def _holds_null(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_holds_null, value.values()))
+    return any(map(_holds_null, value)) if isinstance(value, list) else value is None
 
 
 def function_name(value: str) -> str:
@@ -194,7 +144,7 @@ def _uncovered(value: Any, where: str, reason: Refusal) -> dict[str, Any]:
     keys = dict(value)
     type_name = keys.pop("type", None)
     if type_name not in (None, "function"):
-        raise RecordRefusedError(reason, f"{where} is of type {type_name!r}, not a function", "--drop tools,tool_calls")
+        raise RecordRefusedError(reason, f"{where} is of type {type_name!r}, not a function", SET_ASIDE)
     inner = keys.pop("function", None)
     if inner is None:
         return keys
@@ -218,14 +168,32 @@ def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> N
         flag = min(flags)
         detail = f"{where} has {flag!r}, which says whether it is trained: a message is trained whole or not"
         raise RecordRefusedError(Refusal.WEIGHT_ZERO, detail, SET_ASIDE, key=flag)
+    if flag := like_flag(left, keys):
+        detail = f"{where} has {flag!r}, which may say whether it is trained"
+        remedy = f"--map trained={flag} or --map masked={flag} says what true means"
+        raise RecordRefusedError(Refusal.WEIGHT_ZERO, detail, remedy, key=flag)
     if left:
         named = f"the key {left[0]!r}" if len(left) == 1 else f"the keys {', '.join(map(repr, left))}"
+        call = next((key for key in left if _may_be_call(key, keys[key])), None)
         raise RecordRefusedError(
             Refusal.KEY_UNKNOWN,
             f"{where} has {named}, which conversations do not have",
-            f"--drop {','.join(left)}",
+            f"--drop {','.join(left)}"
+            if call is None
+            else f"rename {call!r} to tool_calls if it holds calls; {SET_ASIDE}",
             key=left[0],
         )
+
+
+_LIKE_CALL = re.compile(r"call|action|tool|func|invo")
+
+
+def _may_be_call(key: str, value: Any) -> bool:
+    """Whether a key may hold calls or their arguments: a remedy that drops it would lose them."""
+    if _LIKE_CALL.search(key.lower()):
+        return isinstance(value, str | list | dict)
+    named = value[0] if isinstance(value, list) and value else value
+    return isinstance(named, dict) and not named.keys().isdisjoint(("name", "function", *ARGUMENTS))
 
 
 def parsed_json(text: str, reason: Refusal, name: str) -> Any:

@@ -117,6 +117,8 @@ class Call:
     id: str | None
     name: str
     arguments: str
+    nulls: bool = field(default=False, compare=False)
+    """The arguments were an object with nulls, which may be padding."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -147,10 +149,11 @@ class Message:
 @dataclass(kw_only=True, slots=True)
 class Turn(Message):
     """One message of a record. `number`: its position in the record, from 0. `metadata`: keys of the message that are
-    not part of the conversation."""
+    not part of the conversation. `is_part`: a part of an assistant message that the record's form writes as several."""
 
     number: int
     metadata: Mapping[str, Any] = field(default_factory=lambda: _NOTHING)
+    is_part: bool = False
 
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
@@ -182,11 +185,15 @@ class ChatRecord:
 
 @dataclass(kw_only=True)
 class Dropping:
-    """The names that options leave out; for each, how often it occurred and how many characters it had."""
+    """The names that options leave out; for each, how often it occurred and how many characters it had.
+
+    `read_as`: what was read otherwise than it is written, by name: `RENDERED`, `PADDING`.
+    """
 
     names: frozenset[str] = frozenset()
     counts: Counter[str] = field(default_factory=Counter)
     characters: Counter[str] = field(default_factory=Counter)
+    read_as: Counter[str] = field(default_factory=Counter)
 
     def drops(self, name: str, value: Any) -> bool:
         """Whether `name` is left out; if so, counts `value`."""
@@ -198,6 +205,12 @@ class Dropping:
     def count(self, name: str, value: Any) -> None:
         self.counts[name] += 1
         self.characters[name] += len(value) if isinstance(value, str) else len(json.dumps(value, ensure_ascii=False))
+
+
+RENDERED = "rendered_harmony"
+"""An answer that is rendered text of Harmony, read as its messages."""
+PADDING = "null_padding"
+"""A null that Arrow wrote for an absent key, removed."""
 
 
 def says_nothing(value: Any) -> bool:

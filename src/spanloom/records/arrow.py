@@ -91,6 +91,15 @@ def arrow_rows(
         raise _unreadable(fault, path, row) from None
 
 
+def arrow_schema(path: Path) -> pa.Schema:
+    """The columns of a file. Raises SourceError if it cannot be read."""
+    try:
+        with pa.OSFile(str(path)) as file, _opened(file) as reader:
+            return reader.schema
+    except (pa.ArrowException, OSError) as fault:
+        raise _unreadable(fault, path, 0) from None
+
+
 def arrow_batches(path: Path) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Validated batches, each with the number of its first row, from 0. Raises SourceError for an unreadable file."""
     row = 0
@@ -114,14 +123,20 @@ def _unreadable(fault: pa.ArrowException | OSError, path: Path, row: int) -> Exc
 
 
 @contextmanager
-def _batches(file: pa.NativeFile) -> Iterator[Iterator[pa.RecordBatch]]:
+def _opened(file: pa.NativeFile) -> Iterator[Any]:
+    """A reader of the file format or of the stream format."""
     magic = file.read(len(_FILE_MAGIC))
     file.seek(0)
-    if magic == _FILE_MAGIC:
-        with pa.ipc.open_file(file) as reader:
+    with (pa.ipc.open_file if magic == _FILE_MAGIC else pa.ipc.open_stream)(file) as reader:
+        yield reader
+
+
+@contextmanager
+def _batches(file: pa.NativeFile) -> Iterator[Iterator[pa.RecordBatch]]:
+    with _opened(file) as reader:
+        if isinstance(reader, pa.ipc.RecordBatchFileReader):
             yield (reader.get_batch(index) for index in range(reader.num_record_batches))
-    else:
-        with pa.ipc.open_stream(file) as reader:
+        else:
             yield iter(reader)
 
 

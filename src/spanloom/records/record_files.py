@@ -11,23 +11,25 @@ order in which they are read, and their records as Python values.
     .arrow           one record a row, IPC stream or file           + .gz .zst
     a folder         one that `save_to_disk` wrote, or all such files below it
 
-In Parquet and Arrow, every struct of a column has the keys of all its structs; a null there means that the key is
-absent. So nulls inside a struct are left out; a column that is null itself is kept.
+Values of Parquet and Arrow as JSON: `spanloom.records.json_values`.
 """
 
 import glob
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from spanloom.errors import RecordError, SourceError
-from spanloom.records.arrow import arrow_rows, saved_files
+from spanloom.records.arrow import arrow_rows, arrow_schema, saved_files
 from spanloom.records.delimited import DELIMITERS, delimited
 from spanloom.records.files import OnUnreadable, check_names, find_files, name_below, stop
 from spanloom.records.json_array import is_json_lines, json_array
 from spanloom.records.json_lines import json_lines
+from spanloom.records.json_values import NoJsonError, json_rows
 from spanloom.records.parquet import open_parquet, parquet_rows
 from spanloom.records.place import RecordPlace
 from spanloom.records.unpacked import COMPRESSED, OnRead, plain_suffix, unpacked_file
@@ -138,8 +140,8 @@ def read_records(
         case "Parquet" | "Arrow":
             for where, row in _rows(file, unreadable, on_read):
                 try:
-                    yield where, {name: _json_value(value) for name, value in row.items()}
-                except _NoJsonError as fault:
+                    yield where, row()
+                except NoJsonError as fault:
                     unreadable(RecordError(f"the row holds {fault}, which is not JSON", where=where, remedy=_COLUMNS))
 
 
@@ -148,7 +150,9 @@ _COLUMNS = "leave the column out of the file"
 
 def _rows(
     file: RecordFile, unreadable: OnUnreadable, on_read: OnRead | None
-) -> Iterator[tuple[RecordPlace, dict[str, Any]]]:
+) -> Iterator[tuple[RecordPlace, Callable[[], dict[str, Any]]]]:
+    """Place of each row, and a function that makes its values of JSON. That may raise NoJsonError."""
+
     def place(where: RecordPlace) -> RecordPlace:
         """The row's place in the original file, not in its unpacked copy."""
         return RecordPlace.of(file.path, "row", where.number)
@@ -166,42 +170,23 @@ def _rows(
         try:
             if file.kind == "Arrow":
                 size = path.stat().st_size
+                json_row = json_rows(arrow_schema(path))
                 for where, row in arrow_rows(path, renamed, lambda done: tell(done, size)):
-                    yield place(where), row
+                    yield place(where), partial(json_row, row.values())
                 return
-            columns, rows = _checked_columns(path)
-            for number, (where, values) in enumerate(parquet_rows(path, columns, renamed), start=1):
+            schema, rows = _checked_columns(path)
+            json_row = json_rows(schema)
+            for number, (where, values) in enumerate(parquet_rows(path, schema.names, renamed), start=1):
                 tell(number, rows)
-                yield place(where), dict(zip(columns, values, strict=True))
+                yield place(where), partial(json_row, values)
         except SourceError as fault:
             at = (fault.where or "").replace(str(path), str(file.path), 1)
             raise SourceError(fault.what, where=at, remedy=fault.remedy) from None
 
 
-def _checked_columns(path: Path) -> tuple[list[str], int]:
+def _checked_columns(path: Path) -> tuple[pa.Schema, int]:
     with open_parquet(path) as opened:
-        columns, rows = opened.schema_arrow.names, opened.metadata.num_rows
-    if len(set(columns)) < len(columns):
+        schema, rows = opened.schema_arrow, opened.metadata.num_rows
+    if len(set(schema.names)) < len(schema.names):
         raise SourceError("two columns have the same name", where=str(path), remedy="rename one")
-    return columns, rows
-
-
-class _NoJsonError(Exception):
-    """A value of a table that JSON cannot hold."""
-
-
-def _json_value(value: Any) -> Any:
-    """A column's value for JSON: absent keys left out, times as text, NaN as null. Raises _NoJsonError otherwise."""
-    if isinstance(value, str | bool | int) or value is None:
-        return value
-    if isinstance(value, float):
-        if math.isinf(value):
-            raise _NoJsonError("an infinite number")
-        return None if math.isnan(value) else value
-    if isinstance(value, dict):
-        return {name: _json_value(inner) for name, inner in value.items() if inner is not None}
-    if isinstance(value, list):
-        return [_json_value(inner) for inner in value]
-    if hasattr(value, "isoformat"):
-        return value.isoformat()
-    raise _NoJsonError(f"a value of type {type(value).__name__}")
+    return schema, rows

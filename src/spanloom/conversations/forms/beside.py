@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from spanloom.conversations.flags import TRUE_IS_TRAINED
+from spanloom.conversations.flags import SET_ASIDE, TRUE_IS_TRAINED
 from spanloom.conversations.forms.keys import KNOWN_NAMES, KeyMap
 from spanloom.conversations.markup import has_react
-from spanloom.conversations.messages import ROLE_KEYS, ROLES, TEXT_KEYS
+from spanloom.conversations.messages import REASONING_KEYS, ROLE_KEYS, ROLES, TEXT_KEYS
+from spanloom.conversations.tools import parsed_json
 from spanloom.conversations.turns import Reading, RecordRefusedError, Refusal, Turn, says_nothing
 from spanloom.records.scalars import truth
 
@@ -24,6 +25,28 @@ _IN_TEXT = re.compile(r"<(img|audio|video)>[^<>\s]+</\1>")
 """A file embedded in a text: `<img>cat.png</img>`, as in data of Qwen-VL and ms-swift."""
 SHOWN = re.compile(r"(^|_)(contexts?|documents?|passages?)(_?\d+)?$")
 """Names of texts that messages are about, in lower case."""
+
+_REASONING = re.compile(
+    r"(^|_)(think|thinking|thoughts?|thought_process|reasoning|cot|chain_of_thoughts?|rationales?|scratch_?pad"
+    r"|deliberations?|explanations?)(_|$)"
+)
+_ABOUT_REASONING = re.compile(
+    r"_(model|effort|type|mode|lang|language|ids?|level|tokens?|budget|len|length|count|score|quality|source|difficulty"
+    r"|name|format|style|prompt|label|category|status|flag|enabled|required|url|path|hash)$"
+)
+"""Names of columns that hold reasoning, in lower case, and ends of names of facts about it."""
+
+
+def looks_like_reasoning(key: str, value: Any) -> bool:
+    """Whether a column holds reasoning, by its name and value: a text of several words, or a list of texts."""
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower().replace("-", "_")
+    if not _REASONING.search(name) or _ABOUT_REASONING.search(name):
+        return False
+    if isinstance(value, str):
+        bare = value.strip()
+        return bool(re.search(r"\s", bare)) or not bare.isascii()
+    return isinstance(value, list) and any(isinstance(item, str) and item.strip() for item in value)
+
 
 LABELS = ("label", "kto_tag")
 """Columns of KTO data that say whether the answer is a good one."""
@@ -83,12 +106,56 @@ def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> N
                 f"{key!r} holds what is no text: text alone becomes tokens",
                 f"--drop {key} leaves it out, and its place in the text stays",
             )
-        if key in TRUE_IS_TRAINED and truth(value) is False and key not in names.names.get("preferred", ()):
+        if key not in TRUE_IS_TRAINED or key in (*names.names["weight"], *names.names.get("preferred", ())):
+            continue
+        if isinstance(value, list):
             raise RecordRefusedError(
                 Refusal.LABEL_UNCLEAR,
-                f"{key!r} of the record is false: it may say that nothing of it is to be trained",
-                f"--map preferred={key} leaves such records out, --metadata {key} trains them",
+                f"{key!r} of the record is a list, which says what is trained: a flag belongs to its message",
+                f"write each value as the key {key!r} of its message; {SET_ASIDE}",
             )
+        if truth(value) is False or (isinstance(value, int | float) and value == 0):
+            raise RecordRefusedError(
+                Refusal.LABEL_UNCLEAR,
+                f"{key!r} of the record is {value!r}: it may say that nothing of it is to be trained",
+                f"--map preferred={key} leaves such records out",
+            )
+
+
+TOOLS = re.compile(
+    r"(^|_)(tools?|functions?|apis?)(_(defs?|definitions?|schemas?|specs?|specifications?|lists?|json))?$"
+)
+"""Names of columns that may define tools, in lower case."""
+
+
+def refuse_tools_beside(keys: Mapping[str, Any], names: KeyMap) -> None:
+    """Raises RecordRefusedError for definitions of tools under a key that is not known: calls would be trained without
+    them."""
+    for key, value in keys.items():
+        if key in names.metadata or not _matches(TOOLS, key) or not _defines_tools(value):
+            continue
+        raise RecordRefusedError(
+            Refusal.TOOLS_INVALID,
+            f"{key!r} beside the conversation looks like definitions of its tools",
+            f"--map tools={key} reads them, --metadata {key} leaves them out",
+        )
+
+
+def _defines_tools(value: Any) -> bool:
+    """Whether a value is a list of definitions, or the JSON text of one."""
+    if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
+        try:
+            value = parsed_json(value, Refusal.TOOLS_INVALID, "")
+        except RecordRefusedError:
+            return False
+    items = value if isinstance(value, list) else [value]
+    return bool(items) and all(
+        isinstance(item, dict) and ("function" in item or ("name" in item and not _OF_TOOLS.isdisjoint(item)))
+        for item in items
+    )
+
+
+_OF_TOOLS = frozenset({"description", "parameters", "input_schema", "inputSchema", "schema"})
 
 
 def refuse_media_in(turns: Sequence[Turn]) -> None:
@@ -117,8 +184,15 @@ def refuse_react_in(turns: Sequence[Turn]) -> None:
 def refuse_beside_messages(
     messages: Sequence[Any], keys: Mapping[str, Any], names: KeyMap, record: Mapping[str, Any]
 ) -> None:
-    """Raises RecordRefusedError for a text that the messages seem to be about, and for an answer outside them."""
+    """Raises RecordRefusedError for a text that the messages seem to be about, and for reasoning and answers outside
+    them."""
     for key, value in keys.items():
+        if looks_like_reasoning(key, value) and key not in names.metadata and not _is_reasoned(value, messages):
+            raise RecordRefusedError(
+                Refusal.ANSWER_BESIDE,
+                f"{key!r} beside the messages looks like reasoning that leads to an answer",
+                f"--map reasoning={key} reads it as the reasoning of the last answer, --metadata {key} leaves it out",
+            )
         if not _matches(SHOWN, key) or key in names.metadata or says_nothing(value):
             continue
         if not isinstance(value, str | list | dict) or (isinstance(value, str) and _is_said(value.strip(), messages)):
@@ -143,6 +217,17 @@ def refuse_beside_messages(
             f"the last message has no answer, and {answers[0]!r} beside the messages looks like it",
             f"--map query={found[0]},answer={answers[0]} appends it to the messages",
         )
+
+
+def _is_reasoned(value: Any, messages: Sequence[Any]) -> bool:
+    """Whether the messages bring their reasoning, or contain this one."""
+    if any(isinstance(message, dict) and not _REASONING_KEYS.isdisjoint(message) for message in messages):
+        return True
+    texts = [value] if isinstance(value, str) else [item for item in value if isinstance(item, str)]
+    return all(_is_said(text.strip(), messages) for text in texts)
+
+
+_REASONING_KEYS = frozenset(REASONING_KEYS)
 
 
 def _is_said(text: str, messages: Sequence[Any]) -> bool:

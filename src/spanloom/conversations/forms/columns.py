@@ -10,8 +10,10 @@ In: a record whose keys `KeyMap` knows or `--map` names; optionally reasoning, a
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from spanloom.conversations.forms.beside import looks_like_reasoning
 from spanloom.conversations.forms.form import (
     Draft,
     FormKind,
@@ -77,31 +79,41 @@ def _remedy(key: str, value: Any, query: tuple[str, ...]) -> str:
 def draft(taken: Taken) -> Draft:
     """A question and an answer as messages. Raises RecordRefusedError."""
     refuse_beside(taken)
+    if isinstance(request := taken.one("query"), dict) and "messages" in request:
+        rest = dict(request)
+        asked, tools = rest.pop("messages"), rest.pop("tools", None)
+        if not says_nothing(rest):
+            taken.left[taken.keys["query"][0]] = rest
+        taken = replace(taken, values={**taken.values, "query": [asked]})
+        return Draft(messages=[*earlier(taken), *spoken(taken)], tools=tools)
     return Draft(messages=[*earlier(taken), *spoken(taken)])
 
 
-def _draft(taken: Taken) -> Draft:
+def draft_of_columns(taken: Taken) -> Draft:
     """The same, for columns that belong to no known data set: another text may be the real answer."""
     answer = taken.one("answer")
     for key, value in taken.left.items():
+        if not isinstance(answer, str) or "answer" in taken.names.mapped or key in taken.names.metadata:
+            continue
         another = key in KNOWN_NAMES["answer"]
-        if (
-            (another or key.lower() in LIKE_ANSWER)
-            and isinstance(value, str)
-            and value.strip()
-            and isinstance(answer, str)
-            and not (taken.values["reasoning"] or "answer" in taken.names.mapped or key in taken.names.metadata)
-            and value.strip() not in answer
-        ):
-            name = taken.keys["answer"][0]
-            raise RecordRefusedError(
-                Refusal.ANSWER_BESIDE,
-                f"{key!r} beside the answer {name!r} "
-                + ("is another one" if another else "looks like a fuller answer, or what leads to it"),
-                f"--map answer={key} trains it in place of {name}, "
-                + ("" if another else f"--map reasoning={key} reads it as analysis, ")
-                + f"--metadata {key} leaves it out",
-            )
+        reasons = looks_like_reasoning(key, value)
+        if another and not isinstance(value, str):  # messages beside a text, which may be the truth to compare with
+            said = bool(value) and are_messages(listed_or_text(value))
+        else:
+            said = isinstance(value, str) and bool(value.strip()) and value.strip() not in answer
+        if not said or not (another or reasons or key.lower() in LIKE_ANSWER):
+            continue
+        if taken.values["reasoning"] and not another:
+            continue
+        name = taken.keys["answer"][0]
+        raise RecordRefusedError(
+            Refusal.ANSWER_BESIDE,
+            f"{key!r} beside the answer {name!r} "
+            + ("is another one" if another else "looks like a fuller answer, or what leads to it"),
+            f"--map answer={key} trains it in place of {name}, "
+            + ("" if another else f"--map reasoning={key} reads it as analysis, ")
+            + f"--metadata {key} leaves it out",
+        )
     return draft(taken)
 
 
@@ -202,5 +214,5 @@ COLUMNS = FormKind(
     peers="Alpaca, TRL prompt-completion, OpenOrca, ms-swift, LLaMA-Factory",
     meanings=MEANINGS,
     recognises=lambda record, names: bool(names.found("query", record) and names.found("answer", record)),
-    draft=_draft,
+    draft=draft_of_columns,
 )

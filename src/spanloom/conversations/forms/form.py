@@ -39,7 +39,7 @@ class Taken:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """Messages in OpenAI's form, or `OnChannel`s; and instructions, tools and system fields that the form read."""
+    """Messages in OpenAI's form, or `Part`s; and instructions, tools and system fields that the form read."""
 
     messages: list[Any]
     system: list[Any] = field(default_factory=list)
@@ -119,8 +119,11 @@ class Form:
     def _left(self, record: Mapping[str, Any]) -> dict[str, Any] | None:
         """The keys of a record that become metadata; None for a record that the form refuses."""
         keys = dict(record)
-        found = {meaning: self.keys.found(meaning, keys) for meaning in dict.fromkeys((*self.kind.taken, *BESIDE))}
-        values = {meaning: [keys.pop(key, None) for key in names] for meaning, names in found.items()}
+        found: dict[str, tuple[str, ...]] = {}
+        values: dict[str, list[Any]] = {}
+        for meaning in dict.fromkeys((*self.kind.taken, *BESIDE)):
+            found[meaning] = self.keys.found(meaning, keys)
+            values[meaning] = [keys.pop(key) for key in found[meaning]]
         reading = Reading(rendered=lambda _: [])  # the form decides which keys it reads before it parses a text
         try:
             self.kind.draft(

@@ -7,10 +7,10 @@ In: a record whose messages are under `messages`, `conversations`, …, also as 
 from collections.abc import Mapping
 from typing import Any
 
-from spanloom.conversations.forms.form import Draft, FormKind, Taken, listed
+from spanloom.conversations.forms.form import Draft, FormKind, Taken, joined, listed
 from spanloom.conversations.forms.keys import KeyMap
-from spanloom.conversations.messages import ROLE_KEYS
-from spanloom.conversations.turns import RecordRefusedError, Refusal, kind
+from spanloom.conversations.messages import REASONING_KEYS, ROLE_KEYS, ROLES
+from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
 
 def messages(taken: Taken) -> list[Any]:
@@ -24,7 +24,23 @@ def messages(taken: Taken) -> list[Any]:
 
 
 def _draft(taken: Taken) -> Draft:
-    return Draft(messages=messages(taken))
+    values = messages(taken)
+    return Draft(messages=_with_reasoning(values, taken) if taken.values["reasoning"] else values)
+
+
+def _with_reasoning(values: list[Any], taken: Taken) -> list[Any]:
+    """The messages with the reasoning that `--map reasoning=KEY` names, in the last answer.
+
+    Raises RecordRefusedError if the last message is no answer, or has a reasoning of its own.
+    """
+    last = values[-1] if values else None
+    reasoning = joined(taken.values["reasoning"])
+    role = last.get(next((key for key in ROLE_KEYS if key in last), ""), "") if isinstance(last, dict) else ""
+    if not isinstance(last, dict) or ROLES.get(str(role).strip().lower()) != "assistant":
+        raise RecordRefusedError(Refusal.REASONING_TWICE, "the last message is not the assistant's: nothing reasons")
+    if own := [key for key in REASONING_KEYS if not says_nothing(last.get(key))]:
+        raise RecordRefusedError(Refusal.REASONING_TWICE, f"the last answer has a reasoning of its own, {own[0]!r}")
+    return [*values[:-1], {**last, "reasoning_content": reasoning}]
 
 
 def _list(record: Mapping[str, Any], names: KeyMap) -> Any:
@@ -38,7 +54,9 @@ def _is_sharegpt(record: Mapping[str, Any], names: KeyMap) -> bool:
     return isinstance(first, dict) and next((key for key in ROLE_KEYS if key in first), None) == "from"
 
 
-MEANINGS = ("id", "messages", "system", "tools")
+MEANINGS = ("id", "messages", "system", "tools", "reasoning")
+NAMES: dict[str, tuple[str, ...]] = {"reasoning": ()}
+"""A key beside the messages is their reasoning only where `--map` says so."""
 
 SHAREGPT = FormKind(
     name="sharegpt",
@@ -49,6 +67,7 @@ SHAREGPT = FormKind(
     meanings=MEANINGS,
     recognises=_is_sharegpt,
     draft=_draft,
+    names=NAMES,
 )
 
 OPENAI = FormKind(
@@ -60,4 +79,5 @@ OPENAI = FormKind(
     meanings=MEANINGS,
     recognises=lambda record, names: isinstance(_list(record, names), list),
     draft=_draft,
+    names=NAMES,
 )

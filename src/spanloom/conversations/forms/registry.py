@@ -7,19 +7,22 @@ record may hold its id, a `system` text, `tools` or `functions`. All other keys 
 A new form is a module with a `FormKind`, and a line in `FORMS`.
 """
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from spanloom.conversations.call_tags import written_tools
 from spanloom.conversations.conversation import SETTINGS, is_weight
-from spanloom.conversations.flags import SET_ASIDE
+from spanloom.conversations.flags import SET_ASIDE, is_truncated
 from spanloom.conversations.forms.beside import (
     labels,
     refuse_beside,
     refuse_beside_messages,
     refuse_media_in,
     refuse_react_in,
+    refuse_tools_beside,
 )
 from spanloom.conversations.forms.columns import COLUMNS
 from spanloom.conversations.forms.form import Form, FormKind, Taken, joined
@@ -30,15 +33,18 @@ from spanloom.conversations.forms.published.gemini import GEMINI
 from spanloom.conversations.forms.published.glaive import GLAIVE
 from spanloom.conversations.forms.published.harmony import HARMONY
 from spanloom.conversations.forms.published.harmony_text import HARMONY_TEXT
-from spanloom.conversations.forms.published.named import DOLLY, NEMOTRON, OPEN_THOUGHTS, S1K
+from spanloom.conversations.forms.published.named import DOLLY, NEMOTRON, OPEN_THOUGHTS, S1K, VERIFIERS
 from spanloom.conversations.forms.published.pairs import ALTERNATING, PAIRS
 from spanloom.conversations.forms.published.responses import RESPONSES
 from spanloom.conversations.forms.published.trajectories import TRAJECTORIES
 from spanloom.conversations.forms.published.xlam import XLAM
 from spanloom.conversations.forms.unknown import remedy
 from spanloom.conversations.messages import plain_turn, turns_of
+from spanloom.conversations.parts import joined_parts
+from spanloom.conversations.schemas import without_absent
 from spanloom.conversations.tools import parsed_json, tool_descriptions
 from spanloom.conversations.turns import (
+    PADDING,
     ChatRecord,
     Dropping,
     LeftOut,
@@ -70,6 +76,7 @@ FORMS: tuple[FormKind, ...] = (
     S1K,
     OPEN_THOUGHTS,
     NEMOTRON,
+    VERIFIERS,
     COLUMNS,
 )
 """Special forms first: later ones would also accept their records."""
@@ -108,47 +115,100 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
     if not all(labels(record, form.keys).values()):
         raise RecordLeftOutError(LeftOut.NOT_PREFERRED)
     keys = dict(record)
+    truncated = is_truncated(keys, reading.metadata)
     for key in dropping.names.intersection(keys):
         # `--drop id` is for messages: without an id a record is called by its line.
         if not says_nothing(keys[key]) and key not in form.keys.found("id", record):
             dropping.count(key, keys.pop(key))
-    keys_of = {meaning: form.keys.found(meaning, keys) for meaning in form.kind.taken}
-    values = {meaning: [keys.pop(key) for key in names] for meaning, names in keys_of.items()}
+    keys_of: dict[str, tuple[str, ...]] = {}
+    values: dict[str, list[Any]] = {}
+    for meaning in form.kind.taken:  # a key that two meanings know belongs to the first
+        keys_of[meaning] = form.keys.found(meaning, keys)
+        values[meaning] = [keys.pop(key) for key in keys_of[meaning]]
     refuse_beside(keys, reading, form.keys)
     taken = Taken(values=values, keys=keys_of, left=keys, names=form.keys, reading=reading, dropping=dropping)
     beside = {} if form.keys.beside.isdisjoint(keys) else _taken_beside(keys, form.keys)
     draft = form.kind.draft(taken)
+    refuse_tools_beside(keys, form.keys)
     if "messages" in form.kind.meanings:
         refuse_beside_messages(draft.messages, keys, form.keys, record)
     system = draft.system or values["system"]
     tools = draft.tools if draft.tools is not None else next(iter(values["tools"]), None)
+    messages, tools = _with_tools_of_messages(draft.messages, tools)
     written: str | None = None
     turns: list[Turn] = []
     plainly = not (dropping.names or reading.call_tags or reading.roles or reading.trained_if or reading.masked_if)
-    for number, message in enumerate(draft.messages):
+    for number, message in enumerate(messages):
         if plainly and (plain := plain_turn(message, number, dropping)) is not None:
             turns.append(plain)
         elif message is not None:
-            written = _system_text(draft.messages, record, form) if written is None else written
+            written = _system_text(messages, record, form) if written is None else written
             turns += turns_of(message, number, reading, dropping, written)
     if not reading.text_as_is:
         refuse_media_in(turns)
         if not says_nothing(tools):
             refuse_react_in(turns)
+    turns = joined_parts(turns)
+    if truncated and turns and turns[-1].role == "assistant":
+        turns[-1] = replace(turns[-1], truncated=True)
     if instructions := _instructions(system):
         turns = [Turn(number=0, role="system", texts=(instructions,)), *turns]
     if says_nothing(tools) and reading.call_tags is not None:
-        tools = written_tools(_system_text(draft.messages, record, form), reading.call_tags)
+        tools = written_tools(_system_text(messages, record, form), reading.call_tags)
+    described = () if says_nothing(tools) else tuple(tool_descriptions(tools, dropping))
+    if described and any(call.nulls for turn in turns for call in turn.calls):
+        turns = _without_padding(turns, described, dropping)
     return ChatRecord(
         id=_id(values["id"]),
         turns=tuple(turns),
-        tools=() if says_nothing(tools) else tuple(tool_descriptions(tools, dropping)),
+        tools=described,
         rest={key: value for key, value in keys.items() if not says_nothing(value)},
         settings=_settings(beside, draft.settings) if beside else draft.settings,
         chat_template_kwargs=beside.get("chat_template_kwargs", {}),
         weight=_weight(beside.get("weight"), form.keys),
         message_metadata=tuple([{"message": turn.number, **turn.metadata} for turn in turns if turn.metadata]),
     )
+
+
+def _with_tools_of_messages(messages: list[Any], tools: Any) -> tuple[list[Any], Any]:
+    """The messages without definitions of tools that the system's or the user's message has as a key (Olmo), and the
+    tools. Raises RecordRefusedError if there are two different lists."""
+    if not any(isinstance(message, dict) and not _TOOLS.isdisjoint(message) for message in messages):
+        return messages, tools
+    bare: list[Any] = []
+    for number, message in enumerate(messages):
+        if isinstance(message, dict) and message.get("role", message.get("from")) in ("system", "developer", "user"):
+            message = dict(message)
+            for key in OF_TOOLS:
+                value = message.pop(key, None)
+                if says_nothing(value):
+                    continue
+                if not says_nothing(tools) and tools != value:
+                    detail = f"message {number} defines tools under {key!r}, and so does the record or another message"
+                    raise RecordRefusedError(Refusal.TOOLS_INVALID, detail, SET_ASIDE)
+                tools = value
+        bare.append(message)
+    return bare, tools
+
+
+OF_TOOLS = ("functions", "tools")
+_TOOLS = frozenset(OF_TOOLS)
+
+
+def _without_padding(turns: list[Turn], tools: Sequence[Mapping[str, Any]], dropping: Dropping) -> list[Turn]:
+    """The turns without arguments that are null only because Arrow gave them to every call of the column."""
+    schemas = {tool["name"]: tool.get("parameters") for tool in tools}
+    bare: list[Turn] = []
+    for turn in turns:
+        calls = list(turn.calls)
+        for number, call in enumerate(calls):
+            if call.nulls and call.name in schemas:
+                arguments, removed = without_absent(json.loads(call.arguments), schemas[call.name])
+                if removed:
+                    dropping.read_as[PADDING] += removed
+                    calls[number] = replace(call, arguments=json.dumps(arguments, ensure_ascii=False))
+        bare.append(turn if tuple(calls) == turn.calls else replace(turn, calls=tuple(calls)))
+    return bare
 
 
 def _taken_beside(keys: dict[str, Any], names: KeyMap) -> dict[str, Any]:
@@ -208,7 +268,9 @@ def _weight(value: Any, names: KeyMap) -> float | None:
         raise RecordRefusedError(
             Refusal.WEIGHT_INVALID,
             f"the weight of the conversation is {value!r}, not a number greater than 0",
-            f"{SET_ASIDE}, --metadata {names.names['weight'][0]} trains it like those without a weight",
+            SET_ASIDE
+            if weight == 0
+            else f"{SET_ASIDE}, --metadata {names.names['weight'][0]} trains it like those without a weight",
         )
     return weight
 

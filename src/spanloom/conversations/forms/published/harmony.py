@@ -16,12 +16,8 @@ from spanloom.conversations.conversation import SETTINGS
 from spanloom.conversations.forms.form import Draft, FormKind, Taken, objects, parts
 from spanloom.conversations.forms.keys import KeyMap
 from spanloom.conversations.forms.message_lists import messages
-from spanloom.conversations.messages import OnChannel
-from spanloom.conversations.tools import PREFIX
+from spanloom.conversations.harmony import CHANNELS, assistant_part, plain_message
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
-
-CHANNELS = ("analysis", "commentary", "final")
-CALL_TYPES = (None, "json", "<|constrain|>json", "<|constrain|> json")
 
 
 def _recognises(record: Mapping[str, Any], names: KeyMap) -> bool:
@@ -56,11 +52,9 @@ def draft_of(values: Sequence[Any]) -> Draft:
                 raise RecordRefusedError(Refusal.PART_UNKNOWN, f"{where} holds more than its fields")
             made.append(None)  # keeps the numbers of the messages
         elif message.get("role") == "assistant":
-            made.append(_assistant(message, where))
-        elif message.get("role") == "tool":
-            made.append(_plain(message, ("commentary", "analysis"), "assistant"))
+            made.append(assistant_part(message, where))
         else:
-            made.append(_plain(message, (), None))
+            made.append(plain_message(message))
     return Draft(messages=made, system=system, tools=tools or None, settings=settings)
 
 
@@ -90,46 +84,6 @@ def _read_typed(
         raise RecordRefusedError(
             Refusal.KEY_UNKNOWN, f"{where}: its {part['type']} has the key {left[0]!r}, which is not kept", key=left[0]
         )
-
-
-def _assistant(message: dict[str, Any], where: str) -> Any:
-    keys = {key: value for key, value in message.items() if value is not None}
-    channel, recipient, kind_of = keys.pop("channel", None), keys.pop("recipient", None), keys.pop("content_type", None)
-    if channel not in CHANNELS:
-        raise RecordRefusedError(
-            Refusal.ANSWER_MISSING, f"{where} (assistant) has the channel {channel!r}, not one of {', '.join(CHANNELS)}"
-        )
-    text = _text(keys.pop("content", None), where)
-    if recipient not in (None, "all"):
-        if channel == "final" or not isinstance(recipient, str) or not recipient.startswith(PREFIX):
-            raise RecordRefusedError(
-                Refusal.TOOL_CALL_INVALID, f"{where} (assistant) is to {recipient!r} on {channel}, not to a function"
-            )
-        if kind_of not in CALL_TYPES or channel != "commentary":
-            detail = f"{where} (assistant) calls on {channel} with a text of type {kind_of!r}, not json on commentary"
-            raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, detail)
-        return {**keys, "tool_calls": [{"name": recipient, "arguments": text}]}
-    if kind_of is not None:
-        raise RecordRefusedError(Refusal.KEY_UNKNOWN, f"{where} (assistant) has the content_type {kind_of!r}")
-    if channel == "analysis":
-        return {**keys, "reasoning": text}
-    return OnChannel(message={**keys, "content": text}, channel=channel)
-
-
-def _plain(message: dict[str, Any], channels: tuple[str, ...], recipient: str | None) -> dict[str, Any]:
-    """A message of another author, without the header, which Harmony writes again."""
-    keys = {key: value for key, value in message.items() if value is not None}
-    for name, known in (("channel", channels), ("recipient", (recipient,)), ("content_type", ())):
-        if name in keys and keys[name] in known:
-            del keys[name]
-    return keys
-
-
-def _text(content: Any, where: str) -> str:
-    texts = [part.get("text") for part in content] if isinstance(content, list) else [content]
-    if not all(isinstance(text, str) for text in texts):
-        raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{where}: the content is no text")
-    return "".join(map(str, texts))
 
 
 HARMONY = FormKind(

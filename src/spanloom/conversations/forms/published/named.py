@@ -6,6 +6,7 @@ In: a record with exactly these names. Out: its question and answer as messages,
     s1K            question, thinking_trajectories (a list of one), attempt
     OpenThoughts   problem, deepseek_reasoning, deepseek_solution
     Nemotron       input (messages), output; `reasoning` says on or off
+    verifiers      prompt, completion (messages); `answer` is the truth that a reward compares with
 """
 
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import Any
 from spanloom.conversations.forms import columns
 from spanloom.conversations.forms.form import Draft, FormKind, Taken, are_messages, listed_or_text
 from spanloom.conversations.forms.keys import KeyMap
-from spanloom.conversations.turns import RecordRefusedError, Refusal
+from spanloom.conversations.turns import RecordRefusedError, Refusal, says_nothing
 
 _DOLLY = {"instruction", "context", "response"}
 
@@ -29,6 +30,23 @@ def _is_nemotron(record: Mapping[str, Any], names: KeyMap) -> bool:
     if names.metadata & {"input", "output"}:
         return False
     return are_messages(listed_or_text(record.get("input"))) and isinstance(record.get("output"), str)
+
+
+def _is_verifiers(record: Mapping[str, Any], names: KeyMap) -> bool:
+    if names.metadata & {"prompt", "completion"} or says_nothing(record.get("prompt")):
+        return False
+    completion = record.get("completion")
+    return not says_nothing(completion) and are_messages(listed_or_text(completion))
+
+
+def _draft_rollout(taken: Taken) -> Draft:
+    if (answer := taken.one("answer")) is None or not taken.values["query"]:
+        raise RecordRefusedError(Refusal.NO_MESSAGES, "the record has no prompt, or no completion")
+    if (
+        isinstance(answer, str) and "answer" in taken.left
+    ):  # a text may be what the truth is compared with, or the truth
+        return columns.draft_of_columns(taken)
+    return columns.draft(taken)
 
 
 def _has(*keys: str) -> Any:
@@ -75,6 +93,17 @@ OPEN_THOUGHTS = FormKind(
     recognises=_has("problem", "deepseek_reasoning", "deepseek_solution"),
     draft=_draft,
     names={"query": ("problem",), "reasoning": ("deepseek_reasoning",), "answer": ("deepseek_solution",)},
+)
+
+VERIFIERS = FormKind(
+    name="verifiers",
+    title="a prompt and its completion as messages (verifiers)",
+    how='`{"prompt": […], "completion": [{"role": "assistant", …}], "answer": …}`; the `answer` is metadata',
+    peers="verifiers, Prime Intellect's environments, TRL",
+    meanings=columns.MEANINGS,
+    recognises=_is_verifiers,
+    draft=_draft_rollout,
+    names={"query": ("prompt",), "answer": ("completion",)},
 )
 
 NEMOTRON = FormKind(

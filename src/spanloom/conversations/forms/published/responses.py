@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
+from spanloom.conversations.flags import is_truncated
 from spanloom.conversations.forms.form import Draft, FormKind, Taken, listed, objects
 from spanloom.conversations.forms.keys import KeyMap
-from spanloom.conversations.messages import OnChannel
+from spanloom.conversations.harmony import Part
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
 ITEMS = ("message", "reasoning", "_call", "_call_output")
@@ -78,7 +79,10 @@ def _messages(items: list[Any], taken: Taken) -> list[Any]:
         name = keys.pop("type", None) or "message"
         if taken.dropping.drops(f"part:{name}", item):
             continue
+        cut = is_truncated({"finish_reason": keys.get("status")})
         keys = {key: value for key, value in keys.items() if key not in METADATA}
+        if cut:
+            keys["finish_reason"] = "incomplete"
         if name == "function_call":
             call = {"id": keys.pop("call_id", None), **keys}
             if calls is None:
@@ -122,12 +126,15 @@ def _reasoning(keys: dict[str, Any], where: str, taken: Taken) -> list[dict[str,
 
 
 def _with_channels(made: list[dict[str, Any]]) -> list[Any]:
-    """Puts the assistant's texts on channels: a text followed by a call or another text of its turn is commentary."""
+    """The assistant's items as parts: a text followed by a call or another text of its turn is commentary."""
     spoken: list[Any] = []
     for number, message in enumerate(made):
         later = made[number + 1] if number + 1 < len(made) else {}
         goes_on = message.get("role") == "assistant" and later.get("role") == "assistant" and "content" in message
-        spoken.append(OnChannel(message=message, channel="commentary") if goes_on else message)
+        if message.get("role") == "assistant":
+            spoken.append(Part(message=message, channel="commentary" if goes_on else None))
+        else:
+            spoken.append(message)
     return spoken
 
 

@@ -396,6 +396,7 @@ def _manifest(
             **{name: counted[name] for name in ("skipped", "dropped", "dropped_characters", "metadata", "messages")},
             "ids_made": counts.ids_made,
             **({"refused_keys": counted["refused_keys"]} if counts.refused_keys else {}),
+            **({"read_as": counted["read_as"]} if counts.read_as else {}),
             "harmony": {"refused": counted["refused_by_harmony"], "not_rendered": counted["not_rendered"]},
             "rejects": [entry["rejects"] for entry in ended if "rejects" in entry],
             "spanloom": version("spanloom"),

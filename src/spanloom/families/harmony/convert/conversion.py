@@ -5,6 +5,7 @@ the result does not depend on time or machine.
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any, cast, get_args
@@ -18,10 +19,10 @@ from spanloom.conversations.forms import Form, KeyMap, key_map, read_record
 from spanloom.conversations.ids import SeenIds
 from spanloom.conversations.markup import CALL_STYLES, has_placeholder, has_react
 from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
+from spanloom.conversations.schemas import not_rendered_keys
 from spanloom.conversations.source.format import ANY_MODEL, CONVERSATIONS, SourceFormat
 from spanloom.conversations.source.rejects import RowRefusedError, reject_limit
 from spanloom.conversations.source.writer import OutputRow
-from spanloom.conversations.tools import not_rendered_keys
 from spanloom.conversations.turns import Dropping, Reading, RecordLeftOutError, RecordRefusedError, Refusal, Role
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults
@@ -164,13 +165,14 @@ def _role(pair: str) -> tuple[str, Role]:
 class Converted:
     """A record as a conversation: its row, its conversation, the origin of the record.
 
-    `fault`: why Harmony cannot represent it; None if it can.
+    `fault`: why Harmony cannot represent it; None if it can. `read_as`: see `Counts`.
     """
 
     where: str
     row: OutputRow
     conversation: Conversation
     fault: RowRefusedError | None = None
+    read_as: Mapping[str, int] = field(default_factory=dict)
 
 
 class Converter:
@@ -212,6 +214,7 @@ class Converter:
         if dropping.counts:
             counts.dropped.update(dropping.counts)
             counts.dropped_characters.update(dropping.characters)
+        counts.read_as.update(dropping.read_as)
         _count_messages(converted.conversation, counts)
         if converted.fault is not None:
             reason = converted.fault.reason.value
@@ -250,7 +253,7 @@ class Converter:
             "metadata_json": _json(metadata),
             "id": identity,
         }
-        return Converted(where=read.where, row=row, conversation=conversation, fault=fault)
+        return Converted(where=read.where, row=row, conversation=conversation, fault=fault, read_as=dropping.read_as)
 
 
 def _harmony_json(conversation: Conversation) -> bytes:
@@ -268,17 +271,25 @@ def _json(value: Any) -> bytes:
 
 
 def _count_messages(conversation: Conversation, counts: Counts) -> None:
-    """Counts messages by role; with reasoning, with calls, untrained, with a placeholder, with a call as ReAct text.
+    """Counts messages by role; with reasoning, with calls, untrained, truncated, with a placeholder, with a call as ReAct
+    text; calls of tools that are not declared.
 
     Also counts what Harmony does not render.
     """
     messages = counts.messages
+    declared: set[str] | None = None
     for message in conversation.messages:
         messages[message.role] += 1
         if message.reasoning:
             messages["reasoning"] += 1
         if message.calls:
             messages["calls"] += len(message.calls)
+            if declared is None:
+                declared = {tool["name"] for tool in conversation.tools}
+            if absent := sum(call.name not in declared for call in message.calls):
+                messages["calls_undeclared" if declared else "calls_without_tools"] += absent
+        if message.truncated:
+            messages["truncated"] += 1
         if not message.trained:
             messages["untrained"] += 1
         elif message.role == "assistant":

@@ -1,7 +1,8 @@
 """Rendered Harmony text → messages in openai-harmony's JSON form.
 
 In: a text that begins with `<|start|>`. Out: its messages, parsed by openai-harmony. A text is accepted only if
-openai-harmony renders the messages to the same tokens again: otherwise parts that its types lack would be lost.
+openai-harmony renders the messages to the same tokens again, also the end of the last one: otherwise parts that its
+types lack would be lost.
 
     # Valid channels, Knowledge cutoff, Current date, Reasoning    fields of the system message
     # Instructions                                                 instructions of the developer message
@@ -40,6 +41,7 @@ def rendered_messages(text: str) -> list[dict[str, Any]]:
     """The messages of a rendered text. Raises RecordRefusedError if it is invalid, or if messages would lose parts."""
     from openai_harmony import Conversation, HarmonyError, Message, RenderConversationConfig
 
+    # An answer may end as in the history or as the model ends its turn: `<|end|>` or `<|return|>`.
     encoding = _encoding()
     tokens = encoding.encode(text, allowed_special="all")
     try:
@@ -50,21 +52,13 @@ def rendered_messages(text: str) -> list[dict[str, Any]]:
         again = encoding.render_conversation(conversation, config)
     except (HarmonyError, ValueError) as fault:
         raise RecordRefusedError(Refusal.MARKUP_UNCLEAR, f"the text is not a rendered conversation: {fault}") from None
-    if _without_end(again) != _without_end(tokens):
+    if again != [tokenizer.END if token == tokenizer.RETURN else token for token in tokens]:
         raise RecordRefusedError(
             Refusal.MARKUP_UNCLEAR,
             "the text is not what openai-harmony renders of its messages: a header in another order, white space, no "
             "end of a message",
         )
     return messages
-
-
-def _without_end(tokens: list[int]) -> list[int]:
-    """Tokens without the end of the last message, which may end as in the history or as the model ends its turn; so may
-    earlier answers."""
-    same = {tokenizer.RETURN: tokenizer.END}
-    held = [same.get(token, token) for token in tokens]
-    return held[:-1] if held and held[-1] in (tokenizer.END, tokenizer.CALL) else held
 
 
 def _typed(message: dict[str, Any]) -> dict[str, Any]:
