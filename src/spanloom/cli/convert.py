@@ -285,7 +285,7 @@ def _show_first(
     """Shows the first conversation as it will be trained. Returns whether there was one. Raises the error of a record
     before it, unless some records may be refused or all are only counted."""
     from spanloom.conversations.outcomes import Rejected
-    from spanloom.families.harmony.convert.chat import LOOKED_AT, conversations
+    from spanloom.families.harmony.convert.chat import LOOKED_AT, conversations, remedy_of
     from spanloom.families.harmony.convert.conversion import REMEDIES, Converted
     from spanloom.families.harmony.convert.preview import preview_documents
     from spanloom.report.terminal import Shown, print_documents, print_legend, print_outline
@@ -314,7 +314,7 @@ def _show_first(
                 console.print("all of the text: --preview --verbose")
             return True
         if isinstance(outcome, Rejected) and conversion.max_rejects == "0" and not counting:
-            raise outcome.as_error(allowed=conversion.max_rejects)
+            raise outcome.as_error(allowed=conversion.max_rejects, remedy=remedy_of(outcome, chat))
     return is_named
 
 

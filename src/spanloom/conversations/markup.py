@@ -6,7 +6,7 @@ that reads the markup.
     option              markup
     --think-tags        THINK_TAGS, SOLUTION_TAGS
     --call-tags STYLE   CALL_STYLES (`spanloom.conversations.call_tags` reads them)
-    --text-as-is        also TEMPLATE_MARKS: tokens of chat templates, which no other option reads
+    --text-as-is        also TEMPLATE_SHAPES: what chat templates write, which no other option reads
 """
 
 import re
@@ -26,6 +26,7 @@ THINK_TAGS = (
     ("<seed:think>", "</seed:think>"),
     ("◁think▷", "◁/think▷"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|channel>thought", "<channel|>"),
 )
 """Beginning and end of reasoning in a text."""
 
@@ -46,19 +47,73 @@ CALL_STYLES: dict[str, tuple[str, ...]] = {
 }
 """Marks of a call in a text, by the style that `--call-tags` takes. ToolACE's `[f(a=1)]` is found by its shape."""
 
-TEMPLATE_MARKS = (
-    "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|start_header_id|>",
-    "<|end_header_id|>", "<|begin_of_text|>", "<|end_of_text|>", "<|python_tag|>", "<start_of_turn>", "<end_of_turn>",
-    "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<|user|>", "<|assistant|>", "<|system|>", "<tool_response>",
-    "<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "<｜tool▁calls▁begin｜>",
-    "<｜begin▁of▁sentence｜>", "<｜tool▁call▁begin｜>", "<｜tool▁outputs▁begin｜>", "[TOOL_RESULTS]",
-    "[AVAILABLE_TOOLS]", "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call|>", "<|observation|>",
-    "<|im_sep|>", "<|header_start|>", "<|header_end|>", "<|eot|>", "<|start_of_role|>", "<|end_of_role|>",
-    "<|action_start|>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|START_ACTION|>", "<function_calls>",
-    "<invoke name=", "<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>", "<|call|>", "<|constrain|>",
-    "<extra_id_0>", "<extra_id_1>",
+TEMPLATE_TAGS = (
+    "tool_call", "tool_calls", "tool_response", "tool_responses", "tool_output", "tool_outputs", "tool_result",
+    "tool_results", "function_call", "function_calls", "function_results", "available_tools", "arg_key", "arg_value",
+    "tool_sep", "tool_def_sep", "assistant", "TOOLCALL", "TOOL_CALLS", "TOOL_RESPONSE", "AVAILABLE_TOOLS",
+    "start_of_turn", "end_of_turn", "end_of_utterance", "beginning_of_sentence", "end_of_sentence", "begin_of_document",
+    "start_of_image", "end_of_image", "im_patch", "sop", "co", "REKA_IMG_TOKEN",
 )  # fmt: skip
-"""Tokens of chat templates, those of Harmony and NeMo last. A text with one of them is rendered, not an answer."""
+"""Names of tags that chat templates write and ordinary XML and HTML do not. `<tools>`, `<response>`, `<name>` are
+ordinary."""
+TEMPLATE_BRACKETS = (
+    "INST", "TOOL_CALLS", "TOOL_RESULTS", "AVAILABLE_TOOLS", "SYSTEM_PROMPT", "TOOL_CONTENT", "CALL_ID",
+)  # fmt: skip
+"""Names in brackets that chat templates write, `[INST]` or `[/INST]`. `[ARGS]` and `[IMG]` are ordinary."""
+BB_CODE = frozenset(
+    [
+        "B",
+        "I",
+        "U",
+        "S",
+        "CODE",
+        "QUOTE",
+        "URL",
+        "IMG",
+        "LIST",
+        "SIZE",
+        "COLOR",
+        "CENTER",
+        "SPOILER",
+        "TABLE",
+        "TR",
+        "TD",
+        "TH",
+        "LEFT",
+        "RIGHT",
+        "FONT",
+        "VIDEO",
+        "MEDIA",
+        "EMAIL",
+        "HEADING",
+        "YOUTUBE",
+        "ATTACH",
+    ]
+)
+"""Names of pairs in brackets that are ordinary: `[CODE]…[/CODE]`."""
+
+TEMPLATE_PAIRS = ("tools", "functions", "function", "invoke", "parameters", "parameter", "tool")
+"""Names of tags that templates write and ordinary XML rarely: only a whole pair, `<tools>…</tools>`, is markup."""
+
+TEMPLATE_SHAPES = {
+    "<|im_end|>": r"<\|[^\s<>|]{1,40}\|>",
+    "<|turn>": r"<\|/?[A-Za-z_]{2,30}>",  # Gemma 4
+    "<channel|>": r"</?[A-Za-z_]{2,30}\|>",
+    "<｜User｜>": r"</?｜[^<>｜\n]{1,60}｜",  # also <｜DSML｜invoke name="f">
+    "〈|EOS|〉": r"〈\|[A-Z_]{1,30}\|〉",
+    "<<SYS>>": r"<</?SYS>>",
+    "<tool_response>": rf"</?(?:{'|'.join(TEMPLATE_TAGS)})(?:\s[^<>\n]{{0,200}})?/?>",
+    "<co: 0>": r"<co: \d",
+    "<minimax:tool_call>": r"</?(?:seed|minimax|atem):[a-z_]+[\s>]",
+    "<invoke name=": r"<invoke name=",
+    "<role>HUMAN</role>": r"<role>(?:HUMAN|SYSTEM|ASSISTANT|OBSERVATION)</role>",
+    "<extra_id_0>": r"<(?:SPECIAL|extra_id)_\d+>",
+    "[INST]": rf"\[/?(?:{'|'.join(TEMPLATE_BRACKETS)})\]",
+    "[ARGS]{": r"\[ARGS\]\s*\{",
+}
+"""What chat templates write, by shape: an example → a regular expression. Besides these, pairs (`[NAME]…[/NAME]` and
+`TEMPLATE_PAIRS`) and `</s>`. A text with one of them is rendered, not an answer. Ordinary prose, code and HTML have
+none."""
 
 _PLACEHOLDER = re.compile(r"\{\{[A-Za-z_]+\}\}")
 """A placeholder that should have been filled in before training: `I am {{name}}`. Code may contain the same syntax."""
@@ -68,15 +123,18 @@ _REACT = re.compile(r"^Action:[^\n]+\s+Action Input:", re.MULTILINE)
 _STRIPPED = re.compile(r"(analysis|commentary).*?assistant(final|commentary)", re.DOTALL)
 STRIPPED_STARTS = ("analysis", "commentary")
 """Harmony text whose special tokens a server removed: `analysisHm.assistantfinalYes.`"""
-_MARKS = {mark: f"--call-tags {style}" for style, marks in CALL_STYLES.items() for mark in marks}
-_MARKS |= dict.fromkeys(TEMPLATE_MARKS, "")
-_ANY_MARK = re.compile("|".join(map(re.escape, _MARKS)))
+_CALL_MARKS = {mark: style for style, marks in CALL_STYLES.items() for mark in marks}
+_ANY_CALL = re.compile("|".join(map(re.escape, _CALL_MARKS)))
 _THINKS = tuple(tag for pair in (*THINK_TAGS, *SOLUTION_TAGS) for tag in pair)
 _ANY_THINK = re.compile("|".join(map(re.escape, _THINKS)))
-_ALL_MARKS = (*_MARKS, *_THINKS)
-_AFTER = {start: "|".join(re.escape(mark[1:]) for mark in _ALL_MARKS if mark[0] == start) for start in "<[◁"}
-_BY_START = [(start, re.compile(f"{re.escape(start)}(?:{ends})")) for start, ends in _AFTER.items()]
-"""Patterns for all marks with the same first character: `re` searches for one first character much faster."""
+_ALL = (*TEMPLATE_SHAPES.values(), *map(re.escape, (*_CALL_MARKS, *_THINKS)))
+_BY_START = [
+    (start, re.compile("|".join(shape for shape in _ALL if shape.removeprefix("\\")[0] == start))) for start in "<[◁〈"
+]
+"""Patterns of all marks with the same first character: most texts lack the character, and finding that out is fast."""
+_ANY_SHAPE = re.compile("|".join(TEMPLATE_SHAPES.values()))
+_CLOSING_BRACKET = re.compile(r"\[/([A-Z][A-Z_]{1,30})\]")
+_CLOSING_TAG = re.compile(f"</({'|'.join(TEMPLATE_PAIRS)})>")
 
 
 def may_hold_markup(text: str) -> bool:
@@ -86,7 +144,30 @@ def may_hold_markup(text: str) -> bool:
     for start, marks in _BY_START:
         if start in text and marks.search(text) is not None:
             return True
-    return "[" in text and text.lstrip().startswith("[")
+    return ("[" in text and text.lstrip().startswith("[")) or _paired_mark(text) is not None
+
+
+def template_mark(text: str) -> str | None:
+    """The first thing in a text that a chat template or a style of calls writes; None for ordinary text."""
+    for pattern in (_ANY_CALL, _ANY_SHAPE):
+        if mark := pattern.search(text):
+            return mark[0]
+    return _paired_mark(text)
+
+
+def _paired_mark(text: str) -> str | None:
+    """A name in brackets or a tag that is closed; `</s>` that closes no `<s>`."""
+    if "[/" in text:
+        for name in _CLOSING_BRACKET.findall(text):
+            if name not in BB_CODE and f"[{name}]" in text:
+                return f"[{name}]"
+    if "</" not in text:
+        return None
+    for name in _CLOSING_TAG.findall(text):
+        if f"<{name}>" in text or f"<{name} " in text:
+            return f"<{name}>"
+    # The end of a sequence of Llama and Mistral; in HTML, the end of a struck text.
+    return "</s>" if "</s>" in text and "<s>" not in text and "<s " not in text else None
 
 
 def has_placeholder(text: str) -> bool:
@@ -114,12 +195,12 @@ def refuse_markup(texts: tuple[str, ...], where: str, reading: Reading) -> None:
                 f"{where} looks like text of Harmony whose tokens were taken away: {bare[1]}…assistant{bare[2]}",
                 "--text-as-is keeps it as text",
             )
-        if may_hold_markup(text) and (mark := _ANY_MARK.search(text)):
-            option = _MARKS[mark[0]]
+        if may_hold_markup(text) and (mark := template_mark(text)):
+            style = _CALL_MARKS.get(mark)
             raise RecordRefusedError(
                 Refusal.MARKUP,
-                f"{where} holds {mark[0]}, which would be trained as text of the answer",
-                (f"{option} reads it as calls, " if option else "") + "--text-as-is keeps it as text",
+                f"{where} holds {mark}, which would be trained as text of the answer",
+                (f"--call-tags {style} reads it as calls, " if style else "") + "--text-as-is keeps it as text",
             )
 
 

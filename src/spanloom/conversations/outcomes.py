@@ -46,10 +46,10 @@ class Rejected:
         }
         return canonical_json(fields) + b"\n"
 
-    def as_error(self, *, allowed: str) -> RejectedRowError:
-        """The error that ends a conversion."""
+    def as_error(self, *, allowed: str, remedy: str | None = None) -> RejectedRowError:
+        """The error that ends a conversion. `remedy`: instead of the record's own."""
         more = f" (more than {allowed} refused)" if allowed != "0" else ""
-        helps = f"{self.remedy}; " if self.remedy else ""
+        helps = f"{said}; " if (said := remedy or self.remedy) else ""
         return RejectedRowError(
             f"{self.reason}: {self.detail}{more}",
             where=self.read.where,

@@ -53,6 +53,20 @@ def is_json_lines(path: Path) -> bool:
     return False
 
 
+def is_array_of_lines(path: Path) -> bool:
+    """Whether a `.jsonl` file is an array over several lines: it begins with `[`, and its first line is no value."""
+    with unpacked(path) as stream:
+        begin = stream.read(PIECE_BYTES).removeprefix(BOM).lstrip()
+    if not begin.startswith(b"["):
+        return False
+    first, line_end, _ = begin.partition(b"\n")
+    try:
+        strict_json.loads(first)
+    except (ValueError, RecursionError):
+        return bool(line_end)  # a longer first line is a value of its own
+    return False
+
+
 def json_array(
     path: Path, unreadable: OnUnreadable = stop, on_read: OnRead | None = None
 ) -> Iterator[tuple[RecordPlace, Any]]:

@@ -129,7 +129,19 @@ def _value(line: bytes, parse: Callable[..., Any], *more: Any) -> tuple[Any, str
     except RecursionError:
         return None, "the line is not read: it is nested too deep"
     except ValueError as fault:  # orjson's and the standard library's error are ValueErrors
-        return None, f"the line is not JSON: {fault}"
+        return None, COMMA_FOLLOWS if _is_element(line) else f"the line is not JSON: {fault}"
+
+
+COMMA_FOLLOWS = "the line is not JSON: a comma follows its value, as in an array"
+
+
+def _is_element(line: bytes) -> bool:
+    """Whether a line is JSON but for a comma at its end."""
+    bare = line.rstrip()
+    try:
+        return bare.endswith(b",") and orjson.loads(bare[:-1]) is not None
+    except ValueError:
+        return False
 
 
 def json_value(line: bytes) -> Any:

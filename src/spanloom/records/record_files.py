@@ -3,7 +3,7 @@
 In: places as a user gives them, local: files, folders, patterns such as `chats/*.jsonl`. Out: `RecordFile`s in the
 order in which they are read, and their records as Python values.
 
-    .jsonl .ndjson   one record a line                              + .gz .zst
+    .jsonl .ndjson   one record a line; or an array over lines      + .gz .zst
     .json            an array of records, or one; or JSON Lines     + .gz .zst
     .traj            the same; SWE-agent's name for a run           + .gz .zst
     .csv .tsv        one record a row under a header, as text       + .gz .zst
@@ -27,7 +27,7 @@ from spanloom.errors import RecordError, SourceError
 from spanloom.records.arrow import arrow_rows, arrow_schema, saved_files
 from spanloom.records.delimited import DELIMITERS, delimited
 from spanloom.records.files import OnUnreadable, check_names, find_files, name_below, stop
-from spanloom.records.json_array import is_json_lines, json_array
+from spanloom.records.json_array import is_array_of_lines, is_json_lines, json_array
 from spanloom.records.json_lines import json_lines
 from spanloom.records.json_values import NoJsonError, json_rows
 from spanloom.records.parquet import open_parquet, parquet_rows
@@ -117,9 +117,12 @@ def _data_below(place: Path) -> list[Path]:
 
 
 def kind_of(path: Path) -> Kind:
-    """The format of a file by its ending, one of SUFFIXES. A `.json` file is inspected: it may be JSON Lines."""
+    """The format of a file by its ending, one of SUFFIXES, and by its content: a `.json` file may be JSON Lines, and a
+    `.jsonl` file an array over several lines."""
     kind = KINDS[plain_suffix(path)]
-    return "JSON Lines" if kind == "JSON" and is_json_lines(path) else kind
+    if kind == "JSON" and is_json_lines(path):
+        return "JSON Lines"
+    return "JSON" if kind == "JSON Lines" and is_array_of_lines(path) else kind
 
 
 def read_records(

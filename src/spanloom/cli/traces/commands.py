@@ -116,6 +116,7 @@ def ingest(
     from spanloom.families.traces.store import timestamps
     from spanloom.families.traces.store.ingest import ingest_file
     from spanloom.families.traces.store.source import FormChoice
+    from spanloom.records.files import passed_over_line
     from spanloom.storage.scratch import scratch_for
 
     progress = make_progress(quiet or as_json, verbose)
@@ -123,7 +124,10 @@ def ingest(
     form = mapped_form(names_in(*maps)) if maps else None
     results: list[dict[str, Any]] = []
     left_out: Counter[str] = Counter()
-    with scratch_for("ingest", files, scratch) as staging, trace_files(staging, files) as places:
+    unread: list[str] = []
+    with scratch_for("ingest", files, scratch) as staging, trace_files(staging, files, unread) as places:
+        if unread and not as_json:
+            print(visible(passed_over_line(unread)), file=sys.stderr)
         if preview:
             for place in places:
                 choice = FormChoice(form=form, recognise=True, on_form=_say_form)
@@ -141,7 +145,7 @@ def ingest(
                     began = timestamps.later(began, ingested.ingested_count + ingested.skipped_existing)
                 results.append({"file": place.called, **ingested.as_dict()})
                 left_out += ingested.left_out
-    _print_ingested(results, left_out, as_json=as_json)
+    _print_ingested(results, left_out, unread, as_json=as_json)
 
 
 def _say_form(form: "TraceForm", record: Any) -> None:
@@ -166,7 +170,7 @@ _PREVIEW_CHARACTERS = 2000
 """Characters of each text of a trace that a preview shows."""
 
 
-def _print_ingested(results: list[dict[str, Any]], left_out: Counter[str], *, as_json: bool) -> None:
+def _print_ingested(results: list[dict[str, Any]], left_out: Counter[str], unread: list[str], *, as_json: bool) -> None:
     from spanloom.families.traces.store.ingest import SKIPPED_KEPT
 
     for result in results:
@@ -182,6 +186,7 @@ def _print_ingested(results: list[dict[str, Any]], left_out: Counter[str], *, as
                 "trace_ids": ids_stored,
                 "skipped": skipped[:SKIPPED_KEPT],
                 "left_out": dict(left_out),
+                **({"not_read": unread} if unread else {}),
                 **counts,
                 "files": [{"file": result["file"], "ingested_count": result["ingested_count"]} for result in results],
             }

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from spanloom.conversations.forms.form import are_messages, listed
-from spanloom.conversations.markup import TEMPLATE_MARKS
+from spanloom.conversations.markup import template_mark
 from spanloom.conversations.messages import ROLE_KEYS, ROLES
 from spanloom.conversations.turns import RecordRefusedError, says_nothing
 
@@ -67,7 +67,7 @@ def _shapes(record: Any) -> str:
     )
     texts = [record] if isinstance(record, str) else []
     texts += [record[key] for key in TEXTS if isinstance(record.get(key), str)] if isinstance(record, dict) else []
-    if marks := [mark for mark in TEMPLATE_MARKS for text in texts if mark in text]:
+    if marks := [mark for text in texts if (mark := template_mark(text))]:
         return f"{shapes}; the text holds {marks[0]}: give the messages that a chat template rendered to it"
     return f"{shapes}; {PLAIN_TEXT}" if texts else shapes
 

@@ -17,6 +17,8 @@ from spanloom.errors import SpanloomError
 from spanloom.families.traces.store.database import Store
 from spanloom.families.traces.store.manifest import TraceManifest, load_manifest
 from spanloom.families.traces.store.opening import file_url, open_store
+from spanloom.records.arrow import saved_files
+from spanloom.records.files import passed_over
 from spanloom.records.record_files import SUFFIXES, find_record_files
 from spanloom.records.staging import staged_records
 from spanloom.storage import sha256_file
@@ -39,16 +41,16 @@ class TraceFile:
 
 
 @contextmanager
-def trace_files(scratch: Scratch, places: Sequence[str]) -> Iterator[list[TraceFile]]:
-    """The files of all places, in order. A place is a file of any name, a folder of record files, a pattern, a folder
+def trace_files(scratch: Scratch, places: Sequence[str], unread: list[str] | None = None) -> Iterator[list[TraceFile]]:
+    """The files of all places, in order. `unread` receives the names of other files in folders. A place is a file of any name, a folder of record files, a pattern, a folder
     of `save_to_disk`, a URI of any of these, or `-` for stdin. Raises SpanloomError for a place without files."""
     # A killed command leaves this folder behind, so it is created only for stdin.
     made = tempfile.TemporaryDirectory(prefix="spanloom-stdin-") if STDIN in places else nullcontext("")
     with made as spool:
-        yield [file for place in places for file in _files_at(scratch, place, Path(spool))]
+        yield [file for place in places for file in _files_at(scratch, place, Path(spool), unread)]
 
 
-def _files_at(scratch: Scratch, place: str, spool: Path) -> Iterator[TraceFile]:
+def _files_at(scratch: Scratch, place: str, spool: Path, unread: list[str] | None) -> Iterator[TraceFile]:
     if place == STDIN:
         yield TraceFile(path=_stdin_file(spool), called=_STDIN_NAME)
         return
@@ -65,7 +67,10 @@ def _files_at(scratch: Scratch, place: str, spool: Path) -> Iterator[TraceFile]:
             where=place,
             remedy="give the path of a file or a folder of files, or a gs:// or s3:// URI of one",
         )
-    for file in find_record_files([path]):
+    files = find_record_files([path])
+    if unread is not None and saved_files(path) is None:
+        unread += passed_over(path, {file.path for file in files})
+    for file in files:
         yield TraceFile(path=file.path, called=f"{place}/{file.name}" if path.is_dir() else str(file.path))
 
 

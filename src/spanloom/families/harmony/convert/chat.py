@@ -25,7 +25,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from spanloom.conversations.forms import Form, columns, recognise
+from spanloom.conversations.forms import Form, KeyMap, columns, recognise
 from spanloom.conversations.forms.unknown import PLAIN_TEXT
 from spanloom.conversations.ids import SeenIds
 from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
@@ -34,7 +34,7 @@ from spanloom.conversations.source.format import SourceFormat
 from spanloom.conversations.source.manifest import CONVERSATIONS_COLUMNS, CONVERSATIONS_GLOB, ConversationsManifest
 from spanloom.conversations.source.rejects import reject_limit
 from spanloom.conversations.source.writer import OutputRow, ShardWriter
-from spanloom.conversations.turns import RecordRefusedError
+from spanloom.conversations.turns import RecordRefusedError, Refusal
 from spanloom.dataset.root.layout import rejects_file
 from spanloom.dataset.root.lock import check_apart
 from spanloom.errors import ArtifactError, RecordError, SourceError
@@ -42,8 +42,8 @@ from spanloom.families.harmony.convert.conversion import ChatConversion, Convert
 from spanloom.families.harmony.convert.in_order import InOrder
 from spanloom.provenance import code_sha256, readable_json
 from spanloom.records.arrow import saved_files
-from spanloom.records.files import find_files
-from spanloom.records.json_lines import filled_lines
+from spanloom.records.files import passed_over, passed_over_line
+from spanloom.records.json_lines import COMMA_FOLLOWS, filled_lines
 from spanloom.records.parquet import open_parquet, parquet_batches
 from spanloom.records.place import RecordPlace
 from spanloom.records.record_files import SUFFIXES, RecordFile, find_record_files, read_records
@@ -80,17 +80,21 @@ class ChatInput:
     def bytes(self) -> int:
         return sum(file.state.bytes for file in self.files)
 
+    def not_read(self) -> list[str]:
+        """The names of other files in the given folders."""
+        read = {file.path for file in self.files}
+        folders = [place for place in self.places if place.is_dir() and saved_files(place) is None]
+        return [name for place in folders for name in passed_over(place, read)]
+
     def described(self) -> list[str]:
         """Lines for the user: the files, and the recognised form of the records."""
         kinds = sorted({file.kind for file in self.files})
         named = ", ".join(file.name for file in self.files[:3]) + (" …" if len(self.files) > 3 else "")
         count = f"{len(self.files)} files" if len(self.files) > 1 else "1 file"
-        read = {file.path for file in self.files}
-        folders = [place for place in self.places if place.is_dir() and saved_files(place) is None]
-        passed_over = [path.name for place in folders for path in find_files(place, SUFFIXES) if path not in read]
-        suffixes = " and ".join(sorted({plain_suffix(Path(name)) for name in passed_over}))
-        beside = f"not read, since {suffixes} beside data describes it: {', '.join(passed_over)}"
-        lines = [f"{count} ({', '.join(kinds)}): {named}", *([beside] if passed_over else [])]
+        names = self.not_read()
+        lines = [f"{count} ({', '.join(kinds)}): {named}", *([passed_over_line(names)] if names else [])]
+        if suffixes := sorted({plain_suffix(Path(name)) for name in names if name.endswith(SUFFIXES)}):
+            lines.append(f"  {' and '.join(suffixes)} beside data describes it; to read such a file, name it")
         return lines + self.form.described(self.first.value)
 
 
@@ -110,10 +114,12 @@ def open_chat(places: Sequence[Path], conversion: ChatConversion) -> ChatInput:
     unread: SourceError | None = None
     for read in islice(_reads(files), LOOKED_AT):
         if read.fault is not None:
+            commas = read.fault == COMMA_FOLLOWS
+            path = next(file.path for file in files if file.name == read.file)
             unread = unread or SourceError(
                 f"there is no record that can be read: {read.fault}",
                 where=read.where,
-                remedy="fix the file, or give chat data",
+                remedy=_without_commas(path) if commas else "fix the file, or give chat data",
             )
             continue
         try:
@@ -137,6 +143,34 @@ def _is_utf16(path: Path) -> bool:
 def reopened(chat: ChatInput, conversion: ChatConversion) -> ChatInput:
     """The same files, with the form recognised again under other options."""
     return replace(chat, form=recognise(chat.first.value, conversion.keys, chat.first.where))
+
+
+def remedy_of(rejected: Rejected, chat: ChatInput) -> str | None:
+    """The remedy for a refused record that its file decides: commas between lines, a file that describes the data."""
+    file = next((file for file in chat.files if file.name == rejected.read.file), None)
+    if file is None:
+        return None
+    if rejected.read.fault == COMMA_FOLLOWS:
+        return _without_commas(file.path)
+    if rejected.reason == Refusal.NO_MESSAGES and len(chat.files) > 1 and not _is_of_form(file, chat.form.keys):
+        others = [shlex.quote(str(other.path)) for other in chat.files if _is_of_form(other, chat.form.keys)]
+        return f"the file holds no chat data: name those that do: {' '.join(others)}"
+    return None
+
+
+def _without_commas(path: Path) -> str:
+    return f"sed 's/,[[:space:]]*$//' {shlex.quote(str(path))} > records.jsonl takes the commas away"
+
+
+def _is_of_form(file: RecordFile, keys: KeyMap) -> bool:
+    """Whether the first record of a file has a known form."""
+    for where, value in read_records(file, lambda _: None):
+        try:
+            recognise(value, keys, where)
+        except (SourceError, RecordRefusedError):
+            return False
+        return True
+    return False
 
 
 def text_beside(chat: ChatInput) -> tuple[str, tuple[str, ...]] | None:
@@ -290,7 +324,7 @@ def _write_shards(
                     first = first or result
                     shard.reject(result)
                     if not limit.endswith("%") and in_order.refused > reject_limit(limit, 0):
-                        raise result.as_error(allowed=limit)
+                        raise result.as_error(allowed=limit, remedy=remedy_of(result, chat))
                 elif result is not None:
                     shard.append(result)
                 if shard.rows == conversion.rows_per_shard:
@@ -301,7 +335,8 @@ def _write_shards(
     counts = in_order.counts
     # For a share, the allowed number of records is known only at the end.
     if first is not None and limit.endswith("%") and counts.refused.total() > reject_limit(limit, counts.read):
-        raise first.as_error(allowed=f"{limit} of {counts.read:,} records: {counts_text(counts.refused)}")
+        allowed = f"{limit} of {counts.read:,} records: {counts_text(counts.refused)}"
+        raise first.as_error(allowed=allowed, remedy=remedy_of(first, chat))
     if not counts.written:
         raise SourceError(
             f"no record makes a conversation: {counts_text(counts.skipped)}",
@@ -397,6 +432,7 @@ def _manifest(
             "ids_made": counts.ids_made,
             **({"refused_keys": counted["refused_keys"]} if counts.refused_keys else {}),
             **({"read_as": counted["read_as"]} if counts.read_as else {}),
+            **({"not_read": names} if (names := chat.not_read()) else {}),
             "harmony": {"refused": counted["refused_by_harmony"], "not_rendered": counted["not_rendered"]},
             "rejects": [entry["rejects"] for entry in ended if "rejects" in entry],
             "spanloom": version("spanloom"),

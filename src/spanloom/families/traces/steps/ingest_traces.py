@@ -87,7 +87,8 @@ def run(
         if target in staging.stands_for:
             target.unlink(missing_ok=True)  # left by a killed run
         options: dict[str, Any] = {"source_name": source_name, "ids": ids, "strict": strict, "choice": choice}
-        with trace_files(staging, [source]) as files:
+        unread: list[str] = []
+        with trace_files(staging, [source], unread) as files:
             made = _ingest(files, target, created_at, max_step_characters, **options)
         staging.publish_file(store)
     ingested_files = [(_below(called, source), ingested) for called, ingested in made]
@@ -102,6 +103,7 @@ def run(
         "skipped_existing": sum(ingested.skipped_existing for _, ingested in ingested_files),
         "skipped": skipped[:SKIPPED_KEPT],
         "left_out": dict(sorted(left_out.items())),
+        **({"not_read": unread} if unread else {}),
     }
 
 
