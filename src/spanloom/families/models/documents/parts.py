@@ -113,7 +113,7 @@ def make_part(task: PartTask) -> dict[str, Any]:
             left_out_messages=made.left_out,
             declared=made.declared,
             untrained=made.untrained,
-            **made.dropped,
+            **made.counted,
         )
     audited = _audit(joined, ingredients)
     _write(task.arrow, documents)
