@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 from conftest import Cli
+from spanloom.errors import RejectedRowError
 from spanloom.families.models.build import BuildOptions, build
 from spanloom.families.models.documents.rules import ModelRules
 from spanloom.report.progress import Mode, Progress
 from spanloom.steps.validate_alignment import BuildResult
 from support.cases import cases_of
+from support.chat_models import CHATML, write_model
 from support.model_datasets import documents_on_disk
 from support.model_material import Pair, write_pair
 from support.nightly import nightly
@@ -77,3 +79,35 @@ def test_the_empty_thought_is_context_as_when_serving_without_thinking(
     assert [text.split("<|")[0] for text in trained_texts(on.root)] == [thought + answer for answer in answers]
     assert (on.manifest.content.totals.cutting or {})["empty_thoughts"] == 3
     assert "an empty thought trained in 3 runs without reasoning" in capfd.readouterr().err
+
+
+def small(folder: Path) -> Path:
+    return write_model(folder, CHATML)
+
+
+def test_reasoning_without_an_answer_is_refused(tmp_path: Path, cli: Cli) -> None:
+    source = converted(cli, "reasoning_only_end.jsonl", tmp_path / "source")
+    with pytest.raises(RejectedRowError, match="answer_missing: message 1 has reasoning without an answer"):
+        made(source, small(tmp_path / "model"), tmp_path / "root", ())
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "place"),
+    [("sep_calls.jsonl", (), 2), ("tool_call_role.jsonl", ("--think-tags",), 4)],
+)
+def test_messages_in_a_row_are_refused_unless_they_are_joined(
+    name: str, options: tuple[str, ...], place: int, tmp_path: Path, cli: Cli
+) -> None:
+    model = small(tmp_path / "model")
+    source = converted(cli, name, tmp_path / "apart", *options)
+    with pytest.raises(RejectedRowError, match=f"assistant_in_a_row: message {place} follows") as refused:
+        made(source, model, tmp_path / "no", ())
+    assert "spanloom convert --join-consecutive" in str(refused.value.remedy)
+    joined = converted(cli, name, tmp_path / "joined", *options, "--join-consecutive")
+    result = made(joined, model, tmp_path / "root", ())
+    assert result.report.clean, result.report.findings
+    calls = [text for text in trained_texts(result.root) if "<call>" in text]
+    assert len(calls) == 1  # both calls in one turn, with one stop
+    assert calls[0].count("<call>lookup") == 2
+    assert calls[0].count("<|end|>") == 1
+    assert ("Two words." in calls[0]) == ("--think-tags" in options)

@@ -97,7 +97,9 @@ def make_part(task: PartTask) -> dict[str, Any]:
             read = read_row(messages_json, task.source_format, ingredients.words, name=name)
             made = made_conversation(row, read, ingredients)
         except RowRefusedError as fault:
-            refused.append({"row": row, "id": name, "class": str(fault.reason), "message": fault.detail})
+            said = {"class": str(fault.reason), "message": fault.detail}
+            remedy = {} if fault.remedy is None else {"remedy": fault.remedy}
+            refused.append({"row": row, "id": name, **said, **remedy})
             continue
         if isinstance(made, Refusal):
             about = {"message": made.message, "run": made.run, "remedy": made.remedy}
