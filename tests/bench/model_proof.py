@@ -25,7 +25,7 @@ from transformers import PreTrainedTokenizerFast
 from bench.texts import Texts
 from spanloom.families.models.conversation import Conversation, read_conversation
 from spanloom.families.models.model import Model
-from spanloom.families.models.probe.form import find_form, thinking_variables
+from spanloom.families.models.probe.form import find_form, variable_sets
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
 from support.model_material import DAY, models_of, pairs
 
@@ -71,7 +71,7 @@ def as_transformers(conversation: Conversation) -> list[dict[str, Any]]:
 
 def proof(model: Model, peer: PreTrainedTokenizerFast, batch: list[Conversation]) -> dict[str, float]:
     """Seconds to prove each run, and of transformers' P and F of each run; both from messages to ids."""
-    sets = thinking_variables(model.template, "auto")
+    sets = variable_sets(model.template, "auto", {})
     proving = Proving(form=find_form(model.template, sets), variables=sets)
     peers = [as_transformers(conversation) for conversation in batch]
 

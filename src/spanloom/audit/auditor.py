@@ -22,7 +22,7 @@ from spanloom.audit.frames.tables import Tables, make_tables
 from spanloom.audit.judging import judge
 from spanloom.audit.retokenised import retokenised
 from spanloom.families.models.model import Model, load_model
-from spanloom.families.models.probe.form import find_form, thinking_variables
+from spanloom.families.models.probe.form import find_form, variable_sets
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
 from spanloom.families.models.sample import sample_conversations
 
@@ -53,7 +53,7 @@ class Auditor:
 def make_auditor(options: ModelOptions, *, unshown: tuple[str, ...] | None = None) -> Auditor:
     """Makes the auditor of a model. `unshown`: that of another auditor with equal options; computed by default."""
     model = load_model(options.folder, stops=options.stops, date=options.date, template=options.template)
-    sets = [{**thinking, **options.variables} for thinking in thinking_variables(model.template, options.thinking)]
+    sets = variable_sets(model.template, options.thinking, options.variables)
     proving = Proving(form=find_form(model.template, sets), variables=sets)
     ending = ("eos_token", "pad_token", "bos_token")
     ends = (model.tokenizer.id_of(model.template.special_tokens.get(name, "")) for name in ending)

@@ -132,7 +132,8 @@ def _of_source(place: Path, words: TemplateWords) -> Iterator[_Read]:
                 for number, value in enumerate(rows.messages_json):
                     text = value.as_py()
                     try:
-                        row = read_row(text, shard.format, words, name=f"{shard.where}, row {rows.first_row + number}")
+                        name = f"{shard.where}, row {rows.first_row + number}"
+                        row = read_row(text, shard.format, words, name=name, any_runs=True)
                     except RowRefusedError as refused:
                         yield None, refused.reason.value, _json(text)
                     else:
@@ -144,9 +145,11 @@ def _of_records(place: Path, words: TemplateWords) -> Iterator[_Read]:
     for made in conversations(open_chat([place], _AS_IT_IS), _AS_IT_IS):
         if isinstance(made, Converted):
             try:
-                yield read_row(made.row["messages_json"], ANY_MODEL, words, name=made.where).conversation, "", None
+                row = read_row(made.row["messages_json"], ANY_MODEL, words, name=made.where, any_runs=True)
             except RowRefusedError as refused:
                 yield None, refused.reason.value, _json(made.row["messages_json"])
+            else:
+                yield row.conversation, "", None
             continue
         record = made.read.value
         try:

@@ -10,7 +10,7 @@ import pytest
 from spanloom.cli import main
 from spanloom.families.models.conversation import read_conversation
 from spanloom.families.models.model import Model, load_model
-from spanloom.families.models.probe.form import find_form, thinking_variables
+from spanloom.families.models.probe.form import find_form, variable_sets
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
 from spanloom.families.models.prove.refusals import Refusal
 from support.chat_models import write_model
@@ -44,7 +44,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 def proving_of(model: Model, **more: Any) -> Proving:
     """How the model's template is proven by default."""
-    sets = thinking_variables(model.template, "auto")
+    sets = variable_sets(model.template, "auto", {})
     return Proving(form=find_form(model.template, sets), variables=sets, **more)
 
 

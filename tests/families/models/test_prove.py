@@ -11,7 +11,8 @@ from families.models.conftest import Prove, proving_of
 from spanloom.families.models.conversation import read_conversation
 from spanloom.families.models.errors import ModelError
 from spanloom.families.models.model import load_model
-from spanloom.families.models.prove.conversation import Proven, prove_conversation
+from spanloom.families.models.probe.form import find_form, variable_sets
+from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
 from spanloom.families.models.prove.documents import Document
 from support.chat_models import CHATML, small_tokenizer, write_model
 
@@ -156,6 +157,38 @@ def test_thinking_is_switched_as_each_run_is_proven(prove: Prove) -> None:
     outcome = prove(template, messages)
     assert isinstance(outcome, Proven)
     assert [dict(run.variables) for run in outcome.runs] == [{"enable_thinking": False}, {}]
+
+
+CLOSES_AT_ONCE = (
+    "{% for m in messages %}<|start|>{{ m.role }}\n"
+    "{% if m.role == 'assistant' %}<think>\n{{ m.reasoning_content or '' }}\n</think>\n\n{% endif %}"
+    "{{ m.content }}<|end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant\n"
+    "{% if enable_thinking is defined and not enable_thinking %}<think>\n\n</think>\n\n{% endif %}{% endif %}"
+)
+"""Writes an empty thought before an answer without reasoning; without thinking, the prompt supplies it."""
+
+
+def test_an_empty_thought_is_trained_only_where_thinking_is_switched_on(tmp_path: Path) -> None:
+    model = load_model(write_model(tmp_path / "m", CLOSES_AT_ONCE))
+    thinks = {"role": "assistant", "content": "there", "reasoning": "hm"}
+    messages = [QUESTION, {"role": "assistant", "content": "here"}, QUESTION, thinks]
+    conversation = read_conversation({"messages": messages}, name="c")
+    trained = {}
+    for name, variables in (("auto", {}), ("on", {"enable_thinking": True}), ("off", {"enable_thinking": False})):
+        sets = variable_sets(model.template, "auto", variables)
+        outcome = prove_conversation(model, conversation, Proving(form=find_form(model.template, sets), variables=sets))
+        if isinstance(outcome, Proven):
+            texts = [run.text[run.prompt :] for run in outcome.runs]
+            trained[name] = list(zip(texts, [run.thought for run in outcome.runs], strict=True))
+        else:
+            trained[name] = [(outcome.kind, bool(outcome.run))]
+    thought = ("<think>\nhm\n</think>\n\nthere<|end|>", False)
+    assert trained == {
+        "auto": [("here<|end|>", False), thought],
+        "on": [("<think>\n\n</think>\n\nhere<|end|>", True), thought],
+        "off": [("prompt_not_prefix", True)],  # the message with reasoning
+    }
 
 
 def test_stop_tokens_must_be_declared(tmp_path: Path) -> None:

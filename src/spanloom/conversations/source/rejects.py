@@ -41,16 +41,17 @@ class Reason(StrEnum):
     TOOL_CALLS_PARALLEL = "tool_calls_parallel"
     TOOL_RESULT_UNMATCHED = "tool_result_unmatched"
     ASSISTANT_AFTER_ANSWER = "assistant_after_answer"
+    ASSISTANT_IN_A_ROW = "assistant_in_a_row"
     ANSWER_MISSING = "answer_missing"
     RENDERER_REFUSED = "renderer_refused"
 
 
 class RowRefusedError(Exception):
-    """A fault in one row. The code that knows the row's number turns it into a `Reject`."""
+    """A fault in one row. The code that knows the row's number turns it into a `Reject`. `remedy`: if there is one."""
 
-    def __init__(self, reason: Reason, detail: str) -> None:
+    def __init__(self, reason: Reason, detail: str, remedy: str | None = None) -> None:
         super().__init__(reason, detail)
-        self.reason, self.detail = reason, detail
+        self.reason, self.detail, self.remedy = reason, detail, remedy
 
 
 @dataclass(frozen=True, kw_only=True)

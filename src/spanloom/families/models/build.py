@@ -142,7 +142,10 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
         deep=options.deep,
     )
     assert result is not None, "make returns a manifest"
-    splits = result.manifest.content.totals.splits
+    totals = result.manifest.content.totals
+    if note := family.empty_thoughts(totals.cutting or {}):
+        progress.say(f"note: {note}, since the template's variables do not switch thinking off")
+    splits = totals.splits
     if result.report.clean and not splits[VALID].sequences and options.rules.valid_fraction > 0:
         progress.say(empty_valid(splits[TRAIN].sequences, options.rules.valid_fraction))
     return result

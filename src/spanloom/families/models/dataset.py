@@ -129,6 +129,12 @@ _LEFT_OUT = {
 """Counts of `cutting` that `describe` names if they are not 0."""
 
 
+def empty_thoughts(cutting: Mapping[str, int]) -> str:
+    """How many runs train an empty thought, as text; empty if none does."""
+    count = cutting.get("empty_thoughts", 0)
+    return f"an empty thought trained in {_number(count, 'run')} without reasoning" if count else ""
+
+
 def _number(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
@@ -160,6 +166,7 @@ def describe(content: Content) -> Description:
     if marked := cutting["generation_equal"] + cutting["generation_other"]:
         equal = f"{cutting['generation_equal']:,} of {marked:,}"
         proven += f"; {{% generation %}} marks {equal} as they are trained (not used)"
+    proven += f"; {thoughts}" if (thoughts := empty_thoughts(cutting)) else ""
     eod = f"{config['eod']['text']} ({config['eod']['id']})"
     return Description(
         tags=("conversational",),

@@ -23,6 +23,9 @@ CONTENT, REASONING, CALL_NAME, CALL_KEY, CALL_TEXT, CALL_ID, NAME = (
 )
 """The kinds of texts in a message. Argument values and arguments written as one text are both `arguments`."""
 
+THINKING_VARIABLES = ("enable_thinking", "thinking")
+"""Variables of templates that switch thinking on and off."""
+
 INLINE = "inline"
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 OPENING, CLOSING = "<think>\n", "\n</think>\n\n"

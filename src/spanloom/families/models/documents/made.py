@@ -5,7 +5,7 @@ trained become context here, and documents without a trained token are left out.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from spanloom.families.models.documents.rules import Ingredients
 from spanloom.families.models.prove.conversation import prove_conversation
 from spanloom.families.models.prove.documents import Document
 from spanloom.families.models.prove.refusals import TEXT_DROPPED, Refusal
+from spanloom.families.models.prove.run import ProvenRun
 from spanloom.families.models.source.rows import SourceRow
 from spanloom.supervision import Flags, Tokens
 
@@ -43,6 +44,9 @@ DROPPED = ("dropped_settings", "dropped_names", "forgotten_texts", "generation_e
 users, texts of earlier assistant messages that a later run does not see. Runs that `{% generation %}` marks exactly as
 they are trained, and those that it marks otherwise."""
 
+NOTED = ("empty_thoughts",)
+"""Counts that a manifest has only where they are not 0. Runs without reasoning whose empty thought is trained."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class MadeDocument:
@@ -64,7 +68,7 @@ class MadeConversation:
     runs       the number of proven and declared runs; `declared`: of declared runs
     left_out   the number of messages after the last run
     joined     texts of documents that were encoded as a whole, for the audit
-    dropped    the counts of `DROPPED`, by name
+    counted    the counts of `DROPPED`, and those of `NOTED` that are not 0, by name
     """
 
     documents: tuple[MadeDocument, ...]
@@ -73,7 +77,7 @@ class MadeConversation:
     declared: int
     left_out: int
     joined: tuple[str, ...]
-    dropped: Mapping[str, int]
+    counted: Mapping[str, int]
 
 
 def made_conversation(row: int, source: SourceRow, ingredients: Ingredients) -> MadeConversation | Refusal:
@@ -106,14 +110,19 @@ def made_conversation(row: int, source: SourceRow, ingredients: Ingredients) -> 
         joined=tuple(
             document.text for document in outcome.documents if all(run.boundary == "joined" for run in document.runs)
         ),
-        dropped={
+        counted={
             "dropped_settings": len(source.unread),
             "dropped_names": max(run.unnamed for run in runs),
             "forgotten_texts": sum(run.forgotten for run in runs),
             "generation_equal": sum(run.generation is True for run in runs),
             "generation_other": sum(run.generation is False for run in runs),
+            **{name: number for name, number in _noted(runs).items() if number},
         },
     )
+
+
+def _noted(runs: Sequence[ProvenRun]) -> dict[str, int]:
+    return {"empty_thoughts": sum(run.thought for run in runs)}
 
 
 def _made(row: int, cut: int, source: SourceRow, document: Document, trained: Any) -> MadeDocument:

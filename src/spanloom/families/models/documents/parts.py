@@ -97,7 +97,9 @@ def make_part(task: PartTask) -> dict[str, Any]:
             read = read_row(messages_json, task.source_format, ingredients.words, name=name)
             made = made_conversation(row, read, ingredients)
         except RowRefusedError as fault:
-            refused.append({"row": row, "id": name, "class": str(fault.reason), "message": fault.detail})
+            said = {"class": str(fault.reason), "message": fault.detail}
+            remedy = {} if fault.remedy is None else {"remedy": fault.remedy}
+            refused.append({"row": row, "id": name, **said, **remedy})
             continue
         if isinstance(made, Refusal):
             about = {"message": made.message, "run": made.run, "remedy": made.remedy}
@@ -113,7 +115,7 @@ def make_part(task: PartTask) -> dict[str, Any]:
             left_out_messages=made.left_out,
             declared=made.declared,
             untrained=made.untrained,
-            **made.dropped,
+            **made.counted,
         )
     audited = _audit(joined, ingredients)
     _write(task.arrow, documents)

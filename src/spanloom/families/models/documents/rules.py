@@ -14,7 +14,7 @@ from spanloom.families.models.documents.declared import check_emission
 from spanloom.families.models.errors import ModelError
 from spanloom.families.models.form import INLINE
 from spanloom.families.models.model import Model, load_model
-from spanloom.families.models.probe.form import find_form, thinking_variables
+from spanloom.families.models.probe.form import find_form, variable_sets
 from spanloom.families.models.prove.conversation import Proving
 from spanloom.families.models.source.rows import TemplateWords
 from spanloom.provenance import sha256_json
@@ -94,11 +94,7 @@ def load_ingredients(folder: Path, rules: ModelRules) -> Ingredients:
     """The model of a folder under these rules. Raises ModelError, TokenizerError or ChatTemplateError."""
     date = None if rules.date is None else parsed_date(rules.date)
     model = load_model(folder, stops=rules.stops, date=date)
-    sets: list[dict[str, Any]] = []
-    for thinking in thinking_variables(model.template, rules.thinking):
-        variables = {**thinking, **rules.variables}
-        if variables not in sets:
-            sets.append(variables)
+    sets = variable_sets(model.template, rules.thinking, rules.variables)
     form = find_form(model.template, sets)
     if rules.emission is not None:
         check_emission(rules.emission, model)

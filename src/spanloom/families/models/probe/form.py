@@ -7,11 +7,8 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
-from spanloom.families.models.form import INLINE, REASONING_FIELDS, Form
+from spanloom.families.models.form import INLINE, REASONING_FIELDS, THINKING_VARIABLES, Form
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
-
-THINKING_VARIABLES = ("enable_thinking", "thinking")
-"""Variables of templates that switch thinking on and off."""
 
 _USER = {"role": "user", "content": "Where is Ouagadougou?"}
 _WORD, _THOUGHT, _ANSWER = "Zanzibar", "Let me consider maps.", "In Burkina Faso."
@@ -25,13 +22,20 @@ TOOL = {
 }
 
 
-def thinking_variables(template: ChatTemplate, thinking: str) -> list[dict[str, Any]]:
-    """Sets of variables to try, in order. `thinking`: `auto`, `on` or `off`."""
+def variable_sets(template: ChatTemplate, thinking: str, variables: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Sets of variables to try, in order, each once. `thinking`: `auto`, `on` or `off`.
+
+    `variables`: given by the user, in all sets. A variable for thinking among them decides for all runs.
+    """
     names = [name for name in THINKING_VARIABLES if name in template.variables()]
     on, off = dict.fromkeys(names, True), dict.fromkeys(names, False)
-    if not names:
-        return [{}]
-    return {"auto": [{}, on, off], "on": [on], "off": [off]}[thinking]
+    switched: Mapping[str, list[dict[str, Any]]] = {"auto": [{}, on, off], "on": [on], "off": [off]}
+    decided = not names or any(name in variables for name in names)
+    sets: list[dict[str, Any]] = []
+    for each in [{}] if decided else switched[thinking]:
+        if (merged := {**each, **variables}) not in sets:
+            sets.append(merged)
+    return sets
 
 
 def find_form(template: ChatTemplate, variables: Sequence[Mapping[str, Any]]) -> Form:

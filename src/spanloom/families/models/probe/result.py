@@ -12,7 +12,7 @@ from typing import Any
 from spanloom.families.models.conversation import Conversation
 from spanloom.families.models.form import INLINE
 from spanloom.families.models.model import Model
-from spanloom.families.models.probe.form import arguments_given_as, find_form, thinking_variables
+from spanloom.families.models.probe.form import arguments_given_as, find_form, variable_sets
 from spanloom.families.models.probe.hazards import Hazards, find_hazards
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
 from spanloom.families.models.prove.refusals import Refusal
@@ -60,7 +60,7 @@ def probe(
     served: bool = True,
 ) -> ProbeResult:
     """Finds the form of the template and proves each conversation. `variables`: template variables for all."""
-    sets = [{**thinking_set, **(variables or {})} for thinking_set in thinking_variables(model.template, thinking)]
+    sets = variable_sets(model.template, thinking, variables or {})
     form = find_form(model.template, sets)
     proving = Proving(form=form, variables=sets, served=served)
     return ProbeResult(

@@ -10,7 +10,7 @@ from typing import Any
 
 from spanloom.families.models.conversation import Conversation
 from spanloom.families.models.errors import RefusedError
-from spanloom.families.models.form import Form
+from spanloom.families.models.form import THINKING_VARIABLES, Form
 from spanloom.families.models.model import Model
 from spanloom.families.models.prove.documents import Document, documents_of_runs
 from spanloom.families.models.prove.refusals import TEXT_DROPPED, Refusal
@@ -72,16 +72,24 @@ def prove_conversation(
 
 
 def _first_proven(rendered: Rendered, run: int, proving: Proving) -> ProvenRun | Refusal:
-    refusal: Refusal | None = None
-    sets = proving.variables
-    if not rendered.conversation.messages[run].get("reasoning"):
-        # A message without reasoning: sets that switch thinking on are tried last.
-        sets = sorted(sets, key=lambda values: any(value is True for value in values.values()))
-    for variables in sets:
-        try:
-            return prove_run(rendered, run, variables, served=proving.served)
-        except RefusedError as fault:
-            refusal = refusal or Refusal(kind=fault.kind, message=fault.message, run=run, remedy=fault.remedy)
-    if refusal is None:
+    if not proving.variables:
         raise ValueError("no set of template variables is given; give [{}]")
-    return refusal
+    order = list(range(len(proving.variables)))
+    if not rendered.conversation.messages[run].get("reasoning"):
+        order.sort(key=lambda number: _thinking(proving.variables[number]))
+    refusals: dict[int, Refusal] = {}
+    for number in order:
+        try:
+            return prove_run(rendered, run, proving.variables[number], served=proving.served)
+        except RefusedError as fault:
+            refusals[number] = Refusal(kind=fault.kind, message=fault.message, run=run, remedy=fault.remedy)
+    return refusals[0]
+
+
+def _thinking(variables: Mapping[str, Any]) -> int:
+    """0 if a set of variables switches thinking off, 1 if it leaves it to the template, 2 if it switches it on.
+
+    A run without reasoning is tried in this order. Served without thinking, the prompt supplies the empty thought.
+    """
+    values = [variables[name] for name in THINKING_VARIABLES if name in variables]
+    return 0 if False in values else 2 if True in values else 1

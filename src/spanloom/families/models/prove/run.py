@@ -4,6 +4,7 @@ In: a model, a conversation in the form of its template, the place of an assista
 `ProvenRun`. Raises RefusedError.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -66,6 +67,7 @@ class ProvenRun:
     forgotten   texts of earlier assistant messages that F leaves out
     unnamed     names of users that F leaves out
     generation  whether `{% generation %}` marks exactly what is trained; None if the template has no such tag
+    thought     whether an empty thought is trained: the run has no reasoning, and its prompt does not supply one
     """
 
     run: int
@@ -83,6 +85,11 @@ class ProvenRun:
     forgotten: int = 0
     unnamed: int = 0
     generation: bool | None = None
+    thought: bool = False
+
+
+_THOUGHT = re.compile("think|thought|reason", re.IGNORECASE)
+"""In what a template writes before an answer: the marks of a thought."""
 
 
 class Rendered:
@@ -160,8 +167,10 @@ def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, ser
         end = completion_end(ids.completion, offsets, model.stops, last)
         if end is None:
             raise missing_end(model.stops, whole[last:])
-    calls = bool(rendered.conversation.messages[run].get("tool_calls"))
+    message = rendered.conversation.messages[run]
+    calls = bool(message.get("tool_calls"))
     stop = int(offsets[end - 1][1])
+    begin = placed.texts[0].start if placed.texts else stop
     return ProvenRun(
         run=run,
         text=whole[:stop],
@@ -178,6 +187,7 @@ def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, ser
         forgotten=forgotten,
         unnamed=dropped_names(marks, rendered.fields, run),
         generation=_marked_alike(rendered, run, variables, len(prompt), stop),
+        thought=not message.get("reasoning") and bool(_THOUGHT.search(whole, len(prompt), begin)),
     )
 
 

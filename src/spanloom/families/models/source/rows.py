@@ -10,6 +10,7 @@ from typing import Any
 
 from spanloom.conversations import conversation as neutral
 from spanloom.conversations import turns
+from spanloom.conversations.runs import run_fault
 from spanloom.conversations.source.format import ANY_MODEL, SourceFormat
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
 from spanloom.conversations.source.structure import parse_conversation
@@ -59,13 +60,23 @@ class TemplateWords:
 
 
 def read_row(
-    messages_json: str | bytes | None, source_format: SourceFormat, words: TemplateWords, *, name: str
+    messages_json: str | bytes | None,
+    source_format: SourceFormat,
+    words: TemplateWords,
+    *,
+    name: str,
+    any_runs: bool = False,
 ) -> SourceRow:
-    """The conversation of a row with the id `name`. Raises RowRefusedError."""
+    """The conversation of a row with the id `name`. `any_runs`: do not refuse it for its `run_fault`.
+
+    Raises RowRefusedError.
+    """
     if source_format == ANY_MODEL:
         whole = neutral.parse_conversation(messages_json)
     else:
         whole = _of_harmony(messages_json, source_format)
+    if not any_runs and (fault := run_fault(whole.messages)) is not None:
+        raise RowRefusedError(fault.reason, fault.detail, fault.remedy)
     messages = tuple(_message(message, words) for message in whole.messages)
     stated = whole.settings.as_dict()
     settings = {key: stated[key] for key in VARIABLES if key in stated and key in words.variables}

@@ -46,6 +46,9 @@ CUTTING = (
     "generation_equal",
     "generation_other",
 )
+NOTED = frozenset({"empty_thoughts"})
+"""Counts of `cutting` that are there only where they are not 0."""
+
 _SPLIT_RULE = "blake2b-64(conversation) < int(Decimal(valid_fraction) * 2**64)"
 
 
@@ -98,7 +101,7 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noq
     documents = sum(counts.sequences for counts in shard.splits.values())
     refused = sum(shard.rejected.values())
     cutting = shard.cutting or {}
-    if set(cutting) != set(CUTTING):
+    if set(cutting) - NOTED != set(CUTTING) or not all(cutting[name] > 0 for name in NOTED & set(cutting)):
         yield in_shard(f"cutting has the keys {sorted(cutting)}")
         return
     if cutting["conversations"] + refused != shard.rows_read:
@@ -109,6 +112,8 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noq
         yield in_shard(f"cutting.runs is {cutting['runs']}, which the documents contradict")
     if cutting["generation_equal"] + cutting["generation_other"] > cutting["runs"]:
         yield in_shard("cutting compares more runs with {% generation %} than there are")
+    if any(cutting[name] > cutting["runs"] for name in NOTED & set(cutting)):
+        yield in_shard(f"cutting counts more of {', '.join(sorted(NOTED & set(cutting)))} than there are runs")
     if set(shard.rejected) - REASONS or 0 in shard.rejected.values():
         yield in_shard(f"rejected is {shard.rejected}, with an unknown reason or a count of 0")
     if bool(refused) != (shard.rejects_file is not None):
