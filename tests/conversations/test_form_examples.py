@@ -115,6 +115,17 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any], list[list[str]]]] = {
     "s1k.jsonl": ("s1k", {}, [THREADS]),
     "open_thoughts.jsonl": ("open_thoughts", {}, [THREADS]),
     "stratos.jsonl": ("sharegpt", {"think_tags": True}, [["developer: Think first.", *THREADS]]),
+    "verifiers.jsonl": (
+        "verifiers",
+        {},
+        [
+            [
+                "developer: Answer with the number alone.",
+                "user: A hank of rope has 40 m. How many hanks make 200 m?",
+                "final: 5",
+            ]
+        ],
+    ),
     "nemotron.jsonl": ("nemotron", {"think_tags": True}, [["developer: detailed thinking on", *THREADS]]),
     "wildchat.jsonl": ("openai_messages", {}, [SAIL]),
     "ultrachat.jsonl": ("alternating", {}, [MORE]),

@@ -373,15 +373,19 @@ def test_a_conversation_may_end_with_a_call() -> None:
     ("arguments", "reason"),
     [
         ("{", Refusal.TOOL_CALL_INVALID),
-        ("", Refusal.TOOL_CALL_INVALID),
         ("[1]", Refusal.TOOL_CALL_INVALID),
         ('{"a": 1, "a": 2}', Refusal.TOOL_CALL_INVALID),
-        (None, Refusal.TOOL_CALL_INVALID),
         ([1], Refusal.TOOL_CALL_INVALID),
     ],
 )
 def test_arguments_that_are_no_json_object_are_refused(arguments: Any, reason: Refusal) -> None:
     assert refusal(messages(USER, {"role": "assistant", "tool_calls": [call(arguments=arguments)]}))[0] is reason
+
+
+@pytest.mark.parametrize("arguments", ["", " ", None, {}])
+def test_a_call_without_arguments_has_an_empty_object(arguments: Any) -> None:
+    said = convert(messages(USER, {"role": "assistant", "tool_calls": [call(arguments=arguments)]}))
+    assert said[1] == called("weather", "{}")
 
 
 def test_arguments_stay_as_they_are_written() -> None:

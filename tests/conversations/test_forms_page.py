@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from spanloom.conversations.forms.registry import FORMS
-from spanloom.conversations.markup import CALL_STYLES, SOLUTION_TAGS, TEMPLATE_MARKS, THINK_TAGS
+from spanloom.conversations.markup import CALL_STYLES, SOLUTION_TAGS, TEMPLATE_SHAPES, THINK_TAGS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "convert.md"
@@ -49,7 +49,8 @@ def markup_table() -> str:
     rows.append(f"| {written(pairs)} | `--think-tags` |")
     for style, marks in CALL_STYLES.items():
         rows.append(f"| {written(marks or ('[f(a=1)]',))} | `--call-tags {style}` |")
-    rows.append(f"| {written(TEMPLATE_MARKS)} | `--text-as-is` |")
+    shapes = (*TEMPLATE_SHAPES, "[NAME]…[/NAME]", "<tools>…</tools>", "</s>")
+    rows.append(f"| what chat templates write, by its shape: {written(shapes)} | `--text-as-is` |")
     return "\n".join(rows)
 
 

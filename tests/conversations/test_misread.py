@@ -8,7 +8,7 @@ import pytest
 
 from spanloom.conversations.flags import FLAGS
 from spanloom.conversations.forms import key_map, read_record, recognise
-from spanloom.conversations.markup import CALL_STYLES, SOLUTION_TAGS, TEMPLATE_MARKS, THINK_TAGS
+from spanloom.conversations.markup import CALL_STYLES, SOLUTION_TAGS, THINK_TAGS
 from spanloom.conversations.turns import (
     ChatRecord,
     Dropping,
@@ -272,6 +272,20 @@ def test_calls_that_do_not_read_as_their_style_are_refused(style: str, text: str
     assert read(says(text), text_as_is=True).turns[1].texts == (text,)
 
 
+TEMPLATE_MARKS = (
+    "<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|eot_id|>", "<|eom_id|>", "<|start_header_id|>",
+    "<|end_header_id|>", "<|begin_of_text|>", "<|end_of_text|>", "<|python_tag|>", "<start_of_turn>", "<end_of_turn>",
+    "[INST]", "[/INST]", "<<SYS>>", "<</SYS>>", "<|user|>", "<|assistant|>", "<|system|>", "<tool_response>",
+    "<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>", "<｜tool▁calls▁begin｜>",
+    "<｜begin▁of▁sentence｜>", "<｜tool▁call▁begin｜>", "<｜tool▁outputs▁begin｜>", "[TOOL_RESULTS]",
+    "[AVAILABLE_TOOLS]", "<|tool_calls_section_begin|>", "<|tool_call_begin|>", "<|tool_call|>", "<|observation|>",
+    "<|im_sep|>", "<|header_start|>", "<|header_end|>", "<|eot|>", "<|start_of_role|>", "<|end_of_role|>",
+    "<|action_start|>", "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|START_ACTION|>", "<function_calls>",
+    "<invoke name=", "<|start|>", "<|message|>", "<|channel|>", "<|end|>", "<|return|>", "<|call|>", "<|constrain|>",
+    "<extra_id_0>", "<extra_id_1>",
+)  # fmt: skip
+
+
 @pytest.mark.parametrize("mark", TEMPLATE_MARKS)
 def test_tokens_of_templates_are_refused_in_answers_alone(mark: str) -> None:
     text = f"A {mark} B"
@@ -293,8 +307,9 @@ def test_texts_that_hold_no_markup_stay(text: str) -> None:
     ("flag", "yes", "no"),
     [
         *((name, (1, True, 1.0), (0, False)) for name in ("train", "training", "train_on_turn", "loss", "weight")),
+        *((name, (1, True), (0, False)) for name in ("trainable", "loss_mask", "step_loss_mask", "trained")),
         *((name, (1, 1.0), (0, 0.0)) for name in ("loss_weight", "loss_scale")),
-        *((name, (False, 0), (True, 1)) for name in ("mask", "is_demo")),
+        *((name, (False, 0), (True, 1)) for name in ("mask", "is_demo", "masked", "ignore_loss")),
         ("train_detail", ([{"begin_offset": 0, "end_offset": 0, "train": True}],), ([{"train": False}],)),
     ],
 )

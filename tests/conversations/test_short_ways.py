@@ -6,14 +6,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spanloom.conversations.conversation import Conversation, Settings
-from spanloom.conversations.markup import CALL_STYLES, SOLUTION_TAGS, TEMPLATE_MARKS, THINK_TAGS, may_hold_markup
+from spanloom.conversations.markup import (
+    CALL_STYLES,
+    SOLUTION_TAGS,
+    TEMPLATE_SHAPES,
+    THINK_TAGS,
+    may_hold_markup,
+    template_mark,
+)
 from spanloom.conversations.messages import plain_turn, turns_of
 from spanloom.conversations.source.rejects import RowRefusedError
 from spanloom.conversations.turns import Call, Dropping, Message, Reading, RecordRefusedError
 from spanloom.families.harmony.contract.messages import harmony_fault, harmony_messages
 
 TAGS = [tag for pair in (*THINK_TAGS, *SOLUTION_TAGS) for tag in pair]
-MARKS = [*TAGS, *TEMPLATE_MARKS, *(mark for marks in CALL_STYLES.values() for mark in marks)]
+MARKS = [*TAGS, *TEMPLATE_SHAPES, *(mark for marks in CALL_STYLES.values() for mark in marks)]
 BESIDE_MARKS = st.text(alphabet="<[|/t é", max_size=4)
 
 
@@ -21,7 +28,9 @@ BESIDE_MARKS = st.text(alphabet="<[|/t é", max_size=4)
 @given(BESIDE_MARKS, st.none() | st.sampled_from(MARKS), BESIDE_MARKS)
 def test_a_text_may_hold_markup_where_a_mark_is_in_it(before: str, mark: str | None, after: str) -> None:
     text = f".{before}{mark or ''}{after}"
-    assert may_hold_markup(text) == any(known in text for known in MARKS)
+    marked = any(tag in text for tag in TAGS) or template_mark(text) is not None
+    assert may_hold_markup(text) == marked
+    assert marked or mark is None
 
 
 CALLS = st.fixed_dictionaries(

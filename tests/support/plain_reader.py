@@ -71,6 +71,9 @@ def _record(record: Any) -> Iterator[Spoken]:
 
 
 def _lists_or_columns(record: dict[str, Any]) -> Iterator[Spoken]:
+    if isinstance(record.get("completion"), list):  # verifiers: `answer` is what a reward compares with
+        yield from _messages([*record["prompt"], *record["completion"]])
+        return
     for key in ("messages", "conversations", "conversation", "trajectory"):
         if record.get(key):
             yield from _messages(_json(record[key]))

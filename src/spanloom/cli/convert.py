@@ -285,6 +285,7 @@ def _show_first(
     """Shows the first conversation as it will be trained. Returns whether there was one. Raises the error of a record
     before it, unless some records may be refused or all are only counted."""
     from spanloom.conversations.outcomes import Rejected
+    from spanloom.conversations.runs import calls_in_a_row, run_fault
     from spanloom.families.harmony.convert.chat import LOOKED_AT, conversations, remedy_of
     from spanloom.families.harmony.convert.conversion import REMEDIES, Converted
     from spanloom.families.harmony.convert.preview import preview_documents
@@ -298,6 +299,8 @@ def _show_first(
             if not is_named:
                 line = _unheld(outcome.fault.reason.value, f"{outcome.where}: {outcome.fault.detail}", REMEDIES)
                 console.print(line, markup=False, highlight=False, soft_wrap=True)
+                if calls_in_a_row(outcome.conversation.messages):
+                    console.print("calls follow each other: --join-consecutive makes one message of them")
             is_named = True
         elif isinstance(outcome, Converted):
             documents, total = preview_documents(outcome, asset, PREVIEWED if whole else 1)
@@ -308,6 +311,8 @@ def _show_first(
                 print_outline(console, documents[0])
             if more := total - len(documents):
                 console.print(f"… and {more:,} more document{'s' if more > 1 else ''} of this conversation")
+            if (unfit := run_fault(outcome.conversation.messages)) is not None:
+                console.print(f"build --model would refuse it: {unfit.detail} ({unfit.remedy})", soft_wrap=True)
             for name in outcome.read_as:
                 console.print(f"note: this conversation has {_NOTES[name][0]}s {_NOTES[name][1]}", soft_wrap=True)
             if not whole:
@@ -342,6 +347,7 @@ def _tell_dry_run(counts: "Counts", examples: "Examples", drop: Sequence[str], a
     for reason, rejected in sorted(examples.refused.items()):
         remedy = f" ({rejected.remedy})" if rejected.remedy else ""
         say(f"  {reason}: {rejected.read.where}: {rejected.detail}{remedy}")
+    _tell_models(counts.refused_by_models)
     _tell_harmony(counts.refused_by_harmony, counts.not_rendered)
     for reason, converted in sorted(examples.unheld.items()):
         assert converted.fault is not None
@@ -366,6 +372,7 @@ def _tell(written: dict[str, Any], out: str, drop: Sequence[str], *, for_any_mod
     _tell_keys(conversion["metadata"], conversion.get("refused_keys", {}))
     around = ", ".join(f"{name} {value!r}" if value else f"no {name}" for name, value in summary.items())
     say(f"settings: {around}")
+    _tell_models(conversion.get("models", {}).get("refused", {}))
     _tell_harmony(conversion["harmony"]["refused"], conversion["harmony"]["not_rendered"])
     say(f"next: spanloom build --source {shlex.quote(out)} --out ROOT")
     if for_any_model:
@@ -392,6 +399,23 @@ _NOTES = {
 }  # fmt: skip
 """Notes on what is trained unchanged but may need a repair, and on what was read otherwise than it is written: by its
 name in `Counts.messages` or `Counts.read_as`."""
+
+
+def _tell_models(refused: Mapping[str, int]) -> None:
+    """Prints what a dataset for a model with a chat template would lose of the conversations."""
+    from spanloom.families.harmony.convert.chat import counts_text
+
+    if refused:
+        say(f"build --model would refuse: {counts_text(refused)} ({_number(sum(refused.values()), 'conversation')})")
+        for reason in sorted(refused):
+            say(f"  {reason}: {_FOR_MODELS[reason]}")
+
+
+_FOR_MODELS = {
+    "assistant_in_a_row": "--join-consecutive makes one message of messages of the assistant in a row",
+    "answer_missing": "an answer has reasoning, and neither text nor a call: add it, or leave such records out",
+}
+"""What helps with each reason of `conversations.runs.run_fault`."""
 
 
 def _tell_harmony(refused: Mapping[str, int], not_rendered: Mapping[str, int]) -> None:

@@ -104,24 +104,18 @@ def rendered_parts(content: Any, where: str, reading: Reading) -> list[Any]:
         return []
     text = whole_text(content)
     try:
-        messages = reading.rendered(text if text.startswith(ASSISTANT) else ASSISTANT + text)
+        return _parts(reading.rendered(text if text.startswith(ASSISTANT) else ASSISTANT + text))
     except RecordRefusedError as fault:
-        raise RecordRefusedError(
-            fault.reason, f"{where} begins like rendered text of Harmony, but {fault.detail}", TEXT_AS_IS
-        ) from None
-    return parts_of(messages, where)
+        detail = f"{where} begins like rendered text of Harmony, but {fault.detail}"
+        raise RecordRefusedError(Refusal.MARKUP_UNCLEAR, detail, "--text-as-is keeps it as text") from None
 
 
-TEXT_AS_IS = "--text-as-is keeps it as text"
-
-
-def parts_of(messages: Sequence[dict[str, Any]], where: str) -> list[Any]:
+def _parts(messages: Sequence[dict[str, Any]]) -> list[Any]:
     """The messages of a rendered answer: parts of the assistant, results of tools. Raises RecordRefusedError."""
     parts: list[Any] = []
-    for message in messages:
+    for number, message in enumerate(messages):
+        where = f"its message {number}"
         if message.get("role") not in ("assistant", "tool"):
-            raise RecordRefusedError(
-                Refusal.MARKUP_UNCLEAR, f"{where} holds a rendered message of {message.get('role')!r}", TEXT_AS_IS
-            )
+            raise RecordRefusedError(Refusal.MARKUP_UNCLEAR, f"{where} is from {message.get('role')!r}")
         parts.append(assistant_part(message, where) if message["role"] == "assistant" else plain_message(message))
     return parts

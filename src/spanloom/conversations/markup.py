@@ -195,6 +195,8 @@ def refuse_markup(texts: tuple[str, ...], where: str, reading: Reading) -> None:
                 f"{where} looks like text of Harmony whose tokens were taken away: {bare[1]}…assistant{bare[2]}",
                 "--text-as-is keeps it as text",
             )
+        if reading.think_tags is False:  # the tags of reasoning are to stay
+            text = _ANY_THINK.sub(" ", text)
         if may_hold_markup(text) and (mark := template_mark(text)):
             style = _CALL_MARKS.get(mark)
             raise RecordRefusedError(

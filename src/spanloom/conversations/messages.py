@@ -118,8 +118,8 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
     """
     if isinstance(message, Part):
         unparsed = replace(reading, rendered=None)  # what a form says is text is not parsed again
-        turns = turns_of(message.message, number, unparsed, dropping, system)
-        return [replace(turn, channel=message.channel or turn.channel, is_part=True) for turn in turns]
+        spoken = turns_of(message.message, number, unparsed, dropping, system)
+        return [replace(turn, channel=message.channel or turn.channel, is_part=True) for turn in spoken]
     of = _Message(number=number, reading=reading, dropping=dropping, system=system)
     if not isinstance(message, dict):
         raise RecordRefusedError(Refusal.MESSAGE_NOT_OBJECT, f"{of.where} is {kind(message)}, not an object")

@@ -72,7 +72,8 @@ class Counts:
     `skipped`: refused and left out, by reason. `metadata`: keys that are kept but not trained; those of messages as
     `message.KEY`. `refused_keys`: keys for which a record was refused, by name. `messages`: by role; also those with
     reasoning, with calls, and untrained ones. `read_as`: what was read otherwise than it is written
-    (`turns.RENDERED`, `turns.PADDING`). `refused_by_harmony`: stored conversations that Harmony cannot hold, by
+    (`turns.RENDERED`, `turns.PADDING`). `refused_by_models`: stored conversations that no chat template can hold
+    (`runs.run_fault`), by reason. `refused_by_harmony`: stored conversations that Harmony cannot hold, by
     reason. `not_rendered`: what openai-harmony ignores, by name.
     """
 
@@ -89,6 +90,7 @@ class Counts:
     refused_by_harmony: Counter[str] = field(default_factory=Counter)
     not_rendered: Counter[str] = field(default_factory=Counter)
     read_as: Counter[str] = field(default_factory=Counter)
+    refused_by_models: Counter[str] = field(default_factory=Counter)
 
     @property
     def refused(self) -> Counter[str]:

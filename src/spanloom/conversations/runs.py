@@ -68,6 +68,15 @@ def run_fault(messages: Sequence[Message]) -> RunFault | None:
     return None
 
 
+def calls_in_a_row(messages: Sequence[Message]) -> bool:
+    """Whether a message of the assistant without an answer is followed by another with calls alone: both are one."""
+    return any(
+        before.role == message.role == "assistant" and bool(message.calls) and not (message.texts or message.reasoning)
+        for before, message in pairwise(messages)
+        if before.calls or not before.texts
+    )
+
+
 def last_turn(roles: Sequence[str], bounds: Sequence[tuple[int, int]]) -> int:
     """Position of the last user message that is followed by a run; 0 if there is none."""
     if not bounds:

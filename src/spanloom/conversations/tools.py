@@ -168,10 +168,10 @@ def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> N
         flag = min(flags)
         detail = f"{where} has {flag!r}, which says whether it is trained: a message is trained whole or not"
         raise RecordRefusedError(Refusal.WEIGHT_ZERO, detail, SET_ASIDE, key=flag)
-    if flag := like_flag(left, keys):
-        detail = f"{where} has {flag!r}, which may say whether it is trained"
-        remedy = f"--map trained={flag} or --map masked={flag} says what true means"
-        raise RecordRefusedError(Refusal.WEIGHT_ZERO, detail, remedy, key=flag)
+    if (unknown := like_flag(left, keys)) is not None:
+        detail = f"{where} has {unknown!r}, which may say whether it is trained"
+        remedy = f"--map trained={unknown} or --map masked={unknown} says what true means"
+        raise RecordRefusedError(Refusal.WEIGHT_ZERO, detail, remedy, key=unknown)
     if left:
         named = f"the key {left[0]!r}" if len(left) == 1 else f"the keys {', '.join(map(repr, left))}"
         call = next((key for key in left if _may_be_call(key, keys[key])), None)

@@ -42,8 +42,11 @@ class TraceFile:
 
 @contextmanager
 def trace_files(scratch: Scratch, places: Sequence[str], unread: list[str] | None = None) -> Iterator[list[TraceFile]]:
-    """The files of all places, in order. `unread` receives the names of other files in folders. A place is a file of any name, a folder of record files, a pattern, a folder
-    of `save_to_disk`, a URI of any of these, or `-` for stdin. Raises SpanloomError for a place without files."""
+    """The files of all places, in order. A place is a file of any name, a folder of record files, a pattern, a folder
+    of `save_to_disk`, a URI of any of these, or `-` for stdin. Raises SpanloomError for a place without files.
+
+    `unread` receives the names of other files in folders.
+    """
     # A killed command leaves this folder behind, so it is created only for stdin.
     made = tempfile.TemporaryDirectory(prefix="spanloom-stdin-") if STDIN in places else nullcontext("")
     with made as spool:

@@ -224,7 +224,14 @@ def test_json_that_is_not_read_is_named(tmp_path: Path) -> None:
     assert open_chat([tmp_path], ChatConversion()).described()[:1] == ["1 file (JSON Lines): chat.jsonl"]
     (tmp_path / "about.json").write_text("{}")
     said = open_chat([tmp_path], ChatConversion()).described()
-    assert said[1] == "not read, since .json beside data describes it: about.json"
+    assert said[1:3] == [
+        "not read: 1 file (about.json)",
+        "  .json beside data describes it; to read such a file, name it",
+    ]
+    (tmp_path / "notes.txt").write_text("x")
+    (tmp_path / "gone.jsonl").symlink_to(tmp_path / "nowhere")
+    said = open_chat([tmp_path], ChatConversion()).described()
+    assert said[1] == "not read: 3 files (about.json, gone.jsonl (a link to nothing), notes.txt)"
 
 
 def test_a_dry_run_counts_what_a_run_counts_and_writes_nothing(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from spanloom.conversations.forms import Form, KeyMap, key_map, read_record
 from spanloom.conversations.ids import SeenIds
 from spanloom.conversations.markup import CALL_STYLES, has_placeholder, has_react
 from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
+from spanloom.conversations.runs import run_fault
 from spanloom.conversations.schemas import not_rendered_keys
 from spanloom.conversations.source.format import ANY_MODEL, CONVERSATIONS, SourceFormat
 from spanloom.conversations.source.rejects import RowRefusedError, reject_limit
@@ -216,6 +217,8 @@ class Converter:
             counts.dropped_characters.update(dropping.characters)
         counts.read_as.update(dropping.read_as)
         _count_messages(converted.conversation, counts)
+        if not self._harmony and (unfit := run_fault(converted.conversation.messages)) is not None:
+            counts.refused_by_models[unfit.reason.value] += 1
         if converted.fault is not None:
             reason = converted.fault.reason.value
             counts.refused_by_harmony[reason] += 1
@@ -271,8 +274,8 @@ def _json(value: Any) -> bytes:
 
 
 def _count_messages(conversation: Conversation, counts: Counts) -> None:
-    """Counts messages by role; with reasoning, with calls, untrained, truncated, with a placeholder, with a call as ReAct
-    text; calls of tools that are not declared.
+    """Counts messages by role; with reasoning, with calls, untrained, truncated, with a placeholder, with a call as
+    ReAct text; calls of tools that are not declared.
 
     Also counts what Harmony does not render.
     """
