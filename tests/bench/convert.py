@@ -25,7 +25,7 @@ from typing import Any
 from bench import texts
 from bench.processes import compile_sources
 from bench.start import BASELINE, THIS, run
-from spanloom.conversations.markup import may_hold_markup
+from spanloom.conversations.reading.markup import may_hold_markup
 
 CHARACTERS = {"question": 150, "answer": 700, "result": 300, "reasoning": 400}
 """Medians of the lengths of texts, whose logarithms are drawn from a normal distribution."""

@@ -19,7 +19,7 @@ from openai_harmony import (
 
 from spanloom.conversations.arranged import Arrangement, arranged
 from spanloom.conversations.forms import key_map, read_record, recognise
-from spanloom.conversations.schemas import not_rendered_keys
+from spanloom.conversations.reading.schemas import not_rendered_keys
 from spanloom.conversations.turns import Dropping, Reading, Refusal
 from spanloom.errors import SourceError, SpanloomError
 from spanloom.families.harmony.contract.messages import SystemFields, harmony_messages

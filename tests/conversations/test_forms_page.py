@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from spanloom.conversations.forms.registry import FORMS
-from spanloom.conversations.markup import CALL_STYLES, SOLUTION_TAGS, TEMPLATE_SHAPES, THINK_TAGS
+from spanloom.conversations.reading.markup import CALL_STYLES, SOLUTION_TAGS, TEMPLATE_SHAPES, THINK_TAGS
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "convert.md"

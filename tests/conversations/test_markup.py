@@ -6,7 +6,7 @@ from pathlib import Path
 import jinja2
 import pytest
 
-from spanloom.conversations.markup import THINK_TAGS, may_hold_markup, template_mark
+from spanloom.conversations.reading.markup import THINK_TAGS, may_hold_markup, template_mark
 from support.model_material import ROOT
 from support.requirements import MODELS, absent
 

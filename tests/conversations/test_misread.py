@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from spanloom.conversations.flags import FLAGS
 from spanloom.conversations.forms import key_map, read_record, recognise
-from spanloom.conversations.markup import CALL_STYLES, SOLUTION_TAGS, THINK_TAGS
+from spanloom.conversations.reading.flags import FLAGS
+from spanloom.conversations.reading.markup import CALL_STYLES, SOLUTION_TAGS, THINK_TAGS
 from spanloom.conversations.turns import (
     ChatRecord,
     Dropping,

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spanloom.conversations.conversation import Conversation, Settings
-from spanloom.conversations.markup import (
+from spanloom.conversations.reading.markup import (
     CALL_STYLES,
     SOLUTION_TAGS,
     TEMPLATE_SHAPES,
@@ -14,7 +14,7 @@ from spanloom.conversations.markup import (
     may_hold_markup,
     template_mark,
 )
-from spanloom.conversations.messages import plain_turn, turns_of
+from spanloom.conversations.reading.messages import plain_turn, turns_of
 from spanloom.conversations.source.rejects import RowRefusedError
 from spanloom.conversations.turns import Call, Dropping, Message, Reading, RecordRefusedError
 from spanloom.families.harmony.contract.messages import harmony_fault, harmony_messages

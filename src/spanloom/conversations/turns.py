@@ -91,7 +91,7 @@ class Reading:
     """Options that say how records are read.
 
     think_tags   reasoning in tags: True reads it as reasoning, False keeps it as text, None refuses it
-    call_tags    the style of calls in texts (`spanloom.conversations.markup.CALL_STYLES`); None refuses them
+    call_tags    the style of calls in texts (`spanloom.conversations.reading.markup.CALL_STYLES`); None refuses them
     text_as_is   unread markup stays text
     metadata     keys of records and messages that are kept as metadata, whatever their value
     roles        unusual names of roles → role

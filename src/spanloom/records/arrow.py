@@ -13,9 +13,8 @@ import pyarrow as pa
 import pyarrow.ipc
 
 from spanloom.errors import RecordError, SourceError
-from spanloom.records.files import OnUnreadable, stop
+from spanloom.records.files import OnUnreadable, RecordPlace, stop
 from spanloom.records.parquet import BATCH_ROWS, batch_values, one_line
-from spanloom.records.place import RecordPlace
 from spanloom.records.unpacked import OnRead
 from spanloom.storage.small_files import read_json
 

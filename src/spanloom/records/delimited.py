@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.errors import RecordError, SourceError
-from spanloom.records.files import OnUnreadable, stop
-from spanloom.records.place import RecordPlace
+from spanloom.records.files import OnUnreadable, RecordPlace, stop
 from spanloom.records.unpacked import OnRead, unpacked
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}

@@ -1,4 +1,4 @@
-"""The record files at a path.
+"""The record files at a path, and the place of a record in a file.
 
 In: a local file or folder, and the accepted file name endings. Out: paths in the order in which they are read.
 
@@ -12,6 +12,19 @@ from pathlib import Path
 from spanloom.errors import RecordError, SourceError
 from spanloom.records.unpacked import COMPRESSED
 from spanloom.text import is_utf8
+
+
+class RecordPlace(str):
+    """The place of a record: `chat.jsonl, line 17`, with 17 as `number`."""
+
+    number: int
+
+    @classmethod
+    def of(cls, path: Path, unit: str, number: int) -> "RecordPlace":
+        place = cls(f"{path}, {unit} {number}")
+        place.number = number
+        return place
+
 
 OnUnreadable = Callable[[RecordError], None]
 

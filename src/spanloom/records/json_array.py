@@ -17,9 +17,8 @@ from typing import Any, BinaryIO
 
 from spanloom.errors import RecordError, SourceError
 from spanloom.records import strict_json
-from spanloom.records.files import OnUnreadable, stop
+from spanloom.records.files import OnUnreadable, RecordPlace, stop
 from spanloom.records.json_lines import BOM, lines, unique_keys
-from spanloom.records.place import RecordPlace
 from spanloom.records.unpacked import OnRead, unpacked
 
 PIECE_BYTES = 1 << 20

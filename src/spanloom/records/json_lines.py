@@ -16,8 +16,7 @@ import orjson
 
 from spanloom.errors import RecordError, SourceError
 from spanloom.records import strict_json
-from spanloom.records.files import OnUnreadable, stop
-from spanloom.records.place import RecordPlace
+from spanloom.records.files import OnUnreadable, RecordPlace, stop
 from spanloom.records.unpacked import OnRead, unpacked
 
 RepeatedKeys = Literal["refuse", "last"]

@@ -14,8 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spanloom.errors import RecordError, SourceError
-from spanloom.records.files import OnUnreadable, stop
-from spanloom.records.place import RecordPlace
+from spanloom.records.files import OnUnreadable, RecordPlace, stop
 
 BATCH_ROWS = 256
 BATCH_BYTES = 128 << 20

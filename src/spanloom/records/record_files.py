@@ -26,12 +26,11 @@ import pyarrow as pa
 from spanloom.errors import RecordError, SourceError
 from spanloom.records.arrow import arrow_rows, arrow_schema, saved_files
 from spanloom.records.delimited import DELIMITERS, delimited
-from spanloom.records.files import OnUnreadable, check_names, find_files, name_below, stop
+from spanloom.records.files import OnUnreadable, RecordPlace, check_names, find_files, name_below, stop
 from spanloom.records.json_array import is_array_of_lines, is_json_lines, json_array
 from spanloom.records.json_lines import json_lines
 from spanloom.records.json_values import NoJsonError, json_rows
 from spanloom.records.parquet import open_parquet, parquet_rows
-from spanloom.records.place import RecordPlace
 from spanloom.records.unpacked import COMPRESSED, OnRead, plain_suffix, unpacked_file
 from spanloom.storage.unchanged import FileState, file_state
 

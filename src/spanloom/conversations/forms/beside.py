@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from spanloom.conversations.flags import SET_ASIDE, TRUE_IS_TRAINED
 from spanloom.conversations.forms.keys import KNOWN_NAMES, KeyMap
-from spanloom.conversations.markup import has_react
-from spanloom.conversations.messages import REASONING_KEYS, ROLE_KEYS, ROLES, TEXT_KEYS
-from spanloom.conversations.tools import parsed_json
+from spanloom.conversations.reading.flags import SET_ASIDE, TRUE_IS_TRAINED
+from spanloom.conversations.reading.markup import has_react
+from spanloom.conversations.reading.messages import REASONING_KEYS, ROLE_KEYS, ROLES, TEXT_KEYS
+from spanloom.conversations.reading.tools import parsed_json
 from spanloom.conversations.turns import Reading, RecordRefusedError, Refusal, Turn, says_nothing
 from spanloom.records.scalars import truth
 

@@ -25,7 +25,7 @@ from spanloom.conversations.forms.form import (
     listed_or_text,
 )
 from spanloom.conversations.forms.keys import KNOWN_NAMES, KeyMap
-from spanloom.conversations.messages import ROLE_KEYS, ROLES
+from spanloom.conversations.reading.messages import ROLE_KEYS, ROLES
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
 _NOUNS = frozenset({

@@ -1,7 +1,7 @@
 """The definition of a form of chat data, and readers of its columns.
 
 In: a record as a JSON object. Out: `Taken`, the part that the form uses; `Draft`, the messages made from it, in
-OpenAI's form. `spanloom.conversations.messages` turns these into turns.
+OpenAI's form. `spanloom.conversations.reading.messages` turns these into turns.
 """
 
 import re
@@ -12,8 +12,8 @@ from typing import Any
 
 from spanloom.conversations.forms.beside import labels
 from spanloom.conversations.forms.keys import BESIDE, KeyMap
-from spanloom.conversations.messages import ROLE_KEYS, TEXT_KEYS
-from spanloom.conversations.tools import python_value
+from spanloom.conversations.reading.messages import ROLE_KEYS, TEXT_KEYS
+from spanloom.conversations.reading.tools import python_value
 from spanloom.conversations.turns import Dropping, Reading, RecordRefusedError, Refusal, kind, says_nothing
 from spanloom.records.json_lines import unique_keys
 

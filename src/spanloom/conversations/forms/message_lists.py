@@ -1,7 +1,7 @@
 """Lists of messages with role and content (OpenAI), or with from and value (ShareGPT).
 
 In: a record whose messages are under `messages`, `conversations`, …, also as JSON text. Out: these messages.
-`spanloom.conversations.messages` reads their content: parts, calls, blocks of Anthropic.
+`spanloom.conversations.reading.messages` reads their content: parts, calls, blocks of Anthropic.
 """
 
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from typing import Any
 
 from spanloom.conversations.forms.form import Draft, FormKind, Taken, joined, listed
 from spanloom.conversations.forms.keys import KeyMap
-from spanloom.conversations.messages import REASONING_KEYS, ROLE_KEYS, ROLES
+from spanloom.conversations.reading.messages import REASONING_KEYS, ROLE_KEYS, ROLES
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
 

@@ -26,7 +26,7 @@ from spanloom.conversations.forms.form import (
     transcript,
 )
 from spanloom.conversations.forms.keys import KeyMap
-from spanloom.conversations.messages import ROLE_KEYS, ROLES, TEXT_KEYS
+from spanloom.conversations.reading.messages import ROLE_KEYS, ROLES, TEXT_KEYS
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
 REJECTED = "rejected"

@@ -13,9 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from spanloom.conversations.call_tags import written_tools
 from spanloom.conversations.conversation import SETTINGS, is_weight
-from spanloom.conversations.flags import SET_ASIDE, is_truncated
 from spanloom.conversations.forms.beside import (
     labels,
     refuse_beside,
@@ -39,10 +37,12 @@ from spanloom.conversations.forms.published.responses import RESPONSES
 from spanloom.conversations.forms.published.trajectories import TRAJECTORIES
 from spanloom.conversations.forms.published.xlam import XLAM
 from spanloom.conversations.forms.unknown import remedy
-from spanloom.conversations.messages import plain_turn, turns_of
-from spanloom.conversations.parts import joined_parts
-from spanloom.conversations.schemas import without_absent
-from spanloom.conversations.tools import parsed_json, tool_descriptions
+from spanloom.conversations.reading.call_tags import written_tools
+from spanloom.conversations.reading.flags import SET_ASIDE, is_truncated
+from spanloom.conversations.reading.messages import plain_turn, turns_of
+from spanloom.conversations.reading.parts import joined_parts
+from spanloom.conversations.reading.schemas import without_absent
+from spanloom.conversations.reading.tools import parsed_json, tool_descriptions
 from spanloom.conversations.turns import (
     PADDING,
     ChatRecord,

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from spanloom.conversations.forms.form import are_messages, listed
-from spanloom.conversations.markup import template_mark
-from spanloom.conversations.messages import ROLE_KEYS, ROLES
+from spanloom.conversations.reading.markup import template_mark
+from spanloom.conversations.reading.messages import ROLE_KEYS, ROLES
 from spanloom.conversations.turns import RecordRefusedError, says_nothing
 
 SHAPES = (

@@ -15,7 +15,7 @@ from openai_harmony import Conversation, HarmonyEncoding
 
 from spanloom.conversations.forms import key_map, recognise
 from spanloom.conversations.outcomes import Read, Rejected
-from spanloom.conversations.schemas import not_rendered
+from spanloom.conversations.reading.schemas import not_rendered
 from spanloom.errors import SourceError
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import CutRules, cut_conversation

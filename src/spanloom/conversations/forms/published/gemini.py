@@ -15,7 +15,7 @@ from typing import Any
 
 from spanloom.conversations.forms.form import Draft, FormKind, Taken, listed, objects
 from spanloom.conversations.forms.keys import KeyMap
-from spanloom.conversations.schemas import json_schema
+from spanloom.conversations.reading.schemas import json_schema
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
 NAMES = {

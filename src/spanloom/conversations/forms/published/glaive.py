@@ -13,9 +13,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from spanloom.conversations.call_tags import written_calls
 from spanloom.conversations.forms.form import Draft, FormKind, Taken
 from spanloom.conversations.forms.keys import KeyMap
+from spanloom.conversations.reading.call_tags import written_calls
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind
 
 NAMES = {"chat": ("chat",)}

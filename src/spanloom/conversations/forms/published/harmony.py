@@ -16,7 +16,7 @@ from spanloom.conversations.conversation import SETTINGS
 from spanloom.conversations.forms.form import Draft, FormKind, Taken, objects, parts
 from spanloom.conversations.forms.keys import KeyMap
 from spanloom.conversations.forms.message_lists import messages
-from spanloom.conversations.harmony import CHANNELS, assistant_part, plain_message
+from spanloom.conversations.reading.harmony import CHANNELS, assistant_part, plain_message
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
 

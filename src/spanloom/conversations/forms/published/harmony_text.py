@@ -7,7 +7,7 @@ messages, or as a question and its answer.
     {"text": "<|start|>user<|message|>Q<|end|><|start|>assistant<|channel|>final<|message|>A<|return|>"}
     {"prompt": "<|start|>user<|message|>Q<|end|>", "response": "<|channel|>final<|message|>A<|return|>"}
 
-An answer alone may be such a text in any form: `spanloom.conversations.harmony`.
+An answer alone may be such a text in any form: `spanloom.conversations.reading.harmony`.
 """
 
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ from spanloom.conversations.forms.form import Draft, FormKind, Taken
 from spanloom.conversations.forms.keys import KeyMap
 from spanloom.conversations.forms.message_lists import messages
 from spanloom.conversations.forms.published.harmony import draft_of
-from spanloom.conversations.harmony import START, is_rendered_answer, whole_text
+from spanloom.conversations.reading.harmony import START, is_rendered_answer, whole_text
 from spanloom.conversations.turns import RENDERED, RecordRefusedError, Refusal, kind
 
 NAMES = {"rendered": ("text", "harmony", "rendered", "conversation"), "query": ("prompt", "query", "question")}

@@ -13,10 +13,10 @@ from collections.abc import Mapping
 from itertools import chain
 from typing import Any
 
-from spanloom.conversations.flags import is_truncated
 from spanloom.conversations.forms.form import Draft, FormKind, Taken, listed, objects
 from spanloom.conversations.forms.keys import KeyMap
-from spanloom.conversations.harmony import Part
+from spanloom.conversations.reading.flags import is_truncated
+from spanloom.conversations.reading.harmony import Part
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
 ITEMS = ("message", "reasoning", "_call", "_call_output")

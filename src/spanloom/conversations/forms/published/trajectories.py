@@ -9,7 +9,7 @@ from typing import Any
 
 from spanloom.conversations.forms.form import Draft, FormKind, Taken, listed, objects
 from spanloom.conversations.forms.keys import KeyMap
-from spanloom.conversations.messages import ROLE_KEYS, TEXT_KEYS
+from spanloom.conversations.reading.messages import ROLE_KEYS, TEXT_KEYS
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
 
 NAMES = {

@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
 from spanloom.conversations.conversation import Conversation, Settings
+from spanloom.conversations.reading.tools import PREFIX
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
-from spanloom.conversations.tools import PREFIX
 from spanloom.conversations.turns import Call, Message
 from spanloom.errors import SpanloomError
 

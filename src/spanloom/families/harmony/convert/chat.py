@@ -42,10 +42,9 @@ from spanloom.families.harmony.convert.conversion import ChatConversion, Convert
 from spanloom.families.harmony.convert.in_order import InOrder
 from spanloom.provenance import code_sha256, readable_json
 from spanloom.records.arrow import saved_files
-from spanloom.records.files import passed_over, passed_over_line
+from spanloom.records.files import RecordPlace, passed_over, passed_over_line
 from spanloom.records.json_lines import COMMA_FOLLOWS, filled_lines
 from spanloom.records.parquet import open_parquet, parquet_batches
-from spanloom.records.place import RecordPlace
 from spanloom.records.record_files import SUFFIXES, RecordFile, find_record_files, read_records
 from spanloom.records.staging import staged_records
 from spanloom.records.unpacked import plain_suffix

@@ -14,13 +14,13 @@ import orjson
 
 from spanloom.conversations.arranged import Arrangement, arranged
 from spanloom.conversations.conversation import SETTINGS, Conversation, messages_json
-from spanloom.conversations.flags import NOT_DROPPED
 from spanloom.conversations.forms import Form, KeyMap, key_map, read_record
 from spanloom.conversations.ids import SeenIds
-from spanloom.conversations.markup import CALL_STYLES, has_placeholder, has_react
 from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
+from spanloom.conversations.reading.flags import NOT_DROPPED
+from spanloom.conversations.reading.markup import CALL_STYLES, has_placeholder, has_react
+from spanloom.conversations.reading.schemas import not_rendered_keys
 from spanloom.conversations.runs import run_fault
-from spanloom.conversations.schemas import not_rendered_keys
 from spanloom.conversations.source.format import ANY_MODEL, CONVERSATIONS, SourceFormat
 from spanloom.conversations.source.rejects import RowRefusedError, reject_limit
 from spanloom.conversations.source.writer import OutputRow
@@ -52,7 +52,7 @@ class ChatConversion:
 
     `maps`: `MEANING=KEY`, see `conversations.forms`. `metadata`: keys that are always metadata. `think_tags`: True
     converts them to analysis, False keeps them as text, None rejects the record. `call_tags`: the style of calls in
-    texts (`conversations.markup.CALL_STYLES`). `text_as_is`: markup stays text. `roles`: `NAME=ROLE`.
+    texts (`conversations.reading.markup.CALL_STYLES`). `text_as_is`: markup stays text. `roles`: `NAME=ROLE`.
     `join_consecutive`, `calls_in_turn`, `keep_unprompted`: see `conversations.arranged.Arrangement`. `drop`: keys,
     `role:NAME`, `part:TYPE`, `think`, `unprompted`, `unanswered`. `max_rejects`: how many records may be rejected, a
     number or a share such as 0.1%. `format`: a name of `FORMATS`.

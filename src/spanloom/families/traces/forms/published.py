@@ -12,7 +12,7 @@ In: a record with their keys. Out: traces.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from spanloom.conversations.markup import without_think_tags
+from spanloom.conversations.reading.markup import without_think_tags
 from spanloom.conversations.turns import Dropping, Reading, RecordRefusedError
 from spanloom.families.traces.forms.form import NoTraceError, TraceForm, texts_at, trace_json, without
 from spanloom.records.scalars import is_integer

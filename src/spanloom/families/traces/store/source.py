@@ -17,8 +17,8 @@ from spanloom.errors import RecordError, SourceError
 from spanloom.families.traces.forms.form import NoTraceError, TraceForm
 from spanloom.families.traces.forms.registry import is_own, recognise_form
 from spanloom.families.traces.trace import CheckedTrace, checked_trace
+from spanloom.records.files import RecordPlace
 from spanloom.records.json_lines import json_value, raw_lines
-from spanloom.records.place import RecordPlace
 from spanloom.records.record_files import KINDS, RecordFile, kind_of, read_records
 from spanloom.records.unpacked import plain_suffix
 from spanloom.storage.unchanged import file_state

@@ -1,8 +1,8 @@
 """Messages of openai-harmony's JSON → messages of OpenAI's form; an answer that is rendered text of Harmony.
 
 In: a message with channel, recipient and content; or the text of an answer, and the parser `Reading.rendered`. Out:
-messages that `spanloom.conversations.messages` reads. Harmony writes reasoning, text and calls of one assistant message
-as several messages, so each is a `Part`.
+messages for `spanloom.conversations.reading.messages`. Harmony writes reasoning, text and calls of one assistant
+message as several messages, so each is a `Part`.
 
     analysis                          reasoning
     commentary to functions.NAME      a call
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from spanloom.conversations.tools import PREFIX
+from spanloom.conversations.reading.tools import PREFIX
 from spanloom.conversations.turns import Reading, RecordRefusedError, Refusal
 
 CHANNELS = ("analysis", "commentary", "final")

@@ -5,7 +5,7 @@ that reads the markup.
 
     option              markup
     --think-tags        THINK_TAGS, SOLUTION_TAGS
-    --call-tags STYLE   CALL_STYLES (`spanloom.conversations.call_tags` reads them)
+    --call-tags STYLE   CALL_STYLES (`spanloom.conversations.reading.call_tags` reads them)
     --text-as-is        also TEMPLATE_SHAPES: what chat templates write, which no other option reads
 """
 

@@ -13,9 +13,9 @@ import json
 import re
 from typing import Any
 
-from spanloom.conversations.call_tags import python_calls
-from spanloom.conversations.flags import NOT_DROPPED, SET_ASIDE, like_flag
-from spanloom.conversations.schemas import without_padding
+from spanloom.conversations.reading.call_tags import python_calls
+from spanloom.conversations.reading.flags import NOT_DROPPED, SET_ASIDE, like_flag
+from spanloom.conversations.reading.schemas import without_padding
 from spanloom.conversations.turns import PADDING, Call, Dropping, RecordRefusedError, Refusal, kind, says_nothing
 from spanloom.records.json_lines import unique_keys
 

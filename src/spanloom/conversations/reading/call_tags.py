@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
-from spanloom.conversations.schemas import json_schema
+from spanloom.conversations.reading.schemas import json_schema
 from spanloom.conversations.turns import RecordRefusedError, Refusal
 from spanloom.records.json_lines import unique_keys
 

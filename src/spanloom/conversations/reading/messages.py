@@ -15,17 +15,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spanloom.conversations.blocks import PART_METADATA, messages_of
-from spanloom.conversations.call_tags import (
+from spanloom.conversations.reading.blocks import PART_METADATA, messages_of
+from spanloom.conversations.reading.call_tags import (
     json_of_calls,
     looks_like_toolace,
     results_of_user,
     written_calls,
     written_results,
 )
-from spanloom.conversations.flags import ENDS, FLAGS, is_trained, is_truncated
-from spanloom.conversations.harmony import Part, rendered_parts
-from spanloom.conversations.markup import (
+from spanloom.conversations.reading.flags import ENDS, FLAGS, is_trained, is_truncated
+from spanloom.conversations.reading.harmony import Part, rendered_parts
+from spanloom.conversations.reading.markup import (
     TAG_ENDS,
     TAG_STARTS,
     bare_reasoning,
@@ -33,7 +33,7 @@ from spanloom.conversations.markup import (
     refuse_markup,
     without_think_tags,
 )
-from spanloom.conversations.tools import ARGUMENTS, NAME, call_of, calls_of, function_name, refuse_other_keys
+from spanloom.conversations.reading.tools import ARGUMENTS, NAME, call_of, calls_of, function_name, refuse_other_keys
 from spanloom.conversations.turns import (
     RENDERED,
     Call,

@@ -1,7 +1,7 @@
 """Content blocks that become messages of their own: calls and results of Anthropic, calls of LLaMA-Factory.
 
 In: a message whose content is a list of blocks. Out: messages of OpenAI's form, in the order of the blocks;
-`spanloom.conversations.messages` turns them into turns.
+`spanloom.conversations.reading.messages` turns them into turns.
 
     tool_use {"id", "name", "input"}; tool_call, function_call {"value": the JSON of a call}    tool_calls
     tool_result {"tool_use_id", "content"}                                                      a message of a tool
