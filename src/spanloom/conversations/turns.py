@@ -193,7 +193,7 @@ class Dropping:
     names: frozenset[str] = frozenset()
     counts: Counter[str] = field(default_factory=Counter)
     characters: Counter[str] = field(default_factory=Counter)
-    read_as: Counter[str] = field(default_factory=Counter)
+    read_as: dict[str, int] = field(default_factory=dict)
 
     def drops(self, name: str, value: Any) -> bool:
         """Whether `name` is left out; if so, counts `value`."""
@@ -201,6 +201,10 @@ class Dropping:
             return False
         self.count(name, value)
         return True
+
+    def note(self, name: str, times: int = 1) -> None:
+        """Counts something that is read otherwise than it is written."""
+        self.read_as[name] = self.read_as.get(name, 0) + times
 
     def count(self, name: str, value: Any) -> None:
         self.counts[name] += 1

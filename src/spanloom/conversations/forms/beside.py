@@ -39,13 +39,18 @@ _ABOUT_REASONING = re.compile(
 
 def looks_like_reasoning(key: str, value: Any) -> bool:
     """Whether a column holds reasoning, by its name and value: a text of several words, or a list of texts."""
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower().replace("-", "_")
-    if not _REASONING.search(name) or _ABOUT_REASONING.search(name):
+    if not _is_reasoning(key):
         return False
     if isinstance(value, str):
         bare = value.strip()
         return bool(re.search(r"\s", bare)) or not bare.isascii()
     return isinstance(value, list) and any(isinstance(item, str) and item.strip() for item in value)
+
+
+@lru_cache(maxsize=1024)
+def _is_reasoning(key: str) -> bool:
+    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower().replace("-", "_")
+    return _REASONING.search(name) is not None and _ABOUT_REASONING.search(name) is None
 
 
 LABELS = ("label", "kto_tag")
@@ -132,7 +137,7 @@ def refuse_tools_beside(keys: Mapping[str, Any], names: KeyMap) -> None:
     """Raises RecordRefusedError for definitions of tools under a key that is not known: calls would be trained without
     them."""
     for key, value in keys.items():
-        if key in names.metadata or not _matches(TOOLS, key) or not _defines_tools(value):
+        if not _matches(TOOLS, key) or key in names.metadata or not _defines_tools(value):
             continue
         raise RecordRefusedError(
             Refusal.TOOLS_INVALID,

@@ -84,7 +84,7 @@ class KeyMap:
         return frozenset(name for meaning in BESIDE for name in self.names.get(meaning, ())) - self.metadata
 
     @cached_property
-    def _keys(self) -> dict[str, frozenset[str]]:
+    def keys(self) -> dict[str, frozenset[str]]:
         """All keys that may have a meaning."""
         return {
             meaning: frozenset(key for name in names for key in (name, *name.split("+")))
@@ -103,7 +103,7 @@ class KeyMap:
 
     def found(self, meaning: str, record: Mapping[str, Any]) -> tuple[str, ...]:
         """The keys of the record with this meaning; empty if the record lacks it."""
-        if self._keys.get(meaning, _NONE).isdisjoint(record):
+        if self.keys.get(meaning, _NONE).isdisjoint(record):
             return ()
         for name in self.names.get(meaning, ()):
             if name not in record and "+" not in name:

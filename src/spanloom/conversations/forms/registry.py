@@ -120,43 +120,45 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
         # `--drop id` is for messages: without an id a record is called by its line.
         if not says_nothing(keys[key]) and key not in form.keys.found("id", record):
             dropping.count(key, keys.pop(key))
-    keys_of: dict[str, tuple[str, ...]] = {}
-    values: dict[str, list[Any]] = {}
-    for meaning in form.kind.taken:  # a key that two meanings know belongs to the first
-        keys_of[meaning] = form.keys.found(meaning, keys)
-        values[meaning] = [keys.pop(key) for key in keys_of[meaning]]
+    keys_of, values = _taken(keys, form)
     refuse_beside(keys, reading, form.keys)
     taken = Taken(values=values, keys=keys_of, left=keys, names=form.keys, reading=reading, dropping=dropping)
     beside = {} if form.keys.beside.isdisjoint(keys) else _taken_beside(keys, form.keys)
     draft = form.kind.draft(taken)
-    refuse_tools_beside(keys, form.keys)
+    if keys:
+        refuse_tools_beside(keys, form.keys)
     if "messages" in form.kind.meanings:
         refuse_beside_messages(draft.messages, keys, form.keys, record)
     system = draft.system or values["system"]
     tools = draft.tools if draft.tools is not None else next(iter(values["tools"]), None)
-    messages, tools = _with_tools_of_messages(draft.messages, tools)
     written: str | None = None
     turns: list[Turn] = []
+    in_parts = False
     plainly = not (dropping.names or reading.call_tags or reading.roles or reading.trained_if or reading.masked_if)
-    for number, message in enumerate(messages):
+    for number, message in enumerate(draft.messages):
         if plainly and (plain := plain_turn(message, number, dropping)) is not None:
             turns.append(plain)
         elif message is not None:
-            written = _system_text(messages, record, form) if written is None else written
-            turns += turns_of(message, number, reading, dropping, written)
+            if type(message) is dict and ("tools" in message or "functions" in message):
+                message, tools = _without_tools(message, number, tools)
+            written = _system_text(draft.messages, record, form) if written is None else written
+            for turn in turns_of(message, number, reading, dropping, written):
+                turns.append(turn)
+                in_parts = in_parts or turn.is_part
     if not reading.text_as_is:
         refuse_media_in(turns)
         if not says_nothing(tools):
             refuse_react_in(turns)
-    turns = joined_parts(turns)
+    if in_parts:
+        turns = joined_parts(turns)
     if truncated and turns and turns[-1].role == "assistant":
         turns[-1] = replace(turns[-1], truncated=True)
     if instructions := _instructions(system):
         turns = [Turn(number=0, role="system", texts=(instructions,)), *turns]
     if says_nothing(tools) and reading.call_tags is not None:
-        tools = written_tools(_system_text(messages, record, form), reading.call_tags)
+        tools = written_tools(_system_text(draft.messages, record, form), reading.call_tags)
     described = () if says_nothing(tools) else tuple(tool_descriptions(tools, dropping))
-    if described and any(call.nulls for turn in turns for call in turn.calls):
+    if described and any(call.nulls for turn in turns if turn.calls for call in turn.calls):
         turns = _without_padding(turns, described, dropping)
     return ChatRecord(
         id=_id(values["id"]),
@@ -170,29 +172,41 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
     )
 
 
-def _with_tools_of_messages(messages: list[Any], tools: Any) -> tuple[list[Any], Any]:
-    """The messages without definitions of tools that the system's or the user's message has as a key (Olmo), and the
-    tools. Raises RecordRefusedError if there are two different lists."""
-    if not any(isinstance(message, dict) and not _TOOLS.isdisjoint(message) for message in messages):
-        return messages, tools
-    bare: list[Any] = []
-    for number, message in enumerate(messages):
-        if isinstance(message, dict) and message.get("role", message.get("from")) in ("system", "developer", "user"):
-            message = dict(message)
-            for key in OF_TOOLS:
-                value = message.pop(key, None)
-                if says_nothing(value):
-                    continue
-                if not says_nothing(tools) and tools != value:
-                    detail = f"message {number} defines tools under {key!r}, and so does the record or another message"
-                    raise RecordRefusedError(Refusal.TOOLS_INVALID, detail, SET_ASIDE)
-                tools = value
-        bare.append(message)
+def _taken(keys: dict[str, Any], form: Form) -> tuple[dict[str, tuple[str, ...]], dict[str, list[Any]]]:
+    """Keys and values of each meaning of a form, removed from `keys`. A key that two meanings know is the first's."""
+    found: dict[str, tuple[str, ...]] = dict.fromkeys(form.kind.taken, ())
+    values: dict[str, list[Any]] = dict.fromkeys(form.kind.taken, _NO_VALUES)
+    known = form.keys.keys
+    for meaning in found:
+        if meaning in known and not known[meaning].isdisjoint(keys):  # most records lack most meanings
+            found[meaning] = form.keys.found(meaning, keys)
+            values[meaning] = [keys.pop(key) for key in found[meaning]]
+    return found, values
+
+
+_NO_VALUES: list[Any] = []
+
+
+def _without_tools(message: dict[str, Any], number: int, tools: Any) -> tuple[dict[str, Any], Any]:
+    """A message of the system or the user without definitions of tools that it has as a key (Olmo), and the tools.
+
+    Raises RecordRefusedError if there are two different lists.
+    """
+    if message.get("role", message.get("from")) not in ("system", "developer", "user"):
+        return message, tools
+    bare = dict(message)
+    for key in OF_TOOLS:
+        value = bare.pop(key, None)
+        if says_nothing(value):
+            continue
+        if not says_nothing(tools) and tools != value:
+            detail = f"message {number} defines tools under {key!r}, and so does the record or another message"
+            raise RecordRefusedError(Refusal.TOOLS_INVALID, detail, SET_ASIDE)
+        tools = value
     return bare, tools
 
 
 OF_TOOLS = ("functions", "tools")
-_TOOLS = frozenset(OF_TOOLS)
 
 
 def _without_padding(turns: list[Turn], tools: Sequence[Mapping[str, Any]], dropping: Dropping) -> list[Turn]:
@@ -205,7 +219,7 @@ def _without_padding(turns: list[Turn], tools: Sequence[Mapping[str, Any]], drop
             if call.nulls and call.name in schemas:
                 arguments, removed = without_absent(json.loads(call.arguments), schemas[call.name])
                 if removed:
-                    dropping.read_as[PADDING] += removed
+                    dropping.note(PADDING, removed)
                     calls[number] = replace(call, arguments=json.dumps(arguments, ensure_ascii=False))
         bare.append(turn if tuple(calls) == turn.calls else replace(turn, calls=tuple(calls)))
     return bare

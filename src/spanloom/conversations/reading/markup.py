@@ -142,9 +142,9 @@ def may_hold_markup(text: str) -> bool:
     if text.startswith(STRIPPED_STARTS):
         return True
     for start, marks in _BY_START:
-        if start in text and marks.search(text) is not None:
+        if start in text and (marks.search(text) is not None or (start in "<[" and _paired_mark(text) is not None)):
             return True
-    return ("[" in text and text.lstrip().startswith("[")) or _paired_mark(text) is not None
+    return "[" in text and text.lstrip().startswith("[")
 
 
 def template_mark(text: str) -> str | None:

@@ -146,7 +146,7 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
             of.metadata["trained"] = True
     content_key = _first_key(message, TEXT_KEYS)
     if speaker == "assistant" and (parts := rendered_parts(message.get(content_key), of.where, reading)):
-        dropping.read_as[RENDERED] += 1
+        dropping.note(RENDERED)
         rest = {key: value for key, value in message.items() if key != content_key}
         return _of_rendered(parts, rest, trained, of, system)
     turns: list[Turn] = []

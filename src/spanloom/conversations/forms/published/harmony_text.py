@@ -59,7 +59,7 @@ def _draft(taken: Taken) -> Draft:
 def _parsed(text: str, taken: Taken) -> list[dict[str, Any]]:
     assert taken.reading.rendered is not None, "what reads this form brings the parser"
     messages = taken.reading.rendered(text)
-    taken.dropping.read_as[RENDERED] += 1
+    taken.dropping.note(RENDERED)
     return messages
 
 

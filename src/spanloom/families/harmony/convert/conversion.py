@@ -215,9 +215,10 @@ class Converter:
         if dropping.counts:
             counts.dropped.update(dropping.counts)
             counts.dropped_characters.update(dropping.characters)
-        counts.read_as.update(dropping.read_as)
-        _count_messages(converted.conversation, counts)
-        if not self._harmony and (unfit := run_fault(converted.conversation.messages)) is not None:
+        if dropping.read_as:
+            counts.read_as.update(dropping.read_as)
+        fits = _count_messages(converted.conversation, counts)
+        if not (fits or self._harmony) and (unfit := run_fault(converted.conversation.messages)) is not None:
             counts.refused_by_models[unfit.reason.value] += 1
         if converted.fault is not None:
             reason = converted.fault.reason.value
@@ -273,18 +274,25 @@ def _json(value: Any) -> bytes:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-def _count_messages(conversation: Conversation, counts: Counts) -> None:
+def _count_messages(conversation: Conversation, counts: Counts) -> bool:
     """Counts messages by role; with reasoning, with calls, untrained, truncated, with a placeholder, with a call as
     ReAct text; calls of tools that are not declared.
 
-    Also counts what Harmony does not render.
+    Also counts what Harmony does not render. Returns whether messages of the assistant stand alone and have an answer
+    or a call: `run_fault` then finds nothing.
     """
     messages = counts.messages
+    fits, before = True, ""
     declared: set[str] | None = None
     for message in conversation.messages:
-        messages[message.role] += 1
+        role = message.role
+        messages[role] += 1
+        if role == "assistant" == before:
+            fits = False
+        before = role
         if message.reasoning:
             messages["reasoning"] += 1
+            fits = fits and bool(message.texts or message.calls)
         if message.calls:
             messages["calls"] += len(message.calls)
             if declared is None:
@@ -295,7 +303,7 @@ def _count_messages(conversation: Conversation, counts: Counts) -> None:
             messages["truncated"] += 1
         if not message.trained:
             messages["untrained"] += 1
-        elif message.role == "assistant":
+        elif role == "assistant":
             if any(map(has_placeholder, message.texts)):
                 messages["with_placeholder"] += 1
             if any(map(has_react, message.texts)):
@@ -305,6 +313,7 @@ def _count_messages(conversation: Conversation, counts: Counts) -> None:
     for key in conversation.chat_template_kwargs:
         if key not in SETTINGS:
             counts.not_rendered[f"chat_template_kwargs.{key}"] += 1
+    return fits
 
 
 @lru_cache(maxsize=256)
