@@ -24,7 +24,7 @@ from spanloom.families.models.steps.tokenize_conversations import run as run_ste
 from spanloom.findings import Report
 from spanloom.steps.validate_alignment import BuildResult
 from support import chat_sources
-from support.chat_models import CHATML, write_model
+from support.chat_models import CHATML, small_tokenizer, write_model
 from support.model_datasets import TOOL, documents_on_disk, record, runs_that_agree, stored, write_conversations
 from support.model_material import Pair, write_pair
 from support.nightly import nightly
@@ -136,6 +136,50 @@ def test_weights_flags_and_variables_of_a_record(tmp_path: Path) -> None:
     assert (flagged[0]["weight"], flagged[0]["run"], flagged[0]["final_tokens"] > 0) == (2.5, [3], True)
     assert (spoken_row[0]["weight"], json.loads(spoken_row[0]["variables"][0])) == (1.0, {"motto": "Onward!"})
     assert (spoken_row[0]["final_tokens"], spoken_row[0]["commentary_tokens"] > 0) == (0, True)
+
+
+SPEAKERS = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""Ends a turn with the marker of the next speaker."""
+
+
+@pytest.mark.parametrize("template", [CHATML, SPEAKERS])
+def test_a_truncated_answer_is_trained_without_its_end(template: str, tmp_path: Path) -> None:
+    marks = ("<|user|>", "<|assistant|>")
+    more = {"stops": marks[:1], "tokenizer": small_tokenizer(marks)} if template == SPEAKERS else {}
+    model = write_model(tmp_path / "model", template, **more)
+    ask, cut = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a long ans", "truncated": True}
+    whole = {key: value for key, value in cut.items() if key != "truncated"}
+    rows = [
+        stored({"id": "cut", "messages": [ask, cut, ask, whole]}),
+        stored({"id": "whole", "messages": [ask, whole, ask, whole]}),
+    ]
+    source = write_conversations(tmp_path / "source", [rows])
+    result = made(source, model, tmp_path / "root", valid_fraction=0)
+    assert result.report.clean, result.report.findings
+    cutting = result.manifest.content.totals.cutting
+    assert cutting is not None
+    assert cutting["truncated"] == 1
+    (row, tokens, mask, span), (other, same, full, _) = documents_on_disk(result.root)
+    assert tokens == same
+    (stop,) = (at for at, (one, two) in enumerate(zip(mask, full, strict=True)) if one != two)
+    assert (mask[stop], span[stop], mask[stop - 1], span[stop - 1]) == (0, 0, 1, 2)
+    text = Tokenizer.from_file(str(model / "tokenizer.json")).id_to_token(tokens[stop])
+    assert (row["turn_end"], other["turn_end"]) == ([None, text], [text, text])
+
+    # A stop that is wrongly trained, and one that wrongly is not, are found.
+    for number, at in ((0, stop), (1, stop)):
+        damaged = shutil.copytree(result.root, tmp_path / f"damaged{number}")
+        position = number * len(tokens) + at - 1
+        for name in ("lossmask", "span"):
+            path = damaged / f"train/shard_00_{name}.bin"
+            values = np.fromfile(path, np.uint8)
+            values[position] = 0 if number else {"lossmask": 1, "span": 2}[name]
+            values.tofile(path)
+        found = {finding.message for finding in validate_dataset(damaged, family, source=source, deep=9).findings}
+        assert "the spans are not those of the conversation" in found, found
 
 
 def test_settings_that_the_template_does_not_read_are_counted_or_refused(tmp_path: Path) -> None:

@@ -163,6 +163,8 @@ def describe(content: Content) -> Description:
     )
     for count, what in _LEFT_OUT.items():
         made += f"; {what}: {cutting[count]:,}" if cutting[count] else ""
+    if truncated := cutting.get("truncated", 0):
+        made += f"; truncated answers, trained without the token that ends the turn: {truncated:,}"
     if marked := cutting["generation_equal"] + cutting["generation_other"]:
         equal = f"{cutting['generation_equal']:,} of {marked:,}"
         proven += f"; {{% generation %}} marks {equal} as they are trained (not used)"

@@ -32,6 +32,7 @@ from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import (
     CUTTING,
     DIVIDED,
+    TRUNCATED,
     Cut,
     CutConversation,
     CutRules,
@@ -102,7 +103,7 @@ class BatchResult:
 
     rows     int64 [N]  source row of each document
     about    the other columns about the documents, each of length N
-    cutting  counts of how rows were cut, see `CutRules.counts`; empty if rows are not cut
+    cutting  counts of how rows were cut; empty if rows are not cut
     """
 
     rows_read: int
@@ -181,7 +182,7 @@ def render_part(job: PartJob) -> dict[str, Any]:
             "rejected": dict(sorted(rejected.items())),
             "last_reject": last_reject and asdict(last_reject),
             "whole": whole,
-            **({"cutting": {name: cutting[name] for name in job.rules.counts}} if job.rules else {}),
+            **({"cutting": job.rules.counts([cutting])} if job.rules else {}),
         }
         return writer.commit(summary) if rejected.total() <= job.reject_limit else summary
 
@@ -352,7 +353,7 @@ def _about(batch: SourceRows, profile: Profile, of_documents: Sequence[_CheckedR
 def _cutting(
     of_documents: Sequence[_CheckedRow], cuts: Sequence[Cut], lengths: npt.NDArray[np.int32]
 ) -> dict[str, int]:
-    """The counts of `CUTTING` and `DIVIDED` over the rows of these documents. `lengths` int32 [N]."""
+    """The counts of `CUTTING`, `DIVIDED` and `TRUNCATED` over the rows of these documents. `lengths` int32 [N]."""
     rows = [row for row, _ in groupby(of_documents)]
     divided = np.array([cut.divided for cut in cuts], dtype=np.bool_)
     counts = (
@@ -364,7 +365,8 @@ def _cutting(
         int(divided.sum()),
         int(lengths[divided].sum()),
     )
-    return dict(zip((*CUTTING, *DIVIDED), counts, strict=True))
+    truncated = sum(len(cut.shown.truncated) for cut in cuts)
+    return {**dict(zip((*CUTTING, *DIVIDED), counts, strict=True)), **({TRUNCATED: truncated} if truncated else {})}
 
 
 @cache

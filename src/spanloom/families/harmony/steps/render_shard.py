@@ -125,7 +125,7 @@ def render_shard(
         "rejected": dict(sorted(rejected.items())),
     }
     if rules:
-        counts["cutting"] = {name: sum(part["cutting"][name] for part in summaries) for name in rules.counts}
+        counts["cutting"] = rules.counts(part["cutting"] for part in summaries)
     whole = {
         "artifact": "rendered_shard_v1",
         "family": profile.family,

@@ -22,7 +22,7 @@ from spanloom.families.models.prove.conversation import Declare, Proving
 from spanloom.families.models.prove.fields import Field
 from spanloom.families.models.prove.prefixes import encoded
 from spanloom.families.models.prove.refusals import PROMPT_NOT_PREFIX, REMEDIES, SPECIAL_IN_TEXT, TEXT_DROPPED, Refusal
-from spanloom.families.models.prove.run import ProvenRun, Rendered, offsets_of_completion
+from spanloom.families.models.prove.run import ProvenRun, Rendered, offsets_of_completion, trained_end
 from spanloom.families.models.prove.spans import spans_of_tokens
 from spanloom.families.models.prove.traced import Placed
 from spanloom.tokenizers.traced_text import marks_of
@@ -67,13 +67,17 @@ def declared_run(rendered: Rendered, run: int, variables: Mapping[str, Any], emi
     whole = prompt + completion
     ids = encoded(prompt, whole, model.encoder, served=True)
     offsets = offsets_of_completion(model, prompt, whole, ids)
+    truncated = bool(message.get("truncated"))
+    last = texts[-1].end if texts else len(prompt)
+    trained = trained_end(offsets, last, calls=False) if truncated else len(offsets)
     return ProvenRun(
         run=run,
         text=whole,
         prompt=len(prompt),
         tokens=np.concatenate([ids.prompt, ids.completion]),
         first=len(ids.prompt),
-        spans=spans_of_tokens(whole, texts, offsets, calls=False, added=model.added),
+        end=len(ids.prompt) + trained,
+        spans=spans_of_tokens(whole, texts, offsets, calls=False, added=model.added)[:trained],
         tail="",
         tail_tokens=ids.completion[:0],
         variables=variables,
@@ -82,6 +86,7 @@ def declared_run(rendered: Rendered, run: int, variables: Mapping[str, Any], emi
         trimmed=False,
         forgotten=forgotten,
         unnamed=dropped_names(marks, rendered.fields, run),
+        truncated=truncated,
     )
 
 

@@ -56,8 +56,9 @@ class ProvenRun:
     text        F through the token that ends the turn, which may be the marker of the next message
     prompt      the number of characters of P, with which `text` begins
     tokens      int32 [T], the ids of `text`
-    first       the number of tokens of P: all tokens after it are trained
-    spans       uint8 [T - first], the span of each trained token
+    first       the number of tokens of P
+    end         the tokens [first, end) are trained: all after P, except for a truncated message, see `trained_end`
+    spans       uint8 [end - first], the span of each trained token
     tail        the rest of F after `text`, context
     tail_tokens int32, its ids
     variables   the template variables
@@ -67,6 +68,7 @@ class ProvenRun:
     forgotten   texts of earlier assistant messages that F leaves out
     unnamed     names of users that F leaves out
     generation  whether `{% generation %}` marks exactly what is trained; None if the template has no such tag
+    truncated   whether a limit of tokens cut the message off: what ends its turn is context
     thought     whether an empty thought is trained: the run has no reasoning, and its prompt does not supply one
     """
 
@@ -75,6 +77,7 @@ class ProvenRun:
     prompt: int
     tokens: Tokens
     first: int
+    end: int
     spans: Flags
     tail: str
     tail_tokens: Tokens
@@ -85,6 +88,7 @@ class ProvenRun:
     forgotten: int = 0
     unnamed: int = 0
     generation: bool | None = None
+    truncated: bool = False
     thought: bool = False
 
 
@@ -171,13 +175,17 @@ def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, ser
     calls = bool(message.get("tool_calls"))
     stop = int(offsets[end - 1][1])
     begin = placed.texts[0].start if placed.texts else stop
+    truncated = bool(message.get("truncated"))
+    trained = trained_end(offsets[:end], last, calls=calls) if truncated else end
+    spans = spans_of_tokens(whole, placed.texts, offsets[:end], calls=calls, added=model.added)
     return ProvenRun(
         run=run,
         text=whole[:stop],
         prompt=len(prompt),
         tokens=np.concatenate([ids.prompt, ids.completion[:end]]),
         first=len(ids.prompt),
-        spans=spans_of_tokens(whole, placed.texts, offsets[:end], calls=calls, added=model.added),
+        end=len(ids.prompt) + trained,
+        spans=spans[:trained],
         tail=whole[stop:],
         tail_tokens=ids.completion[end:],
         variables=variables,
@@ -187,8 +195,20 @@ def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, ser
         forgotten=forgotten,
         unnamed=dropped_names(marks, rendered.fields, run),
         generation=_marked_alike(rendered, run, variables, len(prompt), stop),
+        truncated=truncated,
         thought=not message.get("reasoning") and bool(_THOUGHT.search(whole, len(prompt), begin)),
     )
+
+
+def trained_end(offsets: Offsets, last: int, *, calls: bool) -> int:
+    """How many completion tokens of a truncated message are trained.
+
+    Those that end within its last text, which ends at the character `last`: the model wrote nothing behind it. With
+    calls, all but the stop token: a call was read, so that the model wrote its frame.
+    """
+    if calls:
+        return len(offsets) - 1
+    return int(sum(int(end) <= last for _, end in offsets))
 
 
 def _marked_alike(rendered: Rendered, run: int, variables: Mapping[str, Any], prompt: int, stop: int) -> bool | None:

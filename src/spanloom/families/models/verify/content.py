@@ -46,7 +46,7 @@ CUTTING = (
     "generation_equal",
     "generation_other",
 )
-NOTED = frozenset({"empty_thoughts"})
+NOTED = frozenset({"empty_thoughts", "truncated"})
 """Counts of `cutting` that are there only where they are not 0."""
 
 _SPLIT_RULE = "blake2b-64(conversation) < int(Decimal(valid_fraction) * 2**64)"

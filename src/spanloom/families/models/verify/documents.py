@@ -74,5 +74,5 @@ def _wrong_row(row: dict[str, Any], before: tuple[int, int, str] | None, content
         yield "boundary is served, but the options refuse that"
     if content.config["emission"] is None and "declared" in row["boundary"]:
         yield "boundary is declared, but there is no emission"
-    if unknown := set(row["turn_end"]) - set(content.config["stops"]):
+    if unknown := set(row["turn_end"]) - {None, *content.config["stops"]}:
         yield f"the turn ends in {', '.join(sorted(unknown))}, which is not a stop token"

@@ -19,7 +19,8 @@ _FIELDS = ("reasoning_effort", "model_identity")
 
 @dataclass
 class PlainMessage:
-    """One message. `calls`: each with `id`, `name` and `arguments`. `spoken`: its text is commentary without a call."""
+    """One message. `calls`: each with `id`, `name` and `arguments`. `spoken`: its text is commentary without a call.
+    `truncated`: a limit of tokens cut it off."""
 
     role: str
     text: str = ""
@@ -28,6 +29,7 @@ class PlainMessage:
     names: dict[str, str] = field(default_factory=dict)
     trained: bool = True
     spoken: bool = False
+    truncated: bool = False
 
 
 @dataclass
@@ -63,6 +65,7 @@ def plain_conversation(messages_json: bytes, schema_version: str) -> PlainConver
                 names={key: each[key] for key in ("tool_call_id", "name") if each.get(key) is not None},
                 trained=each.get("trained") is not False,
                 spoken=each.get("channel") == "commentary" and not calls,
+                truncated=each.get("truncated") is True,
             )
         )
     conversation.tools = whole.get("tools") or []
@@ -85,7 +88,11 @@ def _read_harmony(messages: Sequence[Mapping[str, Any]], into: PlainConversation
         nonlocal made
         if not group:
             return
-        message = PlainMessage(role="assistant", trained=all(each.get("trained") is not False for each in group))
+        message = PlainMessage(
+            role="assistant",
+            trained=all(each.get("trained") is not False for each in group),
+            truncated=any(each.get("truncated") is True for each in group),
+        )
         for each in group:
             text = _harmony_text(each)
             if each.get("recipient") is not None:

@@ -7,7 +7,7 @@ texts; everything between them must be the same as with replaced texts. Only `to
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -50,10 +50,12 @@ class ExpectedDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """A run. `tokens`: of F; those in [first, end) are trained. `spans`: of these, two valid lists."""
+    """A run. `tokens`: of F; those in [first, last) are trained. `spans`: of these, two valid lists. `end`: the number
+    of tokens through the one that ends the turn, which is trained unless the message is truncated."""
 
     tokens: list[int]
     first: int
+    last: int
     end: int
     spans: list[list[int]]
 
@@ -122,7 +124,7 @@ class Reference:
                 raise UnprovenError("the text of a run does not begin the next run's prompt")
             for way in (0, 1):
                 spans[way] = list(spans[way])
-                spans[way][run.first : run.end] = [span if trained[span] else 0 for span in run.spans[way]]
+                spans[way][run.first : run.last] = [span if trained[span] else 0 for span in run.spans[way]]
         eod = self._content.tokenizer.eod
         return ExpectedDocument(tokens=[*last.tokens, eod], spans=[[*way, 0] for way in spans])
 
@@ -136,6 +138,8 @@ class Reference:
             raise UnprovenError(f"the template variables {variables} are not in the manifest")
         prompt = self.rendered(conversation, place, variables, prompt=True)
         message = conversation.messages[place]
+        if (row["turn_end"][number] is None) != message.truncated:
+            raise UnprovenError(f"message {place} is {'' if message.truncated else 'not '}truncated")
         if row["boundary"][number] == "declared":
             return self._declared(prompt, message)
         whole = self.rendered(conversation, place + 1, variables)
@@ -147,15 +151,19 @@ class Reference:
         ids, offsets, first = self.encoded(prompt, whole, boundary)
         end = self.end(ids, offsets, first, ended)
         if end is None:
-            self.check_marker(conversation, place, variables, tail, stop, names=names)
+            if stop is None:
+                stop = next(self._markers(conversation, place, variables, tail, names=names), "")
+            else:
+                self.check_marker(conversation, place, variables, tail, stop, names=names)
             whole += stop
             ids, offsets, first = self.encoded(prompt, whole, boundary)
             end = self.end(ids, offsets, first, ended)
             ids, offsets = ids[:end], offsets[:end]
-        if end is None or self._tokenizer.id_to_token(ids[end - 1]) != stop:
+        if end is None or (stop is not None and self._tokenizer.id_to_token(ids[end - 1]) != stop):
             raise UnprovenError(f"the turn of message {place} does not end in {stop!r}")
-        spans = [self._spans(whole, texts, offsets[first:end], way=way) for way in (0, 1)]
-        return _Run(tokens=ids, first=first, end=end, spans=spans)
+        last = _last_trained(message, offsets, first, end, ended)
+        spans = [self._spans(whole, texts, offsets[first:last], way=way) for way in (0, 1)]
+        return _Run(tokens=ids, first=first, last=last, end=end, spans=spans)
 
     def rendered(
         self,
@@ -277,6 +285,13 @@ class Reference:
         names: bool,
     ) -> None:
         """Raises UnprovenError unless the next speaker's marker `stop` follows F when a message is added."""
+        if stop not in self._markers(conversation, place, variables, tail, names=names):
+            raise UnprovenError(f"no message behind message {place} begins with {stop!r}")
+
+    def _markers(
+        self, conversation: PlainConversation, place: int, variables: Mapping[str, Any], tail: str, *, names: bool
+    ) -> Iterator[str]:
+        """The stop tokens that follow F when a message is added: the next one, then one that may follow any."""
         calls = conversation.messages[place].calls
         answered = {"name": calls[0]["name"]} if calls else {}
         if calls and calls[0]["id"] is not None:
@@ -293,9 +308,7 @@ class Reference:
             except ChatTemplateError:
                 continue
             ends = [match.end() for word in words for match in re.finditer(re.escape(word), longer)]
-            if ends and longer.startswith(tail + stop, max(ends)):
-                return
-        raise UnprovenError(f"no message behind message {place} begins with {stop!r}")
+            yield from (stop for stop in self.config["stops"] if ends and longer.startswith(tail + stop, max(ends)))
 
     def _spans(self, whole: str, texts: Sequence[_Text], offsets: Sequence[tuple[int, int]], *, way: int) -> list[int]:
         """The span of each token, by its first character. `way` 1: white space before a text belongs to that text."""
@@ -328,8 +341,20 @@ class Reference:
             whole += written[0]
         joined = self._ids(whole)[0][: len(self._ids(prompt)[0])] == self._ids(prompt)[0]
         ids, offsets, first = self.encoded(prompt, whole, "joined" if joined else "served")
-        spans = self._spans(whole, texts, offsets[first:], way=0)
-        return _Run(tokens=ids, first=first, end=len(ids), spans=[spans, spans])
+        ended = texts[-1].end if texts else len(prompt)
+        last = _last_trained(message, offsets, first, len(ids), ended)
+        spans = self._spans(whole, texts, offsets[first:last], way=0)
+        return _Run(tokens=ids, first=first, last=last, end=len(ids), spans=[spans, spans])
+
+
+def _last_trained(message: PlainMessage, offsets: Sequence[tuple[int, int]], first: int, end: int, ended: int) -> int:
+    """The number of tokens through the last trained one. Behind a truncated text nothing is trained; behind the calls
+    of a truncated message all but the stop token."""
+    if not message.truncated:
+        return end
+    if message.calls:
+        return end - 1
+    return next((at for at in range(first, end) if offsets[at][1] > ended), end)
 
 
 def swapping(words: Words, held: str, *, as_long: bool = False) -> Swap:
