@@ -1,7 +1,10 @@
 """model_chat from a source folder and a model's folder to a validated dataset: what is in it, what validation finds."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import spanloom
 from conftest import Cli
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.dataset import manifest
@@ -578,3 +582,122 @@ def test_the_tool_of_the_records_is_in_the_prompt(tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_file(str(result.root / "model/tokenizer.json"))
     ((_, tokens, *_),) = documents_on_disk(result.root)
     assert tokenizer.decode(tokens, skip_special_tokens=False).startswith(str(TOOL["name"]))
+
+
+def test_a_stopped_build_takes_no_part_of_other_code_or_libraries(model: Path, tmp_path: Path) -> None:
+    """A refused row at the end stops the build: the parts before it are kept."""
+    rows = [stored(record(seed)) for seed in range(600)]
+    bad = stored({"id": "bad", "messages": [{"role": "assistant", "content": "no prompt"}]})
+    source = write_conversations(tmp_path / "source", [[*rows, bad]])
+    package = tmp_path / "copy/spanloom"
+    shutil.copytree(Path(spanloom.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    out = tmp_path / "root"
+
+    def stopped() -> dict[str, tuple[str, int]]:
+        """Runs the copy of the package until the bad row stops it. Returns key and file number of each part."""
+        command = [sys.executable, "-m", "spanloom", "build", "--source", source, "--model", model, "--out", out]
+        environment = {**os.environ, "PYTHONPATH": str(package.parent)}
+        options = ["--workers", "1", "--allow-unknown-sha"]
+        done = subprocess.run([*map(str, command), *options], capture_output=True, text=True, env=environment)
+        assert "nothing_trained" in done.stderr, done.stderr
+        parts = out / ".work/parts"
+        return {
+            path.stem: (json.loads(path.read_bytes())["key"], path.with_suffix(".arrow").stat().st_ino)
+            for path in parts.glob("*.json")
+        }
+
+    first = stopped()
+    assert len(first) > 1
+    assert stopped() == first
+    changed = package / "families/models/prove/spans.py"
+    changed.write_text(changed.read_text() + "# changed\n")
+    second = stopped()
+    assert second.keys() == first.keys()
+    assert all(second[name][0] != first[name][0] and second[name][1] != first[name][1] for name in first)
+
+
+# --- Control tokens in texts of users and tools -----------------------------------------------------------------------
+
+END = "<|end|>"
+LOOK = {"id": "c0000", "type": "function", "function": {"name": "find_place", "arguments": {"place": "a"}}}
+
+
+def talk(name: str, *, user: str = "q", system: str = "s", result: str = "r", described: str = "d") -> dict[str, Any]:
+    """A conversation with texts of all kinds, of which some hold control tokens."""
+    return {
+        "id": name,
+        "messages": [
+            {"role": "system", "content": system},
+            {"role": "user", "content": user},
+            {"role": "assistant", "content": "", "tool_calls": [LOOK]},
+            {"role": "tool", "content": result, "tool_call_id": "c0000", "name": "find_place"},
+            {"role": "assistant", "content": "answer"},
+        ],
+        "tools": [{"type": "function", "function": {**TOOL, "description": described}}],
+    }
+
+
+HELD = {
+    "user": (f"what is {END}?", "content of message 1 (user)"),
+    "system": (f"say {END}", "content of message 0 (system)"),
+    "result": (f"{END}{END}", "content of message 3 (tool)"),
+    "described": (f"ends with {END} or <|start|>", "the tools"),
+}
+
+
+@pytest.mark.parametrize("place", HELD)
+def test_a_control_token_in_a_text_is_refused_with_its_place(place: str, model: Path, tmp_path: Path) -> None:
+    text, where = HELD[place]
+    source = write_conversations(tmp_path / "source", [[stored(talk("a", **{place: text}))]])
+    with pytest.raises(RejectedRowError, match="special_in_text") as refused:
+        made(source, model, tmp_path / "root")
+    assert f"'{END}' is in {where}" in refused.value.what
+    assert "--control-texts text" in str(refused.value.remedy)
+    assert "--control-texts as-served" in str(refused.value.remedy)
+    both = [stored(talk("a", **{place: text})), stored(talk("b"))]
+    aside = made(write_conversations(tmp_path / "both", [both]), model, tmp_path / "aside", max_rejects="1")
+    assert aside.report.clean, aside.report.findings
+    assert aside.manifest.content.totals.rejected == {"special_in_text": 1}
+
+
+@pytest.mark.parametrize("how", ["as-served", "text"])
+def test_control_tokens_in_texts_are_kept_or_encoded_as_text(how: str, model: Path, tmp_path: Path) -> None:
+    records = [talk(place, **{place: text}) for place, (text, _) in HELD.items()]
+    words = [talk(place, **{place: text.replace("|", "/")}) for place, (text, _) in HELD.items()]
+    source = write_conversations(tmp_path / "source", [[stored(each) for each in records]])
+    result = made(source, model, tmp_path / "root", control_texts=how, valid_fraction=0.0)
+    assert result.report.clean, result.report.findings
+    content = result.manifest.content
+    assert content.config["control_texts"] == how
+    assert content.totals.cutting is not None
+    assert content.totals.cutting["control_texts"] == 6
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    other = write_conversations(tmp_path / "words", [[stored(each) for each in words]])
+    plain = made(other, model, tmp_path / "plain", valid_fraction=0.0)
+    controls = [tokenizer.token_to_id(marker) for marker in (END, "<|start|>")]
+    for (row, tokens, mask, _), (_, same, same_mask, _) in zip(
+        documents_on_disk(result.root), documents_on_disk(plain.root), strict=True
+    ):
+        text, like = (tokenizer.decode(ids, skip_special_tokens=False) for ids in (tokens, same))
+        assert like == text.replace(HELD[row["conversation"]][0], HELD[row["conversation"]][0].replace("|", "/"))
+        more = sum(tokens.count(each) for each in controls) - sum(same.count(each) for each in controls)
+        held = HELD[row["conversation"]][0]
+        assert more == (0 if how == "text" else held.count(END) + held.count("<|start|>"))
+        trained, untouched = (
+            [token for token, flag in zip(ids, flags, strict=True) if flag]
+            for ids, flags in ((tokens, mask), (same, same_mask))
+        )
+        assert trained == untouched
+
+
+def test_the_eod_in_a_text_is_never_kept(model: Path, tmp_path: Path) -> None:
+    source = write_conversations(tmp_path / "source", [[stored(talk("a", user="a <|eof|> b"))]])
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    assert config["eos_token"] == "<|eof|>"
+    other = write_model(tmp_path / "model", FORGETS, stops=("<|end|>", "<|eof|>"))
+    with pytest.raises(RejectedRowError, match=r"the dataset's EOD '<.eof.>'") as refused:
+        made(source, other, tmp_path / "root", control_texts="as-served")
+    assert "as-served" not in str(refused.value.remedy)
+    result = made(source, other, tmp_path / "text", control_texts="text")
+    assert result.report.clean, result.report.findings
+    assert result.manifest.content.tokenizer.eod not in documents_on_disk(result.root)[0][1][:-1]

@@ -42,10 +42,10 @@ from spanloom.families.harmony.contract.profile import Profile, profile_of_sourc
 from spanloom.families.harmony.render.artifact import PartWriter, files_stand, part_name, read_sidecar
 from spanloom.families.harmony.render.audit import Auditor
 from spanloom.families.harmony.render.official import RenderedBatch
-from spanloom.families.harmony.render.routes import Renderer, load_renderer, renderer_version
+from spanloom.families.harmony.render.routes import LIBRARIES, Renderer, load_renderer, renderer_version
 from spanloom.families.harmony.render.text_encoder import FEW_CHARACTERS
 from spanloom.families.harmony.tokenizer import START
-from spanloom.provenance import code_sha256, sha256_json
+from spanloom.provenance import part_key
 from spanloom.records.parquet import byte_lengths
 from spanloom.records.strict_json import count_quotes
 from spanloom.supervision import SPAN_CONTEXT, TokenDocuments, joined, tokens_per_span
@@ -83,17 +83,16 @@ class PartJob:
     @property
     def key(self) -> str:
         """Hash of everything that decides the part's bytes: an existing part with the same key can be reused."""
-        return sha256_json(
-            {
-                "shard": {"index": self.shard.index, "sha256": self.shard.sha256},
-                "part": asdict(self.part),
-                "tokenizer_sha256": ASSET_SHA256,
-                "renderer": renderer_version(self.renderer),
-                "rules": self.rules and self.rules.as_dict(),
-                "audit": [self.audit_stride, self.audit_share, self.audit_floor],
-                "token_budget": self.token_budget,
-                "code_sha256": code_sha256("harmony"),
-            }
+        return part_key(
+            "harmony",
+            *LIBRARIES,
+            shard={"index": self.shard.index, "sha256": self.shard.sha256},
+            part=asdict(self.part),
+            tokenizer_sha256=ASSET_SHA256,
+            renderer=renderer_version(self.renderer),
+            rules=self.rules and self.rules.as_dict(),
+            audit=[self.audit_stride, self.audit_share, self.audit_floor],
+            token_budget=self.token_budget,
         )
 
 

@@ -25,7 +25,7 @@ from spanloom.families.models.prove.refusals import PROMPT_NOT_PREFIX, REMEDIES,
 from spanloom.families.models.prove.run import ProvenRun, Rendered, offsets_of_completion, trained_end
 from spanloom.families.models.prove.spans import spans_of_tokens
 from spanloom.families.models.prove.traced import Placed
-from spanloom.tokenizers.traced_text import marks_of
+from spanloom.tokenizers.traced_text import marks_of, plain_text
 
 DECLARED = "declared"
 _PLACE = re.compile(r"\{(\w+)\}")
@@ -58,14 +58,16 @@ def declared_run(rendered: Rendered, run: int, variables: Mapping[str, Any], emi
             raise RefusedError(
                 SPECIAL_IN_TEXT, f"{kind} holds the control token {held[0]!r}", REMEDIES[SPECIAL_IN_TEXT]
             )
+    controls = rendered.check_context(run)
     prompt = rendered.text(rendered.plain[:run], variables, prompt=True)
     whole = rendered.traced_text(rendered.traced[: run + 1], variables)
+    encoder = rendered.encoder(run, variables, plain_text(whole))
     marks = marks_of(whole)
     forgotten = forgotten_texts(marks, rendered.fields, rendered.conversation, run)
     check_tools(marks, whole, len(whole), rendered.tool_texts)
     completion, texts = _written(emission, message, model, run, len(prompt))
     whole = prompt + completion
-    ids = encoded(prompt, whole, model.encoder, served=True)
+    ids = encoded(prompt, whole, encoder, served=True)
     offsets = offsets_of_completion(model, prompt, whole, ids)
     truncated = bool(message.get("truncated"))
     last = texts[-1].end if texts else len(prompt)
@@ -87,6 +89,7 @@ def declared_run(rendered: Rendered, run: int, variables: Mapping[str, Any], emi
         forgotten=forgotten,
         unnamed=dropped_names(marks, rendered.fields, run),
         truncated=truncated,
+        controls=controls,
     )
 
 

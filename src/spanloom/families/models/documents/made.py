@@ -45,9 +45,9 @@ DROPPED = ("dropped_settings", "dropped_names", "forgotten_texts", "generation_e
 users, texts of earlier assistant messages that a later run does not see. Runs that `{% generation %}` marks exactly as
 they are trained, and those that it marks otherwise."""
 
-NOTED = ("empty_thoughts", "truncated")
-"""Counts that a manifest has only where they are not 0: runs without reasoning whose empty thought is trained, and
-truncated runs, whose end is not trained."""
+NOTED = ("empty_thoughts", "truncated", "control_texts")
+"""Counts that a manifest has only where they are not 0: runs without reasoning whose empty thought is trained;
+truncated runs, whose end is not trained; control tokens in texts that are not trained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,7 +124,11 @@ def made_conversation(row: int, source: SourceRow, ingredients: Ingredients) -> 
 
 
 def _noted(runs: Sequence[ProvenRun]) -> dict[str, int]:
-    return {"empty_thoughts": sum(run.thought for run in runs), "truncated": sum(run.truncated for run in runs)}
+    return {
+        "empty_thoughts": sum(run.thought for run in runs),
+        "truncated": sum(run.truncated for run in runs),
+        "control_texts": max(run.controls for run in runs),
+    }
 
 
 def _made(row: int, cut: int, source: SourceRow, document: Document, trained: Any) -> MadeDocument:

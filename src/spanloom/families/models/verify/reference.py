@@ -16,6 +16,7 @@ from typing import Any
 
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import MODEL_FOLDER, TOKENIZER_NAME
+from spanloom.dataset.validate.json_tokenizer import encoded_between
 from spanloom.families.models.model import UNDATED
 from spanloom.families.models.verify.messages import (
     CALL,
@@ -25,6 +26,7 @@ from spanloom.families.models.verify.messages import (
     PlainConversation,
     PlainMessage,
     Swap,
+    control_places,
     template_message,
     template_settings,
     template_tools,
@@ -102,6 +104,8 @@ class Reference:
         added = [token.content for token in self._tokenizer.get_added_tokens_decoder().values()]
         words = sorted((text for text in added if text.strip()), key=len, reverse=True)
         self._added = re.compile("|".join(map(re.escape, words)) or "(?!)")
+        controls = sorted({*self.special, *self.config["stops"]} - {""}, key=len, reverse=True)
+        self._controls = re.compile("|".join(map(re.escape, controls)) or "(?!)")
         self.names = self.template.variables() & _SETTINGS
         self._developer = "developer" in self.template.text
 
@@ -136,19 +140,25 @@ class Reference:
         own = template_settings(conversation, self.names)
         if all({**values, **own} != variables for values in self.config["variables"]):
             raise UnprovenError(f"the template variables {variables} are not in the manifest")
+        as_text = self.config.get("control_texts") == "text"
+        eod = self.config["eod"]["text"]
+        for text, where in control_places(conversation, place):
+            if not as_text and eod in text:
+                raise UnprovenError(f"the EOD {eod!r} is in {where}, and so in the middle of the document")
         prompt = self.rendered(conversation, place, variables, prompt=True)
         message = conversation.messages[place]
         if (row["turn_end"][number] is None) != message.truncated:
             raise UnprovenError(f"message {place} is {'' if message.truncated else 'not '}truncated")
         if row["boundary"][number] == "declared":
-            return self._declared(prompt, message)
+            return self._declared(conversation, place, variables, prompt)
         whole = self.rendered(conversation, place + 1, variables)
         if not whole.startswith(prompt):
             raise UnprovenError(f"the text of message {place} does not begin with its prompt")
         texts, tail, names = self.texts(conversation, place, variables, prompt, whole)
         ended = len(whole) - len(tail)
         boundary, stop = row["boundary"][number], row["turn_end"][number]
-        ids, offsets, first = self.encoded(prompt, whole, boundary)
+        plain = self.plain(conversation, place, variables)
+        ids, offsets, first = self.encoded(prompt, whole, boundary, plain)
         end = self.end(ids, offsets, first, ended)
         if end is None:
             if stop is None:
@@ -156,7 +166,7 @@ class Reference:
             else:
                 self.check_marker(conversation, place, variables, tail, stop, names=names)
             whole += stop
-            ids, offsets, first = self.encoded(prompt, whole, boundary)
+            ids, offsets, first = self.encoded(prompt, whole, boundary, plain and plain + stop)
             end = self.end(ids, offsets, first, ended)
             ids, offsets = ids[:end], offsets[:end]
         if end is None or (stop is not None and self._tokenizer.id_to_token(ids[end - 1]) != stop):
@@ -249,10 +259,27 @@ class Reference:
         spans = {REASONING: ANALYSIS, CONTENT: answer, CALL: COMMENTARY}
         return [_Text(start, end, spans[each.kind], each.lead) for each, start, end in groups if each.kind != VALUE]
 
-    def encoded(self, prompt: str, whole: str, boundary: str) -> tuple[list[int], list[tuple[int, int]], int]:
-        """Ids and offsets of F, and how many ids P has. Raises UnprovenError if the boundary is different."""
-        ids_of_prompt, offsets_of_prompt = self._ids(prompt)
-        ids, offsets = self._ids(whole)
+    def plain(self, conversation: PlainConversation, place: int, variables: Mapping[str, Any]) -> str | None:
+        """F with crosses in place of the control tokens in texts before the message; None if these stay tokens."""
+        if self.config.get("control_texts") != "text":
+            return None
+        if not any(self._controls.search(text) for text, _ in control_places(conversation, place)):
+            return None
+        crossed = conversation.crossed(lambda text: self._controls.sub(lambda match: "x" * len(match[0]), text), place)
+        values = json.loads(self._controls.sub(lambda match: "x" * len(match[0]), json.dumps(dict(variables))))
+        return self.rendered(crossed, place + 1, values)
+
+    def encoded(
+        self, prompt: str, whole: str, boundary: str, plain: str | None = None
+    ) -> tuple[list[int], list[tuple[int, int]], int]:
+        """Ids and offsets of F, and how many ids P has. Raises UnprovenError if the boundary is different.
+
+        `plain`: F with crosses in place of control tokens that are text.
+        """
+        if plain is not None and len(plain) != len(whole):
+            raise UnprovenError("with crosses in place of control tokens, the text around them changes")
+        ids_of_prompt, offsets_of_prompt = self._ids(prompt, plain and plain[: len(prompt)])
+        ids, offsets = self._ids(whole, plain)
         first = len(ids_of_prompt)
         if (ids[:first] == ids_of_prompt) != (boundary == "joined"):
             raise UnprovenError(f"the boundary of a run is not {boundary}")
@@ -263,10 +290,11 @@ class Reference:
             offsets = [*offsets_of_prompt, *moved]
         return ids, offsets, first
 
-    def _ids(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    def _ids(self, text: str, plain: str | None = None) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids and offsets of a text. With `plain`, only what is a control token there is one."""
+        controls = None if plain is None else [match.span() for match in self._controls.finditer(plain)]
         with tokenizer_faults(self._place):
-            encoded = self._tokenizer.encode(text, add_special_tokens=False)
-        return encoded.ids, encoded.offsets
+            return encoded_between(self._tokenizer, text, controls)
 
     def end(self, ids: Sequence[int], offsets: Sequence[tuple[int, int]], first: int, ended: int) -> int | None:
         """The number of tokens through the first stop token after the texts; None without one."""
@@ -323,8 +351,9 @@ class Reference:
             begins.append(closed.end() if closed else start)
         return [texts[sum(begin <= offset[0] for begin in begins)].span for offset in offsets]
 
-    def _declared(self, prompt: str, message: PlainMessage) -> _Run:
+    def _declared(self, conversation: PlainConversation, place: int, variables: Mapping[str, Any], prompt: str) -> _Run:
         """The run with the completion that the user declared."""
+        message = conversation.messages[place]
         stops = self.config["stops"]
         eos = self.template.special_tokens.get("eos_token")
         closing = eos if eos is not None and eos in stops else min(stops, key=lambda text: int(stops[text]))
@@ -339,8 +368,13 @@ class Reference:
             if written[1] and written[0]:
                 texts.append(_Text(len(whole), len(whole) + len(written[0]), written[1], ""))
             whole += written[0]
-        joined = self._ids(whole)[0][: len(self._ids(prompt)[0])] == self._ids(prompt)[0]
-        ids, offsets, first = self.encoded(prompt, whole, "joined" if joined else "served")
+        plain = self.plain(conversation, place, variables)
+        if plain is not None:
+            plain = plain[: len(prompt)] + whole[len(prompt) :]
+        try:
+            ids, offsets, first = self.encoded(prompt, whole, "joined", plain)
+        except UnprovenError:
+            ids, offsets, first = self.encoded(prompt, whole, "served", plain)
         ended = texts[-1].end if texts else len(prompt)
         last = _last_trained(message, offsets, first, len(ids), ended)
         spans = self._spans(whole, texts, offsets[first:last], way=0)
