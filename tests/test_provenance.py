@@ -43,3 +43,25 @@ def test_the_code_of_a_family_and_all_that_is_shared_count_and_other_families_do
     changed.write_text(text, "utf-8")
     assert (after != before) is counts
     assert code_hash(package, "harmony") == before
+
+
+def test_the_key_of_a_part_changes_with_what_it_is_made_of_code_and_libraries(package: Path) -> None:
+    def key(*libraries: str, family: str = "models", **decides: object) -> str:
+        call = f"provenance.part_key({family!r}, *{libraries!r}, **{decides!r})"
+        environment = {**os.environ, "PYTHONPATH": str(package.parent)}
+        code = f"from spanloom import provenance; print({call})"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+        return done.stdout.strip()
+
+    first = key("numpy", config={"a": 1}, source="s")
+    assert key("numpy", source="s", config={"a": 1}) == first
+    others = [
+        key("numpy", config={"a": 2}, source="s"),
+        key("numpy", config={"a": 1}, source="t"),
+        key("pyarrow", config={"a": 1}, source="s"),
+        key("numpy", family="chess", config={"a": 1}, source="s"),
+    ]
+    changed = package / "families/models/model.py"
+    changed.write_text(f"{changed.read_text('utf-8')}# changed\n", "utf-8")
+    others.append(key("numpy", config={"a": 1}, source="s"))
+    assert len({first, *others}) == 6

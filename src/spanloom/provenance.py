@@ -96,6 +96,22 @@ def code_sha256(family: str) -> str:
     return digest.hexdigest()
 
 
+def part_identity(family: str, *libraries: str, **decides: Any) -> dict[str, Any]:
+    """What the bytes of a part depend on, so that an unfinished run takes no part of other code.
+
+    `decides`: config, source and place of the part; `libraries`: those that touch its bytes. Added to them: the
+    sources of the family, and the versions of Python and these libraries.
+    """
+    known = library_versions(*libraries)
+    versions = {name: known[name] for name in ("python", *libraries)}
+    return {**decides, "code_sha256": code_sha256(family), "libraries": versions}
+
+
+def part_key(family: str, *libraries: str, **decides: Any) -> str:
+    """The hash of `part_identity`: the one key of parts that are kept when a run stops."""
+    return sha256_json(part_identity(family, *libraries, **decides))
+
+
 def library_versions(*more: str) -> dict[str, str | None]:
     """Versions of the libraries that touch the bytes or check them, `more` of a family's own; null: not installed."""
     from importlib.metadata import PackageNotFoundError, version

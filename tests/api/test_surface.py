@@ -44,7 +44,7 @@ PARAMETERS = {
     "mask_generation_prompt=False thinking=None inline_think=False boundary=None stop=() date=None variables=None "
     "emission=None max_rows=None max_rows_per_shard=None max_tokens=None max_rejects='0' on_duplicate='error' "
     "renderer='fast' audit_fraction=0.001 tokenizer=None shards=None workers=None deep=64 reader='auto' resume=True "
-    "overwrite=False keep_work=False disk_check=True allow_unknown_sha=False scratch=None",
+    "overwrite=False keep_work=False disk_check=True allow_unknown_sha=False scratch=None control_texts=None",
     "convert": "inputs out * map=None metadata=() think_tags=None call_tags=None text_as_is=False role=None "
     "join_consecutive=False keep_unprompted=False calls_in_turn=False identity=None effort=None date=None cutoff=None "
     "developer=None drop=() max_rejects='0' format='conversations' rows_per_shard=65536 workers=1 dataset=None "

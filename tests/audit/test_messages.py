@@ -180,3 +180,11 @@ def test_what_holds_no_conversations_ends_in_a_message(
         faithful.audit(data, messages=path)
     assert message in str(fault.value)
     assert fault.value.remedy
+
+
+def test_a_truncated_answer_is_right_without_its_stop(faithful: SmallModel, tmp_path: Path) -> None:
+    question, answer = TALKS[0]["messages"]
+    records = [*TALKS[1:], {"messages": [question, {**answer, "truncated": True}]}]
+    data = write_masks(tmp_path / "data.parquet", proven(faithful, records))
+    assert faithful.audit(data, messages=_source(tmp_path / "cut", records)).found == {}
+    assert faithful.audit(data, messages=_source(tmp_path / "whole", TALKS)).found == {"stop_untrained": 1}

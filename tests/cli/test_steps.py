@@ -11,9 +11,17 @@ RULES = {"eod", "valid_fraction"}
 CUT = {"history", "train", "turns", "call_format", "mask_generation_prompt"}
 CAPS = {"max_rows", "max_rows_per_shard", "max_tokens"}
 SELECTION = {"name", "version", "filters", "limit", "strategy", "seed"}
-OF_MODEL = {"thinking", "inline_think", "boundary", "stops", "date", "variables", "train", "emission"} | {
-    *("valid_fraction", "max_rows", "max_rows_per_shard", "quiet")
-}
+OF_MODEL = {
+    "thinking",
+    "inline_think",
+    "boundary",
+    "stops",
+    "date",
+    "variables",
+    "train",
+    "emission",
+    "control_texts",
+} | {*("valid_fraction", "max_rows", "max_rows_per_shard", "quiet")}
 GATES = {"min_ratio", "min_adversarial_safe"}
 # Step → family, options that `run` has not, what is made of them for it.
 STEPS: dict[str, tuple[str, set[str], set[str]]] = {
@@ -29,7 +37,7 @@ STEPS: dict[str, tuple[str, set[str], set[str]]] = {
     "validate-toolcalls": ("toolcalls", set(), set()),
     "merge-toolcalls": ("toolcalls", {"dr_ratio", "seed", "eval_fraction"} | GATES, {"options"}),
     "audit-toolcalls": ("toolcalls", set(), set()),
-    "tokenize-toolcalls": ("toolcalls", RULES | {"max_length", "spans"}, {"rules"}),
+    "tokenize-toolcalls": ("toolcalls", RULES | {"max_length", "spans", "control_texts"}, {"rules"}),
     "tokenize-conversations": ("models", OF_MODEL, {"rules", "caps", "progress"}),
     "ingest-traces": ("traces", {"map"}, {"maps"}),
     "build-traces": ("traces", SELECTION, {"request"}),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from spanloom.report.progress import Progress
     from spanloom.steps.validate_alignment import BuildResult
 
-OF_MODELS = ("thinking", "inline_think", "boundary", "stop", "date", "variables", "emission")
+OF_MODELS = ("thinking", "inline_think", "boundary", "stop", "date", "variables", "emission", "control_texts")
 """Options of a build that need `model`."""
 
 OF_HARMONY = {
@@ -77,6 +77,7 @@ def build(
     disk_check: bool = True,
     allow_unknown_sha: bool = False,
     scratch: str | os.PathLike[str] | None = None,
+    control_texts: Literal["refuse", "as-served", "text"] | None = None,
 ) -> "BuildResult":
     """Builds a dataset of the folder `source`, and validates it. Prints nothing.
 
@@ -224,6 +225,7 @@ def model_rules(arguments: Mapping[str, Any]) -> "ModelRules":
         variables=dict(arguments["variables"] or {}),
         train=model_defaults.SPAN_NAMES[1:] if arguments["train"] is None else parsed_train(arguments["train"]),
         # A shell passes a line feed as the two characters \n.
+        control_texts=arguments["control_texts"] or model_defaults.CONTROL_TEXTS[0],
         emission=None if emission is None else emission.replace("\\n", "\n"),
         valid_fraction=arguments["valid_fraction"],
     )

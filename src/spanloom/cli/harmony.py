@@ -138,6 +138,7 @@ def build(
     date: for_model.DateOption = None,
     variables: for_model.VariablesOption = None,
     emission: for_model.EmissionOption = None,
+    control_texts: for_model.ControlTextsOption = None,
     valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
     workers: options.Workers = None,
     max_rows: MaxRowsOption = defaults.MAX_ROWS,

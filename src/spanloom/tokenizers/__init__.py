@@ -5,6 +5,7 @@ json_file         a tokenizer.json: loaded, and token → bytes
 json_limits       limits on what such a file may cost and do
 packages          files of registry packages, for set-up
 encoding          texts → ids and offsets by a tokenizer.json
+control_texts     control tokens in texts, encoded as ordinary text
 json_ids          texts → ids by the fast encoder of such a file; the characters of each token
 byte_level        a small tokenizer.json without merges, for samples
 chat_template     messages → text by a Jinja template

@@ -48,6 +48,15 @@ class JsonTokenizer:
             encodings = self._loaded.encode_batch(list(texts), add_special_tokens=special)
         return [Encoded(ids=np.array(each.ids, np.int32), offsets=each.offsets) for each in encodings]
 
+    def encode_as_text(self, text: str) -> Encoded:
+        """Encodes a text in which special tokens are ordinary text. Raises TokenizerError."""
+        self._loaded.encode_special_tokens = True
+        try:
+            (encoded,) = self.encode([text], special=False)
+        finally:
+            self._loaded.encode_special_tokens = False
+        return encoded
+
     def special_texts(self) -> set[str]:
         """The texts that the tokenizer encodes as a control token wherever they occur."""
         return {token.content for token in self._loaded.get_added_tokens_decoder().values() if token.special}

@@ -1,7 +1,10 @@
 """model_chat from a source folder and a model's folder to a validated dataset: what is in it, what validation finds."""
 
 import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+import spanloom
 from conftest import Cli
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.dataset import manifest
@@ -24,7 +28,7 @@ from spanloom.families.models.steps.tokenize_conversations import run as run_ste
 from spanloom.findings import Report
 from spanloom.steps.validate_alignment import BuildResult
 from support import chat_sources
-from support.chat_models import CHATML, write_model
+from support.chat_models import CHATML, small_tokenizer, write_model
 from support.model_datasets import TOOL, documents_on_disk, record, runs_that_agree, stored, write_conversations
 from support.model_material import Pair, write_pair
 from support.nightly import nightly
@@ -136,6 +140,50 @@ def test_weights_flags_and_variables_of_a_record(tmp_path: Path) -> None:
     assert (flagged[0]["weight"], flagged[0]["run"], flagged[0]["final_tokens"] > 0) == (2.5, [3], True)
     assert (spoken_row[0]["weight"], json.loads(spoken_row[0]["variables"][0])) == (1.0, {"motto": "Onward!"})
     assert (spoken_row[0]["final_tokens"], spoken_row[0]["commentary_tokens"] > 0) == (0, True)
+
+
+SPEAKERS = (
+    "{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+"""Ends a turn with the marker of the next speaker."""
+
+
+@pytest.mark.parametrize("template", [CHATML, SPEAKERS])
+def test_a_truncated_answer_is_trained_without_its_end(template: str, tmp_path: Path) -> None:
+    marks = ("<|user|>", "<|assistant|>")
+    more = {"stops": marks[:1], "tokenizer": small_tokenizer(marks)} if template == SPEAKERS else {}
+    model = write_model(tmp_path / "model", template, **more)
+    ask, cut = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a long ans", "truncated": True}
+    whole = {key: value for key, value in cut.items() if key != "truncated"}
+    rows = [
+        stored({"id": "cut", "messages": [ask, cut, ask, whole]}),
+        stored({"id": "whole", "messages": [ask, whole, ask, whole]}),
+    ]
+    source = write_conversations(tmp_path / "source", [rows])
+    result = made(source, model, tmp_path / "root", valid_fraction=0)
+    assert result.report.clean, result.report.findings
+    cutting = result.manifest.content.totals.cutting
+    assert cutting is not None
+    assert cutting["truncated"] == 1
+    (row, tokens, mask, span), (other, same, full, _) = documents_on_disk(result.root)
+    assert tokens == same
+    (stop,) = (at for at, (one, two) in enumerate(zip(mask, full, strict=True)) if one != two)
+    assert (mask[stop], span[stop], mask[stop - 1], span[stop - 1]) == (0, 0, 1, 2)
+    text = Tokenizer.from_file(str(model / "tokenizer.json")).id_to_token(tokens[stop])
+    assert (row["turn_end"], other["turn_end"]) == ([None, text], [text, text])
+
+    # A stop that is wrongly trained, and one that wrongly is not, are found.
+    for number, at in ((0, stop), (1, stop)):
+        damaged = shutil.copytree(result.root, tmp_path / f"damaged{number}")
+        position = number * len(tokens) + at - 1
+        for name in ("lossmask", "span"):
+            path = damaged / f"train/shard_00_{name}.bin"
+            values = np.fromfile(path, np.uint8)
+            values[position] = 0 if number else {"lossmask": 1, "span": 2}[name]
+            values.tofile(path)
+        found = {finding.message for finding in validate_dataset(damaged, family, source=source, deep=9).findings}
+        assert "the spans are not those of the conversation" in found, found
 
 
 def test_settings_that_the_template_does_not_read_are_counted_or_refused(tmp_path: Path) -> None:
@@ -534,3 +582,122 @@ def test_the_tool_of_the_records_is_in_the_prompt(tmp_path: Path) -> None:
     tokenizer = Tokenizer.from_file(str(result.root / "model/tokenizer.json"))
     ((_, tokens, *_),) = documents_on_disk(result.root)
     assert tokenizer.decode(tokens, skip_special_tokens=False).startswith(str(TOOL["name"]))
+
+
+def test_a_stopped_build_takes_no_part_of_other_code_or_libraries(model: Path, tmp_path: Path) -> None:
+    """A refused row at the end stops the build: the parts before it are kept."""
+    rows = [stored(record(seed)) for seed in range(600)]
+    bad = stored({"id": "bad", "messages": [{"role": "assistant", "content": "no prompt"}]})
+    source = write_conversations(tmp_path / "source", [[*rows, bad]])
+    package = tmp_path / "copy/spanloom"
+    shutil.copytree(Path(spanloom.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    out = tmp_path / "root"
+
+    def stopped() -> dict[str, tuple[str, int]]:
+        """Runs the copy of the package until the bad row stops it. Returns key and file number of each part."""
+        command = [sys.executable, "-m", "spanloom", "build", "--source", source, "--model", model, "--out", out]
+        environment = {**os.environ, "PYTHONPATH": str(package.parent)}
+        options = ["--workers", "1", "--allow-unknown-sha"]
+        done = subprocess.run([*map(str, command), *options], capture_output=True, text=True, env=environment)
+        assert "nothing_trained" in done.stderr, done.stderr
+        parts = out / ".work/parts"
+        return {
+            path.stem: (json.loads(path.read_bytes())["key"], path.with_suffix(".arrow").stat().st_ino)
+            for path in parts.glob("*.json")
+        }
+
+    first = stopped()
+    assert len(first) > 1
+    assert stopped() == first
+    changed = package / "families/models/prove/spans.py"
+    changed.write_text(changed.read_text() + "# changed\n")
+    second = stopped()
+    assert second.keys() == first.keys()
+    assert all(second[name][0] != first[name][0] and second[name][1] != first[name][1] for name in first)
+
+
+# --- Control tokens in texts of users and tools -----------------------------------------------------------------------
+
+END = "<|end|>"
+LOOK = {"id": "c0000", "type": "function", "function": {"name": "find_place", "arguments": {"place": "a"}}}
+
+
+def talk(name: str, *, user: str = "q", system: str = "s", result: str = "r", described: str = "d") -> dict[str, Any]:
+    """A conversation with texts of all kinds, of which some hold control tokens."""
+    return {
+        "id": name,
+        "messages": [
+            {"role": "system", "content": system},
+            {"role": "user", "content": user},
+            {"role": "assistant", "content": "", "tool_calls": [LOOK]},
+            {"role": "tool", "content": result, "tool_call_id": "c0000", "name": "find_place"},
+            {"role": "assistant", "content": "answer"},
+        ],
+        "tools": [{"type": "function", "function": {**TOOL, "description": described}}],
+    }
+
+
+HELD = {
+    "user": (f"what is {END}?", "content of message 1 (user)"),
+    "system": (f"say {END}", "content of message 0 (system)"),
+    "result": (f"{END}{END}", "content of message 3 (tool)"),
+    "described": (f"ends with {END} or <|start|>", "the tools"),
+}
+
+
+@pytest.mark.parametrize("place", HELD)
+def test_a_control_token_in_a_text_is_refused_with_its_place(place: str, model: Path, tmp_path: Path) -> None:
+    text, where = HELD[place]
+    source = write_conversations(tmp_path / "source", [[stored(talk("a", **{place: text}))]])
+    with pytest.raises(RejectedRowError, match="special_in_text") as refused:
+        made(source, model, tmp_path / "root")
+    assert f"'{END}' is in {where}" in refused.value.what
+    assert "--control-texts text" in str(refused.value.remedy)
+    assert "--control-texts as-served" in str(refused.value.remedy)
+    both = [stored(talk("a", **{place: text})), stored(talk("b"))]
+    aside = made(write_conversations(tmp_path / "both", [both]), model, tmp_path / "aside", max_rejects="1")
+    assert aside.report.clean, aside.report.findings
+    assert aside.manifest.content.totals.rejected == {"special_in_text": 1}
+
+
+@pytest.mark.parametrize("how", ["as-served", "text"])
+def test_control_tokens_in_texts_are_kept_or_encoded_as_text(how: str, model: Path, tmp_path: Path) -> None:
+    records = [talk(place, **{place: text}) for place, (text, _) in HELD.items()]
+    words = [talk(place, **{place: text.replace("|", "/")}) for place, (text, _) in HELD.items()]
+    source = write_conversations(tmp_path / "source", [[stored(each) for each in records]])
+    result = made(source, model, tmp_path / "root", control_texts=how, valid_fraction=0.0)
+    assert result.report.clean, result.report.findings
+    content = result.manifest.content
+    assert content.config["control_texts"] == how
+    assert content.totals.cutting is not None
+    assert content.totals.cutting["control_texts"] == 6
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
+    other = write_conversations(tmp_path / "words", [[stored(each) for each in words]])
+    plain = made(other, model, tmp_path / "plain", valid_fraction=0.0)
+    controls = [tokenizer.token_to_id(marker) for marker in (END, "<|start|>")]
+    for (row, tokens, mask, _), (_, same, same_mask, _) in zip(
+        documents_on_disk(result.root), documents_on_disk(plain.root), strict=True
+    ):
+        text, like = (tokenizer.decode(ids, skip_special_tokens=False) for ids in (tokens, same))
+        assert like == text.replace(HELD[row["conversation"]][0], HELD[row["conversation"]][0].replace("|", "/"))
+        more = sum(tokens.count(each) for each in controls) - sum(same.count(each) for each in controls)
+        held = HELD[row["conversation"]][0]
+        assert more == (0 if how == "text" else held.count(END) + held.count("<|start|>"))
+        trained, untouched = (
+            [token for token, flag in zip(ids, flags, strict=True) if flag]
+            for ids, flags in ((tokens, mask), (same, same_mask))
+        )
+        assert trained == untouched
+
+
+def test_the_eod_in_a_text_is_never_kept(model: Path, tmp_path: Path) -> None:
+    source = write_conversations(tmp_path / "source", [[stored(talk("a", user="a <|eof|> b"))]])
+    config = json.loads((model / "tokenizer_config.json").read_text())
+    assert config["eos_token"] == "<|eof|>"
+    other = write_model(tmp_path / "model", FORGETS, stops=("<|end|>", "<|eof|>"))
+    with pytest.raises(RejectedRowError, match=r"the dataset's EOD '<.eof.>'") as refused:
+        made(source, other, tmp_path / "root", control_texts="as-served")
+    assert "as-served" not in str(refused.value.remedy)
+    result = made(source, other, tmp_path / "text", control_texts="text")
+    assert result.report.clean, result.report.findings
+    assert result.manifest.content.tokenizer.eod not in documents_on_disk(result.root)[0][1][:-1]

@@ -39,6 +39,7 @@ def test_each_task_finds_what_the_one_before_made(
     folder.mkdir()
     kubeflow = Kubeflow(folder, monkeypatch)
     given = {"thinking": "auto", "inline_think": "0", "boundary": "served", "date": "", "emission": "", "workers": ""}
+    given |= {"control_texts": "refuse"}
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     end, eof = (tokenizer.token_to_id(text) for text in ("<|end|>", "<|eof|>"))
     given |= {

@@ -159,6 +159,19 @@ def test_thinking_is_switched_as_each_run_is_proven(prove: Prove) -> None:
     assert [dict(run.variables) for run in outcome.runs] == [{"enable_thinking": False}, {}]
 
 
+def test_the_end_of_a_truncated_answer_is_context(prove: Prove) -> None:
+    cut = {"role": "assistant", "content": "here", "truncated": True}
+    (document,) = proven(prove(CHATML, [QUESTION, cut, QUESTION, {"role": "assistant", "content": "there"}]))
+    assert [text for span, text in parts(document) if span] == ["here", "there<|end|>"]
+    # What the template writes between a truncated text and the stop token is not the model's either.
+    breaks = CHATML.replace("{{ m.content or '' }}", "{{ m.content or '' }}\n")
+    (document,) = proven(prove(breaks, [QUESTION, cut]))
+    assert [text for span, text in parts(document) if span] == ["here"]
+    call = {"id": "1", "name": "look", "arguments": {}}
+    (document,) = proven(prove(CHATML, [QUESTION, {**cut, "content": "", "tool_calls": [call]}]))
+    assert [text for span, text in parts(document) if span] == ["<call>look {}</call>"]
+
+
 CLOSES_AT_ONCE = (
     "{% for m in messages %}<|start|>{{ m.role }}\n"
     "{% if m.role == 'assistant' %}<think>\n{{ m.reasoning_content or '' }}\n</think>\n\n{% endif %}"

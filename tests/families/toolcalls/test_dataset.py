@@ -52,8 +52,10 @@ from support.megatron_options import config, open_dataset, packing_config
 from support.nightly import drawn
 from support.strange_files import INSTEAD
 from support.toolcall_samples import changed, harmful, retain, write_samples
+from tokenizers import Tokenizer
 
 FRACTION = 0.3
+EOT, EOD = "<|eot_id|>", "<|end_of_text|>"
 
 
 def samples() -> list[dict[str, Any]]:
@@ -579,3 +581,57 @@ def test_the_example_takes_whole_documents(tmp_path: Path, template: Path, token
     make(data, template, tokenizer, tmp_path / "roots", valid_fraction=0.0)
     (line,) = train_example(tmp_path / "roots", steps=1, benign_per_harmful=1)
     assert line["harmful"] > 0, "the answer stands at the end"
+
+
+# --- Control tokens in texts ------------------------------------------------------------------------------------------
+
+
+def test_control_tokens_in_texts_leave_a_sample_out_or_are_kept_or_are_text(
+    template: Path, tokenizer: Path, tmp_path: Path
+) -> None:
+    fine, asked, ended = retain(0), retain(1), retain(2)
+    asked["messages"] = [{**each, "content": f"what is {EOT}?"} for each in asked["messages"][:1]]
+    ended["messages"] = [{**each, "content": f"what is {EOD}?"} for each in ended["messages"][:1]]
+    role = asked["messages"][0]["role"]
+    data = write_samples(tmp_path / "train.jsonl", [fine, asked, ended])
+    loaded = Tokenizer.from_file(str(tokenizer))
+    frame = {}
+    for how, reasons in (
+        ("refuse", {f"control token in a text: {mark} in a message of {role}": 1 for mark in (EOT, EOD)}),
+        ("as-served", {f"control token in a text: {EOD} in a message of {role}": 1}),
+        ("text", {}),
+    ):
+        result = make(data, template, tokenizer, tmp_path / how, control_texts=how)["retain"]
+        assert result.report.clean, result.report.findings
+        report = validate_dataset(result.root, family, source=data, deep=10)
+        assert report.clean, report.findings
+        content = result.manifest.content
+        assert content.totals.rejected == reasons
+        rows = {
+            row["sample_id"]: row
+            for table in result.root.glob("*/*_rows.parquet")
+            for row in pq.read_table(table).to_pylist()
+        }
+        assert len(rows) == 3 - len(reasons)
+        if how != "refuse":
+            assert rows[asked["id"]]["control_tokens"] == 1
+            assert rows[fine["id"]]["control_tokens"] == 0
+        frame[how] = {
+            name: [int(token) for token in documents_of(result.root, row["sample_id"])] for name, row in rows.items()
+        }
+    mark, eod = loaded.token_to_id(EOT), loaded.token_to_id(EOD)
+    kept, text = frame["as-served"][asked["id"]], frame["text"][asked["id"]]
+    assert kept.count(mark) == text.count(mark) + 1
+    assert loaded.decode(kept, skip_special_tokens=False) == loaded.decode(text, skip_special_tokens=False)
+    assert frame["text"][ended["id"]].count(eod) == 1  # at its end
+    assert frame["text"][fine["id"]] == frame["refuse"][fine["id"]]
+
+
+def documents_of(root: Path, sample: str) -> Any:
+    """The tokens of a sample's document."""
+    for table in root.glob("*/*_rows.parquet"):
+        rows = pq.read_table(table).to_pylist()
+        for row in rows:
+            if row["sample_id"] == sample:
+                return open_indexed(array_prefix(root, table.parent.name, 0, "tokens"))[row["sequence"]]
+    raise AssertionError(sample)

@@ -39,6 +39,7 @@ from spanloom.storage import sha256_file
 from support.killed import STRIDE, killed_before
 from support.nightly import drawn
 from support.traces import store_rows
+from tokenizers import Tokenizer
 
 KEY = "d-1"
 FORMS: tuple[TokenFormat, ...] = ("tunix_sft", "training_example")
@@ -312,13 +313,53 @@ def test_control_strings_are_refused_unless_asked_for(
     with pytest.raises(ControlStringsError):
         make(tmp_path, tokenizer, tmp_path / "none")
     assert not (tmp_path / "none").exists()
-    for how in ("escape", "verbatim"):
-        result = make(tmp_path, tokenizer, tmp_path / how, options=ExportOptions(control_tokens=how))
+    with pytest.raises(ControlStringsError, match="its EOD"):  # which is never copied
+        make(tmp_path, tokenizer, tmp_path / "none", options=ExportOptions(control_tokens="verbatim"))
+    without = tmp_path / "without"
+    store = open_store(default_url(without), create=True)
+    kept = [row for row in case_rows if "<eos>" not in json.dumps(row["payload"])]
+    assert any(map(_controls, kept))
+    store_rows(store, kept)
+    build_dataset(store, without, BuildRequest(dataset_name="d", dataset_version="1", limit=10_000))
+    store.close()
+    runs = (("escape", tmp_path, case_rows), ("verbatim", without, kept), ("text", tmp_path, case_rows))
+    for how, home, rows in runs:
+        options = ExportOptions(control_tokens=how)  # type: ignore[arg-type]
+        result = make(home, tokenizer, tmp_path / how, options=options)
         assert result.report.clean, result.report.findings
-        assert result.manifest.content.totals.sequences == len(case_rows)
-        file = exported(tmp_path, "tunix_sft", ExportOptions(control_tokens=how), tmp_path / f"{how}.jsonl")
+        assert result.manifest.content.totals.sequences == len(rows)
+        file = exported(home, "tunix_sft", options, tmp_path / f"{how}.jsonl")
         report = validate_dataset(tmp_path / how, family, source=file, deep=1000)
         assert report.clean, report.findings
+
+
+@pytest.mark.parametrize("form", ["tunix_sft", "training_example"])
+def test_control_tokens_of_content_are_encoded_as_text(form: str, tmp_path: Path, tokenizer: Path) -> None:
+    """They give the ids that their letters give; the marks of the template stay tokens, and the EOD ends a document."""
+    loaded = Tokenizer.from_file(str(tokenizer))
+    text = "a <end_of_turn> b <eos> c"
+    step = {"i": 0, "type": "sum", "content": text}
+    payload = {"trace_version": "1", "prompt": text, "final_answer": text, "steps": [step]}
+    trace_id = "00000000-0000-4000-8000-000000000001"
+    store = open_store(default_url(tmp_path), create=True)
+    store_rows(store, [{"id": trace_id, "created_at": "2026-01-01T00:00:00+00:00", "payload": payload}])
+    build_dataset(store, tmp_path, BuildRequest(dataset_name="d", dataset_version="1", limit=10))
+    store.close()
+    with pytest.raises(ControlStringsError, match="its EOD"):
+        options = ExportOptions(control_tokens="verbatim")
+        make(tmp_path, tokenizer, tmp_path / "no", form=form, eod="<eos>", options=options)
+    options = ExportOptions(control_tokens="text", system=text)
+    made = make(tmp_path, tokenizer, tmp_path / "root", form=form, eod="<eos>", options=options)
+    assert made.report.clean, made.report.findings
+    file = exported(tmp_path, form, options, tmp_path / "export.jsonl")
+    report = validate_dataset(made.root, family, source=file, deep=10)
+    assert report.clean, report.findings
+    split = next(path.name for path in (made.root / "train", made.root / "valid") if path.is_dir())
+    ((tokens, _, _),) = documents(made.root, split)
+    names = [loaded.id_to_token(token) for token in tokens]
+    assert names.count("<end_of_turn>") == (2 if form == "tunix_sft" else 0)
+    assert (names.count("<eos>"), names[-1]) == (1, "<eos>")
+    assert loaded.decode(list(tokens), skip_special_tokens=False).count(text) == 4
 
 
 def test_a_refused_run_takes_nothing_from_one_that_was_killed(tmp_path: Path, home: Path, tokenizer: Path) -> None:

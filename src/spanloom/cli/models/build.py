@@ -45,6 +45,13 @@ BoundaryOption = Annotated[Literal["served", "refuse"] | None, _of_model(f"{SERV
 StopsOption = Annotated[list[str] | None, STOPS(**_of_model.keywords)]
 DateOption = Annotated[str | None, DATE(**_of_model.keywords)]
 VariablesOption = Annotated[list[str] | None, VARIABLES(**_of_model.keywords)]
+CONTROL_TEXTS = (
+    "Control tokens in texts that are not trained, of users, tools, system and tool definitions. as-served: ids as a "
+    "server makes them, never the EOD. text: encoded as text."
+)
+ControlTextsOption = Annotated[
+    Literal["refuse", "as-served", "text"] | None, _of_model(f"{CONTROL_TEXTS} Default: {defaults.CONTROL_TEXTS[0]}.")
+]
 EmissionOption = Annotated[
     str | None,
     _of_model(

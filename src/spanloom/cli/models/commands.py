@@ -9,7 +9,7 @@ import typer
 from spanloom.api.building import day_of
 from spanloom.cli import options
 from spanloom.cli.app import model_app, print_json, say
-from spanloom.cli.models.build import DATE, SERVED, STOPS, VARIABLES
+from spanloom.cli.models.build import CONTROL_TEXTS, DATE, SERVED, STOPS, VARIABLES
 from spanloom.cli.options import option, place
 from spanloom.cli.outputs import output_file, write_page
 from spanloom.families.models import defaults
@@ -35,6 +35,7 @@ def probe(
     stop: Stops = None,
     thinking: Thinking = "auto",
     boundary: Boundary = "served",
+    control_texts: Annotated[Literal["refuse", "as-served", "text"], option(CONTROL_TEXTS)] = "refuse",
     date: Date = None,
     variables: Variables = None,
     json: Annotated[bool, option("Print JSON.", "--json")] = False,
@@ -45,6 +46,7 @@ def probe(
     Renders forty conversations that find faults of templates. Each is proven by three methods, or refused under a
     class. Nothing is fetched.
     """
+    from spanloom.families.models.documents.rules import find_eod
     from spanloom.families.models.model import load_model
     from spanloom.families.models.probe.conversations import probed_conversations
     from spanloom.families.models.probe.page import probe_page
@@ -60,6 +62,8 @@ def probe(
         thinking=thinking,
         variables=variables_of(variables or []),
         served=boundary == "served",
+        control_texts=control_texts,
+        eod=find_eod(loaded)["text"],
     )
     if page is not None:
         write_page(page, probe_page(result))

@@ -7,6 +7,7 @@ import typer
 
 from spanloom.cli import options
 from spanloom.cli.app import make_progress
+from spanloom.cli.models.build import CONTROL_TEXTS
 from spanloom.cli.options import Switch, made_of, option, place
 from spanloom.cli.steps import step
 from spanloom.families.models import defaults
@@ -42,6 +43,7 @@ def step_tokenize(
     emission: Annotated[
         str | None, option("What the model writes after a prompt that the template does not continue.", metavar="TEXT")
     ] = None,
+    control_texts: Annotated[Literal["refuse", "as-served", "text"], option(CONTROL_TEXTS)] = "refuse",
     valid_fraction: Annotated[
         float, option("Share of the conversations held out; the id alone decides.", min=0, max=1)
     ] = defaults.VALID_FRACTION,

@@ -32,6 +32,14 @@ MaxLength = Annotated[
     int | None,
     option("Truncate samples to this many tokens; one cut inside its answer is left out.", "--max-length", min=1),
 ]
+ControlTexts = Annotated[
+    Literal["refuse", "as-served", "text"],
+    option(
+        "Control tokens in texts of users, tools, system and tool definitions. refuse: such samples are left out. "
+        "as-served: ids as a server makes them, never the EOD. text: encoded as text.",
+        "--control-texts",
+    ),
+]
 Spans = Annotated[
     Literal["answer", "parts"],
     option("One mask for the answer, or also a span for its prose, its calls and their arguments.", "--spans"),

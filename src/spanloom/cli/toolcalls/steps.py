@@ -82,6 +82,7 @@ def step_tokenize_toolcalls(
     max_length: Annotated[int, option("Truncate samples to this many tokens; 0 for never.", min=0)] = 0,
     valid_fraction: toolcalls_options.ValidFraction = defaults.VALID_FRACTION,
     spans: toolcalls_options.Spans = defaults.SPANS,
+    control_texts: toolcalls_options.ControlTexts = defaults.CONTROL_TEXTS,
     tokenizer_out: Annotated[str | None, place("File for the tokenizer, for later steps.")] = None,
     allow_unknown_sha: options.AllowUnknownSha = False,
     scratch: options.Scratch = None,
@@ -89,5 +90,11 @@ def step_tokenize_toolcalls(
     """Tool calls: samples of one split → tokens and loss mask; no dataset before validate-alignment has passed."""
     from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules
 
-    rules = TokenizeRules(eod=eod, max_length=max_length or None, valid_fraction=valid_fraction, spans=spans)
+    rules = TokenizeRules(
+        eod=eod,
+        max_length=max_length or None,
+        valid_fraction=valid_fraction,
+        spans=spans,
+        control_texts=control_texts,
+    )
     return {"rules": rules}

@@ -88,6 +88,7 @@ def mask(
     hf_tokenizer: toolcalls_options.HfTokenizer = None,
     bos_token: toolcalls_options.BosToken = None,
     max_length: toolcalls_options.MaxLength = None,
+    control_texts: toolcalls_options.ControlTexts = defaults.CONTROL_TEXTS,
     tools_dir: toolcalls_options.ToolsDir = None,
 ) -> None:
     """Write loss_mask_start and loss_mask_end into each sample; null where the answer cannot be located.
@@ -109,7 +110,8 @@ def mask(
     reasons: Counter[str] = Counter()
     samples = (sample for file in one_file(data) for _, sample in read_samples(file))
     with written_atomically(output) as stream:
-        for outcome in masked_samples(samples, render, loaded, registries, max_length=max_length):
+        made = masked_samples(samples, render, loaded, registries, max_length=max_length, control_texts=control_texts)
+        for outcome in made:
             counts["samples"] += 1
             if isinstance(outcome, Masked):
                 counts["masked"] += 1
@@ -138,6 +140,7 @@ def export(
     hf_tokenizer: toolcalls_options.HfTokenizer = None,
     bos_token: toolcalls_options.BosToken = None,
     max_length: toolcalls_options.MaxLength = None,
+    control_texts: toolcalls_options.ControlTexts = defaults.CONTROL_TEXTS,
     batched: Annotated[
         bool, option("Rows of batches, with batch_id and role, as `batches` pairs them.", "--batched")
     ] = False,
@@ -161,7 +164,9 @@ def export(
 
     def masked() -> Iterator[Masked]:
         samples = (sample for file in one_file(data) for _, sample in read_samples(file))
-        for outcome in masked_samples(samples, render, load_tokenizer(tokenizer), registries, max_length=max_length):
+        loaded = load_tokenizer(tokenizer)
+        made = masked_samples(samples, render, loaded, registries, max_length=max_length, control_texts=control_texts)
+        for outcome in made:
             if isinstance(outcome, Masked):
                 yield outcome
             else:
@@ -190,6 +195,7 @@ def tokenize(
     max_length: toolcalls_options.MaxLength = None,
     valid_fraction: toolcalls_options.ValidFraction = defaults.VALID_FRACTION,
     spans: toolcalls_options.Spans = defaults.SPANS,
+    control_texts: toolcalls_options.ControlTexts = defaults.CONTROL_TEXTS,
     tools_dir: toolcalls_options.ToolsDir = None,
     allow_unknown_sha: options.AllowUnknownSha = False,
     as_json: options.Json = False,

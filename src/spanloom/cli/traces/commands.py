@@ -477,7 +477,7 @@ def tokenize(
     out: Annotated[Path, folder_option("Root of the token dataset, a folder.", metavar="ROOT")],
     form: traces_options.TokenizeFormat = defaults.TOKENIZE_FORMAT,
     eod: traces_options.Eod = None,
-    control_tokens: traces_options.ControlTokens = defaults.TOKENIZE_CONTROL_TOKENS,
+    control_tokens: traces_options.TokenizeControls = defaults.TOKENIZE_CONTROL_TOKENS,
     sort_steps: traces_options.SortSteps = False,
     system: traces_options.System = None,
     valid_fraction: traces_options.ValidFraction = defaults.VALID_FRACTION,
@@ -505,7 +505,8 @@ def tokenize(
         from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
         from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 
-        exported = made_of(ExportOptions, arguments, system=system or None)
+        how = traces_options.SAME_CONTROLS.get(control_tokens, control_tokens)
+        exported = made_of(ExportOptions, arguments, system=system or None, control_tokens=how)
         rules = made_of(TokenizeRules, arguments, options=exported)
         options = made_of(TokenBuildOptions, arguments, root=_root(root), rules=rules)
         result = build_tokens(opened, options, make_progress(quiet, verbose))

@@ -48,6 +48,18 @@ ControlTokens = Annotated[
     Literal["verbatim", "reject", "escape"],
     option("Control strings such as <end_of_turn> in content: copy, refuse, or break by U+200B."),
 ]
+TokenizeControls = Annotated[
+    Literal["reject", "refuse", "verbatim", "as-served", "escape", "text"],
+    option(
+        "Control tokens in content: refuse (reject), copy as servers do (verbatim, as-served) but never the EOD, break "
+        "by U+200B (escape), or encode as text.",
+        "--control-tokens",
+        "--control-texts",
+    ),
+]
+SAME_CONTROLS = {"refuse": "reject", "as-served": "verbatim"}
+"""Names of `build --control-texts` → those of the formats of traces."""
+
 SortSteps = Annotated[bool, option("Sort steps by their index. Default: the order of the list.", "--sort-steps")]
 System = Annotated[str | None, option("A text put before every prompt.")]
 Ids = Annotated[

@@ -106,7 +106,7 @@ def step_tokenize(
     asset: Annotated[str | None, place("For a copy of the tokenizer.")] = None,
     form: traces_options.TokenizeFormat = defaults.TOKENIZE_FORMAT,
     eod: Annotated[str, option("The token that ends a document; empty: the usual.", metavar="TOKEN")] = "",
-    control_tokens: traces_options.ControlTokens = defaults.TOKENIZE_CONTROL_TOKENS,
+    control_tokens: traces_options.TokenizeControls = defaults.TOKENIZE_CONTROL_TOKENS,
     valid_fraction: traces_options.ValidFraction = defaults.VALID_FRACTION,
     allow_unknown_sha: options.AllowUnknownSha = False,
     scratch: options.Scratch = None,
@@ -116,5 +116,6 @@ def step_tokenize(
     from spanloom.families.traces.export.lines import ExportOptions
     from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
 
-    exported = made_of(ExportOptions, arguments)
+    how = traces_options.SAME_CONTROLS.get(control_tokens, control_tokens)
+    exported = made_of(ExportOptions, arguments, control_tokens=how)
     return {"dataset": manifest, "rules": made_of(TokenizeRules, arguments, eod=eod or None, options=exported)}

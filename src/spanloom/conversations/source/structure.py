@@ -52,12 +52,14 @@ class LabelledConversation:
 
     weight     of the conversation in the loss
     untrained  assistant messages that the source marks as untrained; their label is that of context
+    truncated  places of trained messages that a limit of tokens cut off; the token that ends them is not trained
     """
 
     messages: list[dict[str, Any]]
     labels: Flags
     weight: float = 1.0
     untrained: int = 0
+    truncated: tuple[int, ...] = ()
 
 
 def row_id(value: str | None, metadata_json: str | None, column: str) -> str:
@@ -87,8 +89,8 @@ def parse_conversation(
 ) -> LabelledConversation:
     """`{"messages": [...]}` → a conversation whose structure the format allows.
 
-    A strict format may mark an assistant message with `"trained": false`; the key is removed from the message. It may
-    also have a number above 0 under "weight" next to "messages".
+    A strict format may mark an assistant message with `"trained": false`, and with `"truncated": true`; these keys are
+    removed from the message. It may also have a number above 0 under "weight" next to "messages".
 
     `span_of_channel`: allowed channels of assistant messages → span on each, a number from 1.
     `quotes`: see `strict_json.loads`.
@@ -111,8 +113,10 @@ def parse_conversation(
             raise RowRefusedError(Reason.KEY_UNKNOWN, f"messages_json has the keys {', '.join(map(repr, value))}")
         weight = _weight(value["weight"])
     untrained: list[int] = []
+    truncated: list[int] = []
     labels = bytearray(
-        _label(index, message, source_format, span_of_channel, untrained) for index, message in enumerate(messages)
+        _label(index, message, source_format, span_of_channel, untrained, truncated)
+        for index, message in enumerate(messages)
     )
     if not any(labels):
         raise RowRefusedError(Reason.NO_ASSISTANT, "no message is from the assistant: nothing would be trained")
@@ -123,6 +127,7 @@ def parse_conversation(
         labels=np.frombuffer(labels, dtype=np.uint8),
         weight=weight,
         untrained=len(untrained),
+        truncated=tuple(index for index in truncated if labels[index] != SPAN_CONTEXT),
     )
 
 
@@ -141,8 +146,9 @@ def _label(
     source_format: SourceFormat,
     span_of_channel: Mapping[str, int],
     untrained: list[int],
+    truncated: list[int],
 ) -> int:
-    """The span of a message. `untrained`: the span of messages that are marked as untrained."""
+    """The span of a message. `untrained`, `truncated`: the messages that are marked so are added."""
     if not isinstance(message, dict):
         raise RowRefusedError(Reason.MESSAGE_NOT_OBJECT, f"message {index} is {_kind(message)}, not an object")
     role = message.get("role")
@@ -150,8 +156,10 @@ def _label(
         roles = ", ".join(source_format.roles)
         raise RowRefusedError(Reason.ROLE_UNKNOWN, f"message {index} has role {role!r}, not one of {roles}")
     if source_format.strict:
-        if "trained" in message and _is_untrained(index, message):
+        if "trained" in message and _is_marked(index, message, "trained", False):
             untrained.append(index)
+        if "truncated" in message and _is_marked(index, message, "truncated", True):
+            truncated.append(index)
         check_message(index, message)
     if role != "assistant":
         return SPAN_CONTEXT
@@ -165,14 +173,15 @@ def _label(
     return span_of_channel[channel]
 
 
-def _is_untrained(index: int, message: dict[str, Any]) -> bool:
-    """Whether a message has `"trained": false`. Removes the key. Raises RowRefusedError for another value, and for a
+def _is_marked(index: int, message: dict[str, Any], key: str, mark: bool) -> bool:
+    """Whether a message has `mark` under a key. Removes the key. Raises RowRefusedError for another value, and for a
     message that is not from the assistant."""
-    trained, role = message.pop("trained"), message["role"]
-    if trained is not None and (trained is not False or role != "assistant"):
-        detail = f"message {index} ({role}) has trained {trained!r}, not false on an assistant message"
+    value, role = message.pop(key), message["role"]
+    if value is not None and (value is not mark or role != "assistant"):
+        wanted = str(mark).lower()
+        detail = f"message {index} ({role}) has {key} {value!r}, not {wanted} on an assistant message"
         raise RowRefusedError(Reason.HEADER_INVALID, detail)
-    return trained is False
+    return value is mark
 
 
 def check_message(index: int, message: dict[str, Any]) -> None:

@@ -70,6 +70,17 @@ class DiskDocuments(DiskRun):
         yield from self.at("ids", f"a token id outside 0 … {vocab_size - 1}", outside)
         yield from self.at("values", "a loss mask value other than 0 or 1", np.flatnonzero(self.lossmask > 1))
 
+    def inner_eods(self, eod: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """EODs that neither begin nor end a document: their positions and their documents, int64 [E] each.
+
+        A template may begin a text with that token, or write it behind the last message.
+        """
+        last = self.last
+        at = np.flatnonzero(self.tokens == eod)
+        number = np.searchsorted(last, at)
+        inside = (at > (last - self.lengths + 1)[number]) & (at < last[number] - 1)
+        return at[inside], number[inside]
+
     def check_labels(self, learned: str = "learned") -> Iterator[Finding]:
         """Checks that a document's last position is not trained, nor the position before it, whose label is the EOD.
 

@@ -5,7 +5,8 @@ differences from the manifest. `check_tokenizer` reads the file as JSON, without
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,28 @@ def own_vocabulary(content: Content, path: Path | None, control: Iterable[str], 
     """The vocabulary of a dataset's tokenizer. `control`: texts shown as special tokens, in addition to its EOD."""
     loaded = load_json_tokenizer(own_tokenizer(content, path), extra=extra)
     return JsonVocabulary(loaded, {*control, content.config["eod"]["text"]})
+
+
+def encoded_between(
+    tokenizer: Any, text: str, controls: Sequence[tuple[int, int]] | None
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """Ids and offsets of a text, by the package's tokenizer. `controls`: the only characters that are control tokens,
+    [start, end) in order; None: wherever the tokenizer finds some."""
+    if controls is None:
+        encoded = tokenizer.encode(text, add_special_tokens=False)
+        return encoded.ids, encoded.offsets
+    ids: list[int] = []
+    offsets: list[tuple[int, int]] = []
+    edges = [0, *(edge for places in controls for edge in places), len(text)]
+    try:
+        for number, (begin, end) in enumerate(pairwise(edges)):
+            tokenizer.encode_special_tokens = number % 2 == 0
+            encoded = tokenizer.encode(text[begin:end], add_special_tokens=False)
+            ids += encoded.ids
+            offsets += [(begin + first, begin + last) for first, last in encoded.offsets]
+    finally:
+        tokenizer.encode_special_tokens = False
+    return ids, offsets
 
 
 def check_tokenizer(content: Content, path: Path) -> Iterator[Finding]:

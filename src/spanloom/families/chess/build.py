@@ -51,9 +51,9 @@ from spanloom.families.chess.verify.games import Checks, validate_root
 from spanloom.findings import Report
 from spanloom.provenance import (
     canonical_json,
-    code_sha256,
     environment_here,
     git_sha,
+    part_identity,
     readable_json,
     require_git_sha,
     sha256_json,
@@ -62,6 +62,9 @@ from spanloom.split import SPLITS, id_digests, is_valid, valid_threshold
 from spanloom.storage import publish_bytes, read_json, remove_files, sha256_file, write_atomically
 from spanloom.storage.unchanged import FileState, check_unchanged, file_state
 from spanloom.workers import process_pool
+
+LIBRARIES = ("numpy", "pyarrow", "chess")
+"""The libraries that make the arrays and judge moves."""
 
 INVENTORY_SCHEMA = "spanloom_chess_inventory_v1"
 SHARD_SCHEMA = "spanloom_chess_shard_v1"
@@ -268,12 +271,13 @@ def prepare(options: PrepareOptions, on_progress: OnProgress | None = None) -> P
     if not files:
         raise NoFilesError("neither a folder of games nor one of thinking rows was given")
     hashed = {path: hashed_file(path) for _, _, path in files}
-    identity = {
-        "config": config_of(options.valid_fraction),
-        "inputs": [[kind, path.name, hashed[path].sha256] for kind, _, path in files],
-        "git_sha": git_sha(),
-        "code": code_sha256(manifest.FAMILY),
-    }
+    identity = part_identity(
+        manifest.FAMILY,
+        *LIBRARIES,
+        config=config_of(options.valid_fraction),
+        inputs=[[kind, path.name, hashed[path].sha256] for kind, _, path in files],
+        git_sha=git_sha(),
+    )
     root = options.root
     record = _record_of(files, identity)
     with held_root(root) as work:

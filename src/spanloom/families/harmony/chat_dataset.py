@@ -14,6 +14,7 @@ from spanloom.conversations.runs import runs_note
 from spanloom.dataset.family import Description, ExportColumn, one_layout
 from spanloom.dataset.manifest import Content
 from spanloom.families.harmony.contract import config
+from spanloom.families.harmony.contract.history import TRUNCATED
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT
 from spanloom.families.harmony.dataset import check_content as check_content
 from spanloom.families.harmony.dataset import check_shard as check_shard
@@ -93,6 +94,8 @@ def describe(content: Content) -> Description:
     )
     if untrained := cutting.get("untrained_messages", 0):
         made += f"; {untrained:,} assistant messages are marked as not trained"
+    if truncated := cutting.get(TRUNCATED, 0):
+        made += f"; {truncated:,} truncated messages are trained without the token that ends them"
     if (divided := cutting.get("divided_documents")) is not None:
         made += (
             f"; since calls are shown as served, {divided:,} documents with {cutting['divided_tokens']:,} tokens could"

@@ -35,12 +35,13 @@ from spanloom.dataset.validate.row_ids import check_rows_and_ids, firsts_in_turn
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract import config
-from spanloom.families.harmony.contract.history import rules_of
+from spanloom.families.harmony.contract.history import TRUNCATED, rules_of
 from spanloom.families.harmony.contract.profile import SYNTH_KD, profile_of_family, profile_of_source
 from spanloom.families.harmony.contract.shown import messages_of
 from spanloom.families.harmony.contract.source import open_source, staged_source
 from spanloom.families.harmony.verify import documents as verify
 from spanloom.families.harmony.verify.content import check_content as check_content
+from spanloom.families.harmony.verify.spans import untrained_ends
 from spanloom.families.harmony.verify.texts import TextCheck
 from spanloom.findings import Finding, Report
 from spanloom.report.card import code
@@ -92,16 +93,28 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     rule, profile = opened.content.split, profile_of_family(opened.content.family)
     assert rule is not None, "the schema demands it of this family"
     trained = verify.trained_messages(opened.content.config, opened.content.totals.cutting, profile)
-    return check_documents_with_ids(
+    truncated = 0
+
+    def check_documents(documents: verify.HarmonyDocuments) -> Iterator[Finding]:
+        nonlocal truncated
+        if trained is not None and trained.truncated:
+            truncated += untrained_ends(documents.tokens, documents.span)
+        return verify.check_documents(documents, trained)
+
+    digests = check_documents_with_ids(
         report,
         opened,
         run,
         kind=partial(verify.HarmonyDocuments, profile=profile),
         id_column=profile.split_column,
-        check_documents=partial(verify.check_documents, trained=trained),
+        check_documents=check_documents,
         check_rows=partial(verify.check_rows, valid_fraction=rule.valid_fraction),
         kept_rows=firsts_in_turn(),
     )
+    if truncated > (stated := (opened.shard.cutting or {}).get(TRUNCATED, 0)):
+        message = f"{truncated} trained messages end in a token that is not trained, cutting.{TRUNCATED} is {stated}"
+        report.add([opened.finding("span", message)])
+    return digests
 
 
 def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:

@@ -3,8 +3,9 @@
 In: a JSON object with `messages` and optional `tools`, `id` and `chat_template_kwargs`. Out: a `Conversation`.
 
 A message has `role`, `content` (text, null, or a list of text parts), `reasoning`, `tool_calls` (a list of `id`,
-`name`, `arguments`), `tool_call_id`, `name`, and `trained`, false if an assistant's message is only context. The names
-of the OpenAI API are accepted too: `reasoning_content`, `thinking`, calls nested in `function`.
+`name`, `arguments`), `tool_call_id`, `name`, `trained`, false if an assistant's message is only context, and
+`truncated`, true if a limit of tokens cut it off. The names of the OpenAI API are accepted too: `reasoning_content`,
+`thinking`, calls nested in `function`.
 """
 
 import json
@@ -72,6 +73,8 @@ def _message(message: Any, where: str) -> Message:
             read[key] = message[key]
     if message.get("trained") is False:
         read["trained"] = False
+    if message.get("truncated") is True:
+        read["truncated"] = True
     for key in ("content", "reasoning"):
         if not isinstance(read.get(key, ""), str | None):
             raise RecordError(f"{key} is not a text", where=where, remedy="give a text")

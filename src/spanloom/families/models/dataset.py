@@ -163,6 +163,11 @@ def describe(content: Content) -> Description:
     )
     for count, what in _LEFT_OUT.items():
         made += f"; {what}: {cutting[count]:,}" if cutting[count] else ""
+    if controls := cutting.get("control_texts", 0):
+        how = {"as-served": "kept as served", "text": "encoded as text"}[config["control_texts"]]
+        made += f"; control tokens in texts that are not trained, {how}: {controls:,}"
+    if truncated := cutting.get("truncated", 0):
+        made += f"; truncated answers, trained without the token that ends the turn: {truncated:,}"
     if marked := cutting["generation_equal"] + cutting["generation_other"]:
         equal = f"{cutting['generation_equal']:,} of {marked:,}"
         proven += f"; {{% generation %}} marks {equal} as they are trained (not used)"

@@ -2,6 +2,8 @@
 
 THINKING = ("auto", "on", "off")
 BOUNDARY = ("served", "refuse")
+CONTROL_TEXTS = ("refuse", "as-served", "text")
+"""What becomes of control tokens in texts that are not trained."""
 
 PROBE_DATE = "2025-01-01"
 """Today's date for templates in `probe` if none is given; `build` then refuses templates that write the date."""

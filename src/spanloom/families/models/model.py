@@ -40,6 +40,12 @@ class Model:
         """Matches texts that the tokenizer encodes as a control token wherever they occur."""
         return _any_of([*self.tokenizer.special_texts(), *self.stops.values()])
 
+    def special_and(self, eod: str | None) -> re.Pattern[str]:
+        """`special`, and the text of the EOD."""
+        if eod is None or self.special.fullmatch(eod):
+            return self.special
+        return re.compile(f"{self.special.pattern}|{re.escape(eod)}")
+
     @cached_property
     def added(self) -> re.Pattern[str]:
         """Matches the texts of added tokens, except white space: the tokenizer splits a text at them."""

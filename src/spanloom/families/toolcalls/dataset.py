@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from spanloom.dataset.document import ShownMessage, ShownToken, cut_before_eod
 from spanloom.dataset.family import (
@@ -20,7 +21,6 @@ from spanloom.dataset.family import (
     Vocabulary,
     WholeCheck,
     no_header_tokens,
-    one_row_schema,
 )
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import TOKENIZER_NAME
@@ -50,11 +50,15 @@ from spanloom.storage.scratch import Scratch
 ID_COLUMN = "sample_id"
 GROUP_COLUMNS = ("subtype", "source")
 ROW_SCHEMA = tokenize_toolcalls.ABOUT_SCHEMA
-row_schema = one_row_schema(ROW_SCHEMA)
 SPLITS = BOTH_SPLITS
 header_tokens = no_header_tokens
 stage_source_shards = None
 RATIO = None
+
+
+def row_schema(content: Content) -> pa.Schema:
+    """The family's columns, and `control_tokens` if texts may hold them."""
+    return tokenize_toolcalls.about_schema(content.config)
 
 
 def layout(content: Content) -> Layout:
@@ -127,6 +131,8 @@ def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[st
 def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
     """The weight, and a note if a token straddles the start of the answer."""
     yield f"weight {row['weight']:g}"
+    if count := row.get("control_tokens"):
+        yield f"{count:,} control token{'' if count == 1 else 's'} in texts that are not the assistant's"
     if row["straddling"]:
         yield "a token begins in the prompt and ends in the answer; it is not learned"
 

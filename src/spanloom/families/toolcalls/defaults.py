@@ -20,6 +20,8 @@ ROW_GROUP_ROWS = 1024
 VALID_FRACTION = 0.001
 SPANS: Literal["answer", "parts"] = "answer"
 EOD = "<|end_of_text|>"
+CONTROL_TEXTS: Literal["refuse", "as-served", "text"] = "refuse"
+"""What becomes of control tokens in texts of users, tools, system and tool definitions."""
 DEEP = 64
 B4_TOOLS = "b4_standard_v1"
 BODY_MAX_BYTES = 64 << 20

@@ -29,7 +29,7 @@ from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.rows.table import weighed
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import SpanDocuments
-from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_tokenizer, own_vocabulary
+from spanloom.dataset.validate.json_tokenizer import check_tokenizer, encoded_between, own_tokenizer, own_vocabulary
 from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
 from spanloom.dataset.validate.placed_documents import (
     PlacedDocument,
@@ -148,10 +148,22 @@ def _encoding(content: Content, check: SourceCheck) -> Any:
     place = own_tokenizer(content, tokenizer_at(check.whole.root, check.tokenizer))
     loaded = load_json_tokenizer(place, extra="traces")
 
-    def encode(text: str, special: bool) -> tuple[list[int], list[tuple[int, int]]]:
+    def encode(
+        text: str, special: bool, controls: Sequence[tuple[int, int]] | None = None
+    ) -> tuple[list[int], list[tuple[int, int]]]:
         with tokenizer_faults(place):
-            encoded = loaded.encode(text, add_special_tokens=special)
-        return encoded.ids, encoded.offsets
+            ids, offsets = encoded_between(loaded, text, controls)
+            if not special:
+                return ids, offsets
+            # What the post-processor adds, it adds to a text of one letter too.
+            added, alone = (loaded.encode("x", add_special_tokens=each).ids for each in (True, False))
+        begin = next(at for at in range(len(added)) if added[at : at + len(alone)] == alone)
+        behind = len(added) - begin - len(alone)
+        around = [(0, 0)] * begin, [(0, 0)] * behind
+        return (
+            [*added[:begin], *ids, *added[len(added) - behind :]],
+            [*around[0], *offsets, *around[1]],
+        )
 
     return encode
 
@@ -160,7 +172,8 @@ def _check_again(check: SourceCheck, place: PlacedDocument, line: Mapping[str, A
     content = check.whole.content
     form = content.config["format"]
     response_start = int(place.row["response_start"])
-    expected = verify.expected_document(line, form, response_start, encode, content.tokenizer.eod)
+    as_text = content.config["control_tokens"] == "text"
+    expected = verify.expected_document(line, form, response_start, encode, content.tokenizer.eod, as_text=as_text)
     if isinstance(expected, str):
         yield place.finding("source", expected)
         return
@@ -219,6 +232,7 @@ def describe(content: Content) -> Description:
     realised = f"{split.realised_valid_fraction:.6f}"
     deleted = content.totals.rejected.get("deleted", 0)
     controls = {"verbatim": "copied", "reject": "none: such traces are refused", "escape": "broken by U+200B"}
+    controls["text"] = "encoded as text"
     eod = config["eod"]
     return Description(
         tags=("reasoning",),

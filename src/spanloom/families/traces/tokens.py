@@ -19,9 +19,16 @@ from typing import Any, Literal
 import numpy as np
 
 from spanloom.families.traces import render
+from spanloom.families.traces.errors import TraceError
 from spanloom.families.traces.render import TraceTexts
 from spanloom.supervision import Flags, Tokens
 from spanloom.tokenizers.character_spans import tokens_of_span
+from spanloom.tokenizers.control_texts import (
+    ControlTextError,
+    control_pattern,
+    encoded_as_text,
+    without_controls,
+)
 from spanloom.tokenizers.encoding import Encoded, JsonTokenizer
 
 TokenFormat = Literal["tunix_sft", "training_example"]
@@ -75,9 +82,20 @@ class TokenizedTrace:
 
 
 def tokenized(
-    traces: Sequence[TraceTexts], form: TokenFormat, tokenizer: JsonTokenizer, system: str | None = None
+    traces: Sequence[TraceTexts],
+    form: TokenFormat,
+    tokenizer: JsonTokenizer,
+    system: str | None = None,
+    *,
+    as_text: bool = False,
 ) -> Iterator[TokenizedTrace]:
-    """Encodes each trace, in order."""
+    """Encodes each trace, in order. `as_text`: control tokens of the tokenizer in the content are ordinary text.
+
+    Raises TraceError if the tokenizer cannot encode them so.
+    """
+    if as_text:
+        yield from (_as_text(texts, form, tokenizer, system) for texts in traces)
+        return
     for first in range(0, len(traces), BATCH):
         batch = traces[first : first + BATCH]
         if form == "tunix_sft":
@@ -92,6 +110,31 @@ def tokenized(
         # Special tokens such as BOS are added only once: the response continues the prompt.
         responses = tokenizer.encode([render.response(texts) for texts in batch], special=False)
         yield from map(_pair, batch, prompts, responses, repeat(system))
+
+
+def _as_text(texts: TraceTexts, form: TokenFormat, tokenizer: JsonTokenizer, system: str | None) -> TokenizedTrace:
+    pattern = control_pattern({*tokenizer.special_texts(), *render.CONTROL_STRINGS} & tokenizer.added_texts().keys())
+    plain = replace(
+        texts,
+        prompt=without_controls(texts.prompt, pattern),
+        steps=without_controls(list(texts.steps), pattern),
+        final_answer=without_controls(texts.final_answer, pattern),
+    )
+    of_system = without_controls(system, pattern)
+    try:
+        if form == "tunix_sft":
+            whole, like = render.chat_text(texts, system), render.chat_text(plain, of_system)
+            return _chat(texts, encoded_as_text(tokenizer, whole, like, pattern, special=True), system)
+        prompt, like = render.instructed(texts, system), render.instructed(plain, of_system)
+        response, answer = render.response(texts), render.response(plain)
+        return _pair(
+            texts,
+            encoded_as_text(tokenizer, prompt, like, pattern, special=True),
+            encoded_as_text(tokenizer, response, answer, pattern),
+            system,
+        )
+    except ControlTextError as fault:
+        raise TraceError(str(fault), where=str(tokenizer.path), remedy="--control-tokens escape or reject") from None
 
 
 def _chat(texts: TraceTexts, encoded: Encoded, system: str | None) -> TokenizedTrace:

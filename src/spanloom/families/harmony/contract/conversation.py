@@ -26,18 +26,22 @@ def parse_conversation(
         return structure.parse_conversation(messages_json, profile.source, profile.span_of_channel, quotes)
     parsed = conversation.parse_conversation(messages_json, quotes)
     messages = harmony_messages(parsed)
-    spans, untrained = profile.span_of_channel, 0
+    spans, untrained, truncated = profile.span_of_channel, 0, []
     labels = bytearray(len(messages))
     for index, message in enumerate(messages):
         is_untrained = message.pop("trained", None) is False
+        is_truncated = message.pop("truncated", False)
         if "name" in message or "recipient" in message:  # all other header fields are generated
             structure.check_message(index, message)
         if message["role"] == "assistant":
             untrained += is_untrained
+            if is_truncated and not is_untrained:
+                truncated.append(index)
             labels[index] = SPAN_CONTEXT if is_untrained else spans[message["channel"]]
     return LabelledConversation(
         messages=messages,
         labels=np.frombuffer(labels, dtype=np.uint8),
         weight=1.0 if parsed.weight is None else parsed.weight,
         untrained=untrained,
+        truncated=tuple(truncated),
     )

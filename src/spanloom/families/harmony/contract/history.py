@@ -16,7 +16,8 @@ document. With `keep` the conversation is one document.
     keep             0:  user ANALYSIS FINAL user ANALYSIS CALL tool ANALYSIS FINAL user ANALYSIS FINAL
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any
@@ -84,10 +85,13 @@ class CutRules:
             config["call_format"] = self.call_format
         return config | {name: True for name in FLAGS if getattr(self, name)}
 
-    @property
-    def counts(self) -> tuple[str, ...]:
-        """The names of the counts in a manifest's `cutting`."""
-        return (*CUTTING, *DIVIDED) if self.call_format == "as-served" else CUTTING
+    def counts(self, parts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+        """A manifest's `cutting`: the sums of the counts of its parts."""
+        counted: Counter[str] = Counter()
+        for part in parts:
+            counted.update(part)
+        names = (*CUTTING, *DIVIDED) if self.call_format == "as-served" else CUTTING
+        return {name: counted[name] for name in (*names, *([TRUNCATED] if counted[TRUNCATED] else []))}
 
 
 def parsed_train(text: str) -> tuple[str, ...]:
@@ -134,6 +138,9 @@ def rules_of(config: Mapping[str, Any], profile: Profile) -> CutRules | None:
 CUTTING = ("conversations", "runs", "documents", "left_out_messages", "untrained_messages")
 """Counts in a manifest, over the accepted rows: conversations; their assistant runs; their documents; messages that are
 in no document, such as a question without an answer; assistant messages that the source marks with `trained: false`."""
+TRUNCATED = "truncated_messages"
+"""A further count, only if it is not 0: trained messages that a limit of tokens cut off, without the token that ends
+them."""
 DIVIDED = ("divided_documents", "divided_tokens")
 """Further counts if the history shows calls with another header than was emitted: documents that are separate from the
 next one only because of the header of a call, and their tokens."""
@@ -184,7 +191,8 @@ def cut_conversation(conversation: LabelledConversation, rules: CutRules) -> Cut
     ]
     if rules.history == "keep":
         begins = [(first, first) for first, end in runs if any(labels[first:end])]
-        whole = Cut(number=0, shown=_labelled(messages, labels), begins=begins, source=before)
+        shown_whole = _labelled(messages, labels, range(len(messages)), conversation)
+        whole = Cut(number=0, shown=shown_whole, begins=begins, source=before)
         return CutConversation(cuts=(whole,) if begins else (), runs=len(runs), left_out=0)
     analysis = [message.get("channel") == "analysis" for message in messages]
     analysis_before = [0, *accumulate(analysis)]
@@ -198,6 +206,7 @@ def cut_conversation(conversation: LabelledConversation, rules: CutRules) -> Cut
         first, hidden, end = runs[group.runs[0]][0], group.hidden, group.end
         last = runs[group.runs[-1]][0]
         shown, of_shown = before[:last] + messages[last:end], [SPAN_CONTEXT] * first + labels[first:end]
+        places: Sequence[int] = range(end)
         if analysis_before[hidden]:
             places = [place for place in range(end) if place >= hidden or not analysis[place]]
             shown, of_shown = [shown[place] for place in places], [of_shown[place] for place in places]
@@ -205,7 +214,7 @@ def cut_conversation(conversation: LabelledConversation, rules: CutRules) -> Cut
         cuts.append(
             Cut(
                 number=group.runs[0],
-                shown=_labelled(shown, of_shown),
+                shown=_labelled(shown, of_shown, places, conversation),
                 begins=begins,
                 source=before,
                 divided=group.divided,
@@ -287,8 +296,16 @@ def _groups(
         yield group
 
 
-def _labelled(messages: list[dict[str, Any]], labels: list[int]) -> LabelledConversation:
-    return LabelledConversation(messages=messages, labels=np.array(labels, dtype=np.uint8))
+def _labelled(
+    messages: list[dict[str, Any]], labels: list[int], places: Sequence[int], conversation: LabelledConversation
+) -> LabelledConversation:
+    """The messages of a document. `places`: of each in the conversation."""
+    truncated: tuple[int, ...] = ()
+    if conversation.truncated:
+        truncated = tuple(
+            at for at, place in enumerate(places) if place in conversation.truncated and labels[at] != SPAN_CONTEXT
+        )
+    return LabelledConversation(messages=messages, labels=np.array(labels, dtype=np.uint8), truncated=truncated)
 
 
 def defines_functions(message: Mapping[str, Any]) -> bool:

@@ -10,7 +10,7 @@ In: a `Conversation`. Out: messages in openai-harmony's JSON form, or an error i
     tool        the result of a call: author `functions.NAME`, recipient assistant, on `commentary`
 
 Harmony has one developer message, at the beginning, and one call at a time. Messages that are not trained have the key
-`trained`, false.
+`trained`, false; the last one of a truncated message has the key `truncated`, true.
 """
 
 from collections.abc import Mapping, Sequence
@@ -218,6 +218,8 @@ class _Spoken:
         if not message.trained:
             for spoken in self.messages[first:]:
                 spoken["trained"] = False
+        if message.truncated and len(self.messages) > first:
+            self.messages[-1]["truncated"] = True
 
     def _say(self, channel: str, texts: tuple[str, ...]) -> None:
         self.messages.append({"role": "assistant", "content": _content(texts), "channel": channel})

@@ -40,7 +40,7 @@ from spanloom.dataset.root.lock import check_apart
 from spanloom.errors import ArtifactError, RecordError, SourceError
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted, Converter
 from spanloom.families.harmony.convert.in_order import InOrder
-from spanloom.provenance import code_sha256, readable_json
+from spanloom.provenance import part_identity, readable_json
 from spanloom.records.arrow import saved_files
 from spanloom.records.files import RecordPlace, passed_over, passed_over_line
 from spanloom.records.json_lines import COMMA_FOLLOWS, filled_lines
@@ -54,6 +54,9 @@ from spanloom.storage.scratch import Scratch
 from spanloom.storage.unchanged import check_unchanged
 from spanloom.storage.uri import is_uri
 from spanloom.workers import OnProgress, Pool, process_pool
+
+LIBRARIES = ("orjson", "pyarrow", "openai-harmony")
+"""The libraries that read records and write shards."""
 
 RECORD_NAME = ".spanloom-convert-unfinished"
 """A file in a folder whose conversion is unfinished."""
@@ -264,11 +267,12 @@ def convert_chat(
     for place in chat.places:
         if place.is_dir():  # the next run would read the output of this one
             check_apart(place, out)
-    identity = {
-        "conversion": conversion.deciding(),
-        "input": [[file.name, file.kind, *file.state.written] for file in chat.files],
-        "code": code_sha256("harmony"),
-    }
+    identity = part_identity(
+        "harmony",
+        *LIBRARIES,
+        conversion=conversion.deciding(),
+        input=[[file.name, file.kind, *file.state.written] for file in chat.files],
+    )
     with filling_in_steps(out, record_name=RECORD_NAME, identity=identity, last=MANIFEST_NAME) as steps:
         if not steps.finished:
             with _unwatched(), process_pool(workers) if workers > 1 else nullcontext() as pool:

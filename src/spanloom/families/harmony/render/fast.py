@@ -34,6 +34,7 @@ from spanloom.families.harmony.render.official import (
     RenderedBatch,
     render_one,
     render_through_harmony,
+    untrain_ends,
 )
 from spanloom.families.harmony.render.text_encoder import TextEncoder
 from spanloom.families.harmony.tokenizer import EOD, START
@@ -221,6 +222,7 @@ class FastRenderer:
             layout.sizes.append(len(numbers) + 1)
             layout.labels += (conversation.labels, _CONTEXT)
         documents = self._assemble(layout)
+        untrain_ends(documents, [conversations[index] for index in fitting])
         if not others:
             return RenderedBatch(documents=documents, kept=fitting, refused=[])
         record = render_through_harmony([conversations[index] for index in others], self._encoding)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from openai_harmony import Conversation as HarmonyConversation
 from openai_harmony import HarmonyEncoding, HarmonyError, Message, RenderConversationConfig, Role
 
@@ -44,6 +45,8 @@ def render_through_harmony(conversations: Sequence[LabelledConversation], encodi
         try:
             rendered = render_one(conversation.messages, encoding)
             span = spans_from_messages(rendered, conversation.labels, message_start=START)
+            if conversation.truncated:
+                span[_last_tokens(rendered)[list(conversation.truncated)]] = SPAN_CONTEXT
         except RefusedByRendererError as refusal:
             refused.append((index, str(refusal)))
             continue
@@ -66,6 +69,23 @@ def render_through_harmony(conversations: Sequence[LabelledConversation], encodi
         kept=kept,
         refused=refused,
     )
+
+
+def _last_tokens(rendered: Tokens) -> npt.NDArray[np.int64]:
+    """The place of the last token of each message of a render without EOD, int64 [messages]."""
+    return np.append(np.flatnonzero(rendered == START)[1:], rendered.size) - 1
+
+
+def untrain_ends(documents: TokenDocuments, conversations: Sequence[LabelledConversation]) -> None:
+    """Makes the last token of each truncated message context, in place. `conversations`: of each document."""
+    ends = np.cumsum(documents.lengths, dtype=np.int64)
+    for number, conversation in enumerate(conversations):
+        if not conversation.truncated:
+            continue
+        first = int(ends[number] - documents.lengths[number])
+        last = first + _last_tokens(documents.tokens[first : int(ends[number]) - 1])[list(conversation.truncated)]
+        documents.loss_mask[last] = 0
+        documents.span_id[last] = SPAN_CONTEXT
 
 
 class RefusedByRendererError(Exception):

@@ -32,6 +32,7 @@ from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import (
     CUTTING,
     DIVIDED,
+    TRUNCATED,
     Cut,
     CutConversation,
     CutRules,
@@ -41,10 +42,10 @@ from spanloom.families.harmony.contract.profile import Profile, profile_of_sourc
 from spanloom.families.harmony.render.artifact import PartWriter, files_stand, part_name, read_sidecar
 from spanloom.families.harmony.render.audit import Auditor
 from spanloom.families.harmony.render.official import RenderedBatch
-from spanloom.families.harmony.render.routes import Renderer, load_renderer, renderer_version
+from spanloom.families.harmony.render.routes import LIBRARIES, Renderer, load_renderer, renderer_version
 from spanloom.families.harmony.render.text_encoder import FEW_CHARACTERS
 from spanloom.families.harmony.tokenizer import START
-from spanloom.provenance import code_sha256, sha256_json
+from spanloom.provenance import part_key
 from spanloom.records.parquet import byte_lengths
 from spanloom.records.strict_json import count_quotes
 from spanloom.supervision import SPAN_CONTEXT, TokenDocuments, joined, tokens_per_span
@@ -82,17 +83,16 @@ class PartJob:
     @property
     def key(self) -> str:
         """Hash of everything that decides the part's bytes: an existing part with the same key can be reused."""
-        return sha256_json(
-            {
-                "shard": {"index": self.shard.index, "sha256": self.shard.sha256},
-                "part": asdict(self.part),
-                "tokenizer_sha256": ASSET_SHA256,
-                "renderer": renderer_version(self.renderer),
-                "rules": self.rules and self.rules.as_dict(),
-                "audit": [self.audit_stride, self.audit_share, self.audit_floor],
-                "token_budget": self.token_budget,
-                "code_sha256": code_sha256("harmony"),
-            }
+        return part_key(
+            "harmony",
+            *LIBRARIES,
+            shard={"index": self.shard.index, "sha256": self.shard.sha256},
+            part=asdict(self.part),
+            tokenizer_sha256=ASSET_SHA256,
+            renderer=renderer_version(self.renderer),
+            rules=self.rules and self.rules.as_dict(),
+            audit=[self.audit_stride, self.audit_share, self.audit_floor],
+            token_budget=self.token_budget,
         )
 
 
@@ -102,7 +102,7 @@ class BatchResult:
 
     rows     int64 [N]  source row of each document
     about    the other columns about the documents, each of length N
-    cutting  counts of how rows were cut, see `CutRules.counts`; empty if rows are not cut
+    cutting  counts of how rows were cut; empty if rows are not cut
     """
 
     rows_read: int
@@ -181,7 +181,7 @@ def render_part(job: PartJob) -> dict[str, Any]:
             "rejected": dict(sorted(rejected.items())),
             "last_reject": last_reject and asdict(last_reject),
             "whole": whole,
-            **({"cutting": {name: cutting[name] for name in job.rules.counts}} if job.rules else {}),
+            **({"cutting": job.rules.counts([cutting])} if job.rules else {}),
         }
         return writer.commit(summary) if rejected.total() <= job.reject_limit else summary
 
@@ -352,7 +352,7 @@ def _about(batch: SourceRows, profile: Profile, of_documents: Sequence[_CheckedR
 def _cutting(
     of_documents: Sequence[_CheckedRow], cuts: Sequence[Cut], lengths: npt.NDArray[np.int32]
 ) -> dict[str, int]:
-    """The counts of `CUTTING` and `DIVIDED` over the rows of these documents. `lengths` int32 [N]."""
+    """The counts of `CUTTING`, `DIVIDED` and `TRUNCATED` over the rows of these documents. `lengths` int32 [N]."""
     rows = [row for row, _ in groupby(of_documents)]
     divided = np.array([cut.divided for cut in cuts], dtype=np.bool_)
     counts = (
@@ -364,7 +364,8 @@ def _cutting(
         int(divided.sum()),
         int(lengths[divided].sum()),
     )
-    return dict(zip((*CUTTING, *DIVIDED), counts, strict=True))
+    truncated = sum(len(cut.shown.truncated) for cut in cuts)
+    return {**dict(zip((*CUTTING, *DIVIDED), counts, strict=True)), **({TRUNCATED: truncated} if truncated else {})}
 
 
 @cache

@@ -66,6 +66,10 @@ def loading_ahead(name: str, asset: Path, rows: int) -> Callable[[], object] | N
     return partial(load_ahead, asset) if name == "fast" and rows >= ROWS_WORTH_LOADING else None
 
 
+LIBRARIES = ("openai-harmony", "tiktoken", "fastokens", "numpy", "pyarrow")
+"""The libraries that make the tokens and the files of parts."""
+
+
 def renderer_version(name: str) -> str:
     """The manifest's entry for a renderer: the packages that made the tokens, with their versions."""
     check_renderer(name)

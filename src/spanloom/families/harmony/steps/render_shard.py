@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,10 +31,10 @@ from spanloom.families.harmony.render.artifact import IDS_JSON, RENDERED_JSON
 from spanloom.families.harmony.render.audit import audit_floor, audit_share, audit_stride
 from spanloom.families.harmony.render.packs import pack_bytes
 from spanloom.families.harmony.render.part import PartJob, render_part
-from spanloom.families.harmony.render.routes import loading_ahead, renderer_version, worker_bytes
+from spanloom.families.harmony.render.routes import LIBRARIES, loading_ahead, renderer_version, worker_bytes
 from spanloom.families.harmony.render.work import ShardWork, check_one_number, default_work, has_manifest
 from spanloom.machine import workers_that_fit
-from spanloom.provenance import code_sha256, readable_json
+from spanloom.provenance import part_identity, readable_json
 from spanloom.report.progress import Progress
 from spanloom.storage import write_atomically
 from spanloom.storage.scratch import Scratch, scratch_for
@@ -125,7 +124,7 @@ def render_shard(
         "rejected": dict(sorted(rejected.items())),
     }
     if rules:
-        counts["cutting"] = {name: sum(part["cutting"][name] for part in summaries) for name in rules.counts}
+        counts["cutting"] = rules.counts(part["cutting"] for part in summaries)
     whole = {
         "artifact": "rendered_shard_v1",
         "family": profile.family,
@@ -227,17 +226,17 @@ def run(
         listing = staged_listing(staging, source)
         profile = profile_of_source(listing.format)
         number = shards or listing.format.shards or len(listing.shards)
-        identity = {
-            "manifest_sha256": listing.manifest_sha256,
-            "shards": number,
-            "tokenizer_sha256": ASSET_SHA256,
-            "renderer": renderer_version(renderer),
-            "audit_fraction": audit_fraction,
-            "caps": caps.as_dict(),
-            "rules": (cut := rules_for(profile, rules)) and cut.as_dict(),
-            "pyarrow": version("pyarrow"),
-            "code_sha256": code_sha256("harmony"),
-        }
+        identity = part_identity(
+            "harmony",
+            *LIBRARIES,
+            manifest_sha256=listing.manifest_sha256,
+            shards=number,
+            tokenizer_sha256=ASSET_SHA256,
+            renderer=renderer_version(renderer),
+            audit_fraction=audit_fraction,
+            caps=caps.as_dict(),
+            rules=(cut := rules_for(profile, rules)) and cut.as_dict(),
+        )
         size = listing.shards[shard].bytes if shard < len(listing.shards) else 0  # opening the source raises for it
         place = work or default_work(root or "")
         check_one_number(place, number)

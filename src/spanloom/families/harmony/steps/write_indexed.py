@@ -27,9 +27,10 @@ from spanloom.families.harmony.contract.profile import profile_of_family
 from spanloom.families.harmony.render import artifact
 from spanloom.families.harmony.render.artifact import OpenPart, documents_of
 from spanloom.families.harmony.render.packs import IDS_NAME
+from spanloom.families.harmony.render.routes import LIBRARIES
 from spanloom.families.harmony.render.work import Rendered, read_parts, staged
 from spanloom.kubeflow import split_metrics
-from spanloom.provenance import code_sha256, git_sha, readable_json, sha256_json
+from spanloom.provenance import git_sha, part_key, readable_json
 from spanloom.split import id_digests, is_valid
 from spanloom.storage import publish_bytes, sha256_file, write_atomically
 from spanloom.storage.claim import claim_root
@@ -86,8 +87,7 @@ def _write(
     number, profile = shard["shard"], profile_of_family(shard["family"])
     split = split_decided(profile, valid_fraction)
     made_of = {name: value for name, value in shard.items() if name != _DECIDES_NOTHING}
-    code = code_sha256("harmony")
-    key = sha256_json({"rendered": made_of, "ids": ids, "split": split, "code_sha256": code})
+    key = part_key("harmony", *LIBRARIES, rendered=made_of, ids=ids, split=split)
     if resume and (written := _standing(inventory, root, key)) is not None:
         return written
 

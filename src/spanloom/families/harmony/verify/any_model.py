@@ -16,7 +16,7 @@ _OF_ROLE = {
     "system": "role content",
     "developer": "role content",
     "user": "role content name",
-    "assistant": "role content reasoning tool_calls channel trained",
+    "assistant": "role content reasoning tool_calls channel trained truncated",
     "tool": "role content tool_call_id name",
 }
 _SETTINGS = ("model_identity", "reasoning_effort", "conversation_start_date", "knowledge_cutoff")
@@ -24,7 +24,10 @@ _CHANNELS = ["analysis", "commentary", "final"]
 
 
 def harmony_json(messages_json: bytes | None) -> bytes:
-    """`{"messages": [...]}` of Harmony, with `trained` and `weight` where the row has them. Raises RowRefused."""
+    """`{"messages": [...]}` of Harmony, with `trained`, `truncated` and `weight` where the row has them.
+
+    Raises RowRefused.
+    """
     if messages_json is None:
         raise RowRefused("messages_json_missing", "messages_json is null")
     whole = parsed_json(messages_json, "messages_json")
@@ -79,8 +82,9 @@ def _check_message(message: Any, where: str) -> None:
     _parts(message.get("content"), f"content of {where}")
     if message.get("channel") not in (None, "commentary", "final"):
         raise _wrong(f"channel of {where}", "commentary or final")
-    if type(message.get("trained", True)) is not bool:
-        raise _wrong(f"trained of {where}", "true or false")
+    for mark in ("trained", "truncated"):
+        if type(message.get(mark, True)) is not bool:
+            raise _wrong(f"{mark} of {where}", "true or false")
     _parts(message.get("reasoning"), f"reasoning of {where}")
     calls = message.get("tool_calls")
     if calls is not None and type(calls) is not list:
@@ -205,7 +209,7 @@ def _of_tool(message: dict[str, Any], call: dict[str, Any] | None, where: str) -
 
 def _of_assistant(
     message: dict[str, Any], spoken: list[dict[str, Any]], call: dict[str, Any] | None, where: str
-) -> Iterator[dict[str, Any]]:
+) -> list[dict[str, Any]]:
     if spoken and (spoken[-1]["role"], spoken[-1].get("channel")) == ("assistant", "final"):
         raise RowRefused("assistant_after_answer", f"{where} (assistant) follows an answer of the assistant")
     if call is not None:
@@ -217,11 +221,12 @@ def _of_assistant(
         raise RowRefused("tool_calls_parallel", detail)
     trained = {} if message.get("trained", True) else {"trained": False}
     named = "commentary" if calls else message.get("channel") or "final"
+    written: list[dict[str, Any]] = []
     for key, channel in (("reasoning", "analysis"), ("content", named)):
         if parts := _parts(message.get(key), ""):
-            yield {"role": "assistant", "channel": channel, "content": parts, **trained}
-    for made in calls:
-        yield {
+            written.append({"role": "assistant", "channel": channel, "content": parts, **trained})
+    written += [
+        {
             "role": "assistant",
             "channel": "commentary",
             "recipient": f"functions.{made['name']}",
@@ -229,3 +234,8 @@ def _of_assistant(
             "content": [{"type": "text", "text": made["arguments"]}],
             **trained,
         }
+        for made in calls
+    ]
+    if message.get("truncated") and written:
+        written[-1]["truncated"] = True
+    return written

@@ -46,6 +46,7 @@ def trained_messages(
         merged=config.get("merge") is True,
         untrained=bool((cutting or {}).get("untrained_messages")),
         prompted=config.get("mask_generation_prompt") is True,
+        truncated=bool((cutting or {}).get("truncated_messages")),
         call_format=config.get("call_format", "constrain"),
     )
 

@@ -92,7 +92,14 @@ def read_conversation(messages_json: str | bytes) -> "Flagged":
     """The messages of a conversation without the key `trained`, and the indices of those where it is false."""
     messages: list[dict[str, Any]] = json.loads(messages_json)["messages"]
     untrained = {at for at, message in enumerate(messages) if message.get("trained") is False}
-    return [{key: message[key] for key in message if key != "trained"} for message in messages], untrained
+    kept = [{key: message[key] for key in message if key not in ("trained", "truncated")} for message in messages]
+    return kept, untrained
+
+
+def truncated_messages(messages_json: str | bytes) -> frozenset[int]:
+    """The indices of the messages of a conversation that are truncated."""
+    messages: list[dict[str, Any]] = json.loads(messages_json)["messages"]
+    return frozenset(at for at, message in enumerate(messages) if message.get("truncated") is True)
 
 
 def _check_prompt(document: DiskSequences, run: "ShownRun", history: str, encoding: HarmonyEncoding) -> None:
@@ -122,7 +129,7 @@ class ShownRun:
     before  all messages before it
     shown   those of `before` that its document contains
     run     its own messages
-    spans   the span of each of `run`, 0 for a message that is not trained
+    spans   the span of each of `run`, 0 for a message that is not trained; negative for a truncated one
     """
 
     number: int
@@ -134,7 +141,7 @@ class ShownRun:
 
 @dataclass(frozen=True, kw_only=True)
 class ShownDocument:
-    """A document: its trained runs, its messages, and the span of each message.
+    """A document: its trained runs, its messages, and the span of each message, as in `ShownRun`.
 
     `cut`: the number of its first run; 0 for a whole conversation.
     """
@@ -145,17 +152,19 @@ class ShownDocument:
     spans: list[int]
 
 
-def shown_documents(flagged: Flagged, config: Mapping[str, Any]) -> Iterator[ShownDocument]:
+def shown_documents(
+    flagged: Flagged, config: Mapping[str, Any], truncated: Set[int] = frozenset()
+) -> Iterator[ShownDocument]:
     """Cuts a conversation into documents.
 
     `config`: of the dataset, with history, train and turns; `merge` if runs share documents; `call_format` unless it is
-    `constrain`.
+    `constrain`. `truncated`: the indices of truncated messages.
     """
     written = _with_calls(flagged, config.get("call_format"))
     messages, _, _ = written
     document: ShownDocument | None = None
     keeps = config["history"] == "keep"
-    for run in _shown_runs(written, config):
+    for run in _shown_runs(written, config, truncated):
         if document is not None and (keeps or (config.get("merge") and _goes_on(document, run))):
             trained = _trained_until(document)
             between = [0] * (len(run.shown) - trained)
@@ -226,7 +235,7 @@ def _with_calls(flagged: Flagged, call_format: str | None) -> _Written:
     return (shown if call_format == "json" else messages), untrained, shown
 
 
-def _shown_runs(written: _Written, config: Mapping[str, Any]) -> Iterator[ShownRun]:
+def _shown_runs(written: _Written, config: Mapping[str, Any], truncated: Set[int]) -> Iterator[ShownRun]:
     """The runs with a trained message, and the messages that each one sees."""
     messages, untrained, as_shown = written
     wanted = {SPAN_NAMED[name] for name in config["train"]}
@@ -239,6 +248,7 @@ def _shown_runs(written: _Written, config: Mapping[str, Any]) -> Iterator[ShownR
             continue
         spans = [SPAN_OF.get((messages[at]["role"], messages[at].get("channel")), 0) for at in range(first, end)]
         spans = [span if span in wanted and at not in untrained else 0 for at, span in enumerate(spans, start=first)]
+        spans = [-span if at in truncated else span for at, span in enumerate(spans, start=first)]
         if not any(spans):
             continue
         before = as_shown[:first]
@@ -307,8 +317,12 @@ def _sequences(
     for token in rendered:
         if token == START:
             message, place = message + 1, 0
-        span.append(0 if message in prompted and place < 2 else spans[message])
+        span.append(0 if message in prompted and place < 2 else abs(spans[message]))
         place += 1
+    ends = [at - 1 for at, token in enumerate(rendered) if token == START and at] + [len(rendered) - 1]
+    for at, label in zip(ends, spans, strict=True):
+        if label < 0:  # truncated: the token that ends the message is not trained
+            span[at] = 0
     span = [*span[1:], 0, 0]
     return DiskSequences(
         messages=messages,

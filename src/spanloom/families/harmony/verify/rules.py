@@ -158,7 +158,7 @@ def _is_weight(value: object) -> bool:
 
 
 def _check_message(at: int, message: Any, form: _Format) -> bool:
-    """Removes the key `trained` and returns whether it marks the message as not trained. Raises RowRefused."""
+    """Removes the keys `trained` and `truncated`; returns whether the message is not trained. Raises RowRefused."""
     if type(message) is not dict:
         raise RowRefused("message_not_object", f"message {at} is {_a(message)}, not an object")
     role, channel = message.get("role"), message.get("channel")
@@ -170,6 +170,11 @@ def _check_message(at: int, message: Any, form: _Format) -> bool:
         untrained = mark is False
         if mark is not None and not (untrained and role == "assistant"):
             detail = f"message {at} ({role}) has trained {mark!r}, not false on an assistant message"
+            raise RowRefused("header_invalid", detail)
+    if form.headers and "truncated" in message:
+        mark = message.pop("truncated")
+        if mark is not None and not (mark is True and role == "assistant"):
+            detail = f"message {at} ({role}) has truncated {mark!r}, not true on an assistant message"
             raise RowRefused("header_invalid", detail)
     if form.headers:
         for what in _unknown_keys(at, message):

@@ -38,6 +38,7 @@ from spanloom.families.harmony.verify.reference import (
     disk_sequences,
     read_conversation,
     shown_documents,
+    truncated_messages,
 )
 from spanloom.families.harmony.verify.rules import Judgement, judge_row, refused_id
 from spanloom.families.harmony.verify.texts import TextCheck
@@ -352,7 +353,8 @@ class ShardSource:
         """The documents of a row; None for a document that is the whole row."""
         if not self.profile.cuts:
             return [None]
-        return [*shown_documents(read_conversation(row.messages_json or b""), self.config)]
+        text = row.messages_json or b""
+        return [*shown_documents(read_conversation(text), self.config, truncated_messages(text))]
 
     def _rendered(self, row: SourceRow, document: ShownDocument | None, encoding: HarmonyEncoding) -> DiskSequences:
         if document is None:

@@ -48,6 +48,7 @@ class TrainedMessages:
     merged           runs share documents where possible
     untrained        the source marks some messages as not trained
     prompted         `<|start|>assistant` at the beginning of a run is not trained
+    truncated        some messages are truncated: the token that ends them is not trained
     call_format      `json`: no call has `<|constrain|>`; `as-served`: only calls in a document's last run may have it
     """
 
@@ -57,6 +58,7 @@ class TrainedMessages:
     merged: bool = False
     untrained: bool = False
     prompted: bool = False
+    truncated: bool = False
     call_format: str = "constrain"
 
 
@@ -132,6 +134,8 @@ def spans_from_wrappers(
             goes_on = np.append(~assistant[1:] & (documents[1:] == documents[:-1]), False)
             fault(opens[(labels == SPAN_FINAL) & goes_on], _ENDS_IN_END)
 
+    if trained is not None and trained.truncated and on_disk is not None:
+        closes = closes - ((labels != SPAN_CONTEXT) & _is_cut(closes - 1, on_disk))
     # 0 up to the first message; then alternately the label of a message and 0 up to the next.
     begins = opens
     if trained is not None and trained.prompted:
@@ -172,6 +176,17 @@ def labelled_runs(tokens: Tokens, lengths: Lengths, on_disk: Flags) -> npt.NDArr
     divided[1:] |= documents[1:] != documents[:-1]
     runs = np.unique(np.cumsum(divided)[labelled], return_index=True)[1]
     return np.bincount(documents[labelled][runs], minlength=lengths.size)
+
+
+def untrained_ends(tokens: Tokens, on_disk: Flags) -> int:
+    """How many trained messages end in a token that is not trained. Args: int32 [T], uint8 [T], label-aligned."""
+    return int(_is_cut(np.flatnonzero(np.isin(tokens, CLOSERS)), on_disk).sum())
+
+
+def _is_cut(closers: Places, on_disk: Flags) -> Marks:
+    """Whether each of these tokens has no label and the token before it has one. The label of a token is one before."""
+    marks: Marks = (closers >= 2) & (on_disk[closers - 1] == SPAN_CONTEXT) & (on_disk[closers - 2] != SPAN_CONTEXT)
+    return marks
 
 
 def _labelled(opens: Places, closes: Places, on_disk: Flags | None) -> Marks:

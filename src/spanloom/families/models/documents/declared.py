@@ -22,10 +22,10 @@ from spanloom.families.models.prove.conversation import Declare, Proving
 from spanloom.families.models.prove.fields import Field
 from spanloom.families.models.prove.prefixes import encoded
 from spanloom.families.models.prove.refusals import PROMPT_NOT_PREFIX, REMEDIES, SPECIAL_IN_TEXT, TEXT_DROPPED, Refusal
-from spanloom.families.models.prove.run import ProvenRun, Rendered, offsets_of_completion
+from spanloom.families.models.prove.run import ProvenRun, Rendered, offsets_of_completion, trained_end
 from spanloom.families.models.prove.spans import spans_of_tokens
 from spanloom.families.models.prove.traced import Placed
-from spanloom.tokenizers.traced_text import marks_of
+from spanloom.tokenizers.traced_text import marks_of, plain_text
 
 DECLARED = "declared"
 _PLACE = re.compile(r"\{(\w+)\}")
@@ -58,22 +58,28 @@ def declared_run(rendered: Rendered, run: int, variables: Mapping[str, Any], emi
             raise RefusedError(
                 SPECIAL_IN_TEXT, f"{kind} holds the control token {held[0]!r}", REMEDIES[SPECIAL_IN_TEXT]
             )
+    controls = rendered.check_context(run)
     prompt = rendered.text(rendered.plain[:run], variables, prompt=True)
     whole = rendered.traced_text(rendered.traced[: run + 1], variables)
+    encoder = rendered.encoder(run, variables, plain_text(whole))
     marks = marks_of(whole)
     forgotten = forgotten_texts(marks, rendered.fields, rendered.conversation, run)
     check_tools(marks, whole, len(whole), rendered.tool_texts)
     completion, texts = _written(emission, message, model, run, len(prompt))
     whole = prompt + completion
-    ids = encoded(prompt, whole, model.encoder, served=True)
+    ids = encoded(prompt, whole, encoder, served=True)
     offsets = offsets_of_completion(model, prompt, whole, ids)
+    truncated = bool(message.get("truncated"))
+    last = texts[-1].end if texts else len(prompt)
+    trained = trained_end(offsets, last, calls=False) if truncated else len(offsets)
     return ProvenRun(
         run=run,
         text=whole,
         prompt=len(prompt),
         tokens=np.concatenate([ids.prompt, ids.completion]),
         first=len(ids.prompt),
-        spans=spans_of_tokens(whole, texts, offsets, calls=False, added=model.added),
+        end=len(ids.prompt) + trained,
+        spans=spans_of_tokens(whole, texts, offsets, calls=False, added=model.added)[:trained],
         tail="",
         tail_tokens=ids.completion[:0],
         variables=variables,
@@ -82,6 +88,8 @@ def declared_run(rendered: Rendered, run: int, variables: Mapping[str, Any], emi
         trimmed=False,
         forgotten=forgotten,
         unnamed=dropped_names(marks, rendered.fields, run),
+        truncated=truncated,
+        controls=controls,
     )
 
 

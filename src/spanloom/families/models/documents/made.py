@@ -36,7 +36,8 @@ ABOUT_SCHEMA = pa.schema(
 )
 """`row`: in the source's shard, from 0; `cut`: the number of the document in its conversation. Lists have an item per
 run. `run`: the place of its message; `variables`: of the template, as JSON; `boundary`: `joined`, `served` or
-`declared`; `turn_end`: the text of the token that ends the turn; `trimmed`: whether the template trimmed a text."""
+`declared`; `turn_end`: the text of the token that ends the turn, null if the message is truncated: that token is
+context; `trimmed`: whether the template trimmed a text."""
 
 
 DROPPED = ("dropped_settings", "dropped_names", "forgotten_texts", "generation_equal", "generation_other")
@@ -44,8 +45,9 @@ DROPPED = ("dropped_settings", "dropped_names", "forgotten_texts", "generation_e
 users, texts of earlier assistant messages that a later run does not see. Runs that `{% generation %}` marks exactly as
 they are trained, and those that it marks otherwise."""
 
-NOTED = ("empty_thoughts",)
-"""Counts that a manifest has only where they are not 0. Runs without reasoning whose empty thought is trained."""
+NOTED = ("empty_thoughts", "truncated", "control_texts")
+"""Counts that a manifest has only where they are not 0: runs without reasoning whose empty thought is trained;
+truncated runs, whose end is not trained; control tokens in texts that are not trained."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,7 +124,11 @@ def made_conversation(row: int, source: SourceRow, ingredients: Ingredients) -> 
 
 
 def _noted(runs: Sequence[ProvenRun]) -> dict[str, int]:
-    return {"empty_thoughts": sum(run.thought for run in runs)}
+    return {
+        "empty_thoughts": sum(run.thought for run in runs),
+        "truncated": sum(run.truncated for run in runs),
+        "control_texts": max(run.controls for run in runs),
+    }
 
 
 def _made(row: int, cut: int, source: SourceRow, document: Document, trained: Any) -> MadeDocument:
@@ -151,7 +157,7 @@ def _made(row: int, cut: int, source: SourceRow, document: Document, trained: An
             "run": [run.run for run in document.runs],
             "variables": [json.dumps(dict(run.variables), sort_keys=True) for run in document.runs],
             "boundary": [run.boundary for run in document.runs],
-            "turn_end": [run.turn_end for run in document.runs],
+            "turn_end": [None if run.truncated else run.turn_end for run in document.runs],
             "trimmed": [run.trimmed for run in document.runs],
         },
     )

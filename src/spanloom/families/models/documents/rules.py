@@ -43,6 +43,7 @@ class ModelRules:
     date          today's date for the template, as YYYY-MM-DD
     variables     template variables for all conversations
     train         names of the spans that are trained; the others are context
+    control_texts  control tokens in texts that are not trained: `refuse`, keep the ids `as-served`, encode as `text`
     emission      what the model writes if the template does not continue its own prompt; None refuses such runs
     """
 
@@ -52,6 +53,7 @@ class ModelRules:
     stops: tuple[str, ...] = ()
     date: str | None = None
     variables: Mapping[str, Any] = field(default_factory=dict)
+    control_texts: str = defaults.CONTROL_TEXTS[0]
     train: tuple[str, ...] = defaults.SPAN_NAMES[1:]
     emission: str | None = None
     valid_fraction: float = defaults.VALID_FRACTION
@@ -83,6 +85,8 @@ class Ingredients:
             "inline_think": rules.inline_think,
             "boundary": rules.boundary,
             "date": rules.date,
+            # Absent by default, so that the config of an earlier dataset is the same.
+            **({} if rules.control_texts == defaults.CONTROL_TEXTS[0] else {"control_texts": rules.control_texts}),
             "train": list(rules.train),
             "emission": rules.emission,
             "eod": find_eod(self.model),
@@ -106,6 +110,8 @@ def load_ingredients(folder: Path, rules: ModelRules) -> Ingredients:
             variables=tuple(sets),
             served=rules.boundary == "served",
             inline=form.reasoning != INLINE or rules.inline_think,
+            control_texts=rules.control_texts,
+            eod=find_eod(model)["text"],
         ),
         words=TemplateWords.of(model.template),
         rules=rules,

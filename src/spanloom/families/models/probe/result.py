@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from spanloom.families.models.conversation import Conversation
+from spanloom.families.models.defaults import CONTROL_TEXTS
 from spanloom.families.models.form import INLINE
 from spanloom.families.models.model import Model
 from spanloom.families.models.probe.form import arguments_given_as, find_form, variable_sets
@@ -58,11 +59,13 @@ def probe(
     thinking: str = "auto",
     variables: Mapping[str, Any] | None = None,
     served: bool = True,
+    control_texts: str = CONTROL_TEXTS[0],
+    eod: str | None = None,
 ) -> ProbeResult:
     """Finds the form of the template and proves each conversation. `variables`: template variables for all."""
     sets = variable_sets(model.template, thinking, variables or {})
     form = find_form(model.template, sets)
-    proving = Proving(form=form, variables=sets, served=served)
+    proving = Proving(form=form, variables=sets, served=served, control_texts=control_texts, eod=eod)
     return ProbeResult(
         model=model,
         proving=proving,

@@ -7,6 +7,7 @@ refusals      the classes of refusals
 fields        the texts of messages, numbered; words that replace them
 traced        method A: each text of the run is in F once and whole, as given or trimmed
 prefixes      method B: F begins with P, in characters and in tokens
+controls      control tokens in texts of users and tools
 context       texts of earlier messages and of tools must be in F
 sentinels     method S: texts replaced by other words and put back give F again
 turn_end      the stop token that ends the turn

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from spanloom.families.models.conversation import Conversation
+from spanloom.families.models.defaults import CONTROL_TEXTS
 from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.form import THINKING_VARIABLES, Form
 from spanloom.families.models.model import Model
@@ -37,12 +38,16 @@ class Proving:
     variables  sets of template variables, tried in order until a run is proven
     served     encode P and completion apart if a token would span their boundary
     inline     if the template has no reasoning, write it into the content; if false, refuse it
+    control_texts   what becomes of control tokens in texts that are not trained: one of `defaults.CONTROL_TEXTS`
+    eod        the text of the token that ends a document, which no text may hold unless it is encoded as text
     """
 
     form: Form
     variables: Sequence[Mapping[str, Any]] = ({},)
     served: bool = True
     inline: bool = True
+    control_texts: str = CONTROL_TEXTS[0]
+    eod: str | None = None
 
 
 Declare = Callable[[Rendered, Refusal], ProvenRun | Refusal]
@@ -53,7 +58,7 @@ def prove_conversation(
     model: Model, conversation: Conversation, proving: Proving, declare: Declare | None = None
 ) -> Proven | Refusal:
     """The documents of a conversation, or the refusal of its first run that is neither proven nor declared."""
-    rendered = Rendered(model, conversation, proving.form)
+    rendered = Rendered(model, conversation, proving.form, proving.control_texts, proving.eod)
     with_reasoning = (run for run in conversation.runs() if conversation.messages[run].get("reasoning"))
     if not proving.inline and (first := next(with_reasoning, None)) is not None:
         message = "the template knows no reasoning"

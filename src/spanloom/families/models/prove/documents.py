@@ -61,6 +61,6 @@ def _document(chain: Sequence[ProvenRun]) -> Document:
     tokens = np.concatenate([last.tokens, last.tail_tokens]).astype(np.int32)
     mask, spans = np.zeros(len(tokens), np.uint8), np.zeros(len(tokens), np.uint8)
     for run in chain:
-        mask[run.first : len(run.tokens)] = 1
-        spans[run.first : len(run.tokens)] = run.spans
+        mask[run.first : run.end] = 1
+        spans[run.first : run.end] = run.spans
     return Document(text=last.text + last.tail, tokens=tokens, mask=mask, spans=spans, runs=tuple(chain))

@@ -5,13 +5,13 @@ In: P, F, the encoder. Out: the ids of P and of the completion. Raises RefusedEr
 """
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.prove.refusals import MERGE_AT_BOUNDARY, PROMPT_NOT_PREFIX, REMEDIES
 from spanloom.supervision import Tokens
-from spanloom.tokenizers.json_ids import IdEncoder
 
 JOINED, SERVED = "joined", "served"
 
@@ -41,7 +41,13 @@ def check_prefix(prompt: str, whole: str) -> None:
     )
 
 
-def encoded(prompt: str, whole: str, encoder: IdEncoder, *, served: bool) -> Encoded:
+class Encoder(Protocol):
+    """Texts → ids, int32 [T]."""
+
+    def ids(self, text: str) -> Tokens: ...
+
+
+def encoded(prompt: str, whole: str, encoder: Encoder, *, served: bool) -> Encoded:
     """The ids of both parts. If a token would span the boundary: encoded apart if `served`, otherwise RefusedError."""
     prompt_ids, whole_ids = encoder.ids(prompt), encoder.ids(whole)
     if np.array_equal(whole_ids[: len(prompt_ids)], prompt_ids):

@@ -18,6 +18,15 @@ from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.form import AsGiven, Form, shaped
 from spanloom.families.models.model import Model
 from spanloom.families.models.prove.context import check_tools, dropped_names, forgotten_texts, tool_texts
+from spanloom.families.models.prove.controls import (
+    REFUSE,
+    TEXT,
+    LiteralEncoder,
+    check_context,
+    controls_of,
+    plain_messages,
+    plain_values,
+)
 from spanloom.families.models.prove.fields import Sentinels, Tracer
 from spanloom.families.models.prove.prefixes import Encoded, check_prefix, encoded
 from spanloom.families.models.prove.refusals import (
@@ -38,6 +47,7 @@ from spanloom.families.models.prove.turn_end import completion_end, missing_end,
 from spanloom.supervision import Flags, Tokens
 from spanloom.tokenizers.character_spans import Offsets
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError, TemplateRaisedError
+from spanloom.tokenizers.json_ids import IdEncoder
 from spanloom.tokenizers.traced_text import marks_of, plain_text
 
 SALTS = ("v", "w", "kx", "qj")
@@ -56,8 +66,9 @@ class ProvenRun:
     text        F through the token that ends the turn, which may be the marker of the next message
     prompt      the number of characters of P, with which `text` begins
     tokens      int32 [T], the ids of `text`
-    first       the number of tokens of P: all tokens after it are trained
-    spans       uint8 [T - first], the span of each trained token
+    first       the number of tokens of P
+    end         the tokens [first, end) are trained: all after P, except for a truncated message, see `trained_end`
+    spans       uint8 [end - first], the span of each trained token
     tail        the rest of F after `text`, context
     tail_tokens int32, its ids
     variables   the template variables
@@ -67,6 +78,8 @@ class ProvenRun:
     forgotten   texts of earlier assistant messages that F leaves out
     unnamed     names of users that F leaves out
     generation  whether `{% generation %}` marks exactly what is trained; None if the template has no such tag
+    truncated   whether a limit of tokens cut the message off: what ends its turn is context
+    controls    control tokens in texts before the run
     thought     whether an empty thought is trained: the run has no reasoning, and its prompt does not supply one
     """
 
@@ -75,6 +88,7 @@ class ProvenRun:
     prompt: int
     tokens: Tokens
     first: int
+    end: int
     spans: Flags
     tail: str
     tail_tokens: Tokens
@@ -85,6 +99,8 @@ class ProvenRun:
     forgotten: int = 0
     unnamed: int = 0
     generation: bool | None = None
+    truncated: bool = False
+    controls: int = 0
     thought: bool = False
 
 
@@ -93,10 +109,17 @@ _THOUGHT = re.compile("think|thought|reason", re.IGNORECASE)
 
 
 class Rendered:
-    """A conversation in the form of a template, to be rendered: `plain` messages, and `traced` ones with marks."""
+    """A conversation in the form of a template, to be rendered: `plain` messages, and `traced` ones with marks.
 
-    def __init__(self, model: Model, conversation: Conversation, form: Form) -> None:
+    `control_texts`: what becomes of control tokens in texts that are not trained; `eod`: the text of the EOD.
+    """
+
+    def __init__(
+        self, model: Model, conversation: Conversation, form: Form, control_texts: str = REFUSE, eod: str | None = None
+    ) -> None:
         self.model, self.conversation, self.form = model, conversation, form
+        self.control_texts, self.eod = control_texts, eod
+        self.controls = controls_of(model, conversation, eod)
         self.plain = [shaped(message, form, AsGiven()) for message in conversation.messages]
         tracer = Tracer()
         self.traced: list[dict[str, Any]] = []
@@ -109,14 +132,39 @@ class Rendered:
     def text(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], *, prompt: bool = False) -> str:
         return self._render(self.model.template.render, messages, variables, prompt=prompt)
 
+    def check_context(self, run: int) -> int:
+        """The number of control tokens that a run sees in texts. Raises RefusedError for one that is not allowed."""
+        return check_context(self.controls, run, self.control_texts, self.eod)
+
+    def encoder(self, run: int, variables: Mapping[str, Any], whole: str) -> IdEncoder | LiteralEncoder:
+        """The encoder of F and P. Raises RefusedError."""
+        if self.control_texts != TEXT or not any(control.message < run for control in self.controls):
+            return self.model.encoder
+        messages = plain_messages(self.model, self.conversation, self.form)[: run + 1]
+        plain: str = self._render(
+            self.model.template.render,
+            messages,
+            plain_values(self.model, variables),
+            prompt=False,
+            tools=plain_values(self.model, self.conversation.tools),
+        )
+        return LiteralEncoder(self.model, whole, plain)
+
     def traced_text(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
         return self._render(self.model.template.render_traced, messages, variables, prompt=False)
 
     def _render(
-        self, render: Any, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any], *, prompt: bool
+        self,
+        render: Any,
+        messages: Sequence[Mapping[str, Any]],
+        variables: Mapping[str, Any],
+        *,
+        prompt: bool,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> str:
+        tools = self.conversation.tools if tools is None else tools
         try:
-            text: str = render(messages, tools=self.conversation.tools, add_generation_prompt=prompt, **variables)
+            text: str = render(messages, tools=tools, add_generation_prompt=prompt, **variables)
         except TemplateRaisedError as fault:
             raise RefusedError(TEMPLATE_RAISES, fault.what, REMEDIES[TEMPLATE_RAISES]) from None
         except ChatTemplateError as fault:
@@ -137,6 +185,7 @@ def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, ser
     model = rendered.model
     variables = {**variables, **rendered.conversation.variables}
     _check_special(rendered, run)
+    controls = rendered.check_context(run)
     prompt = rendered.text(rendered.plain[:run], variables, prompt=True)
     traced = rendered.traced_text(rendered.traced[: run + 1], variables)
     whole = plain_text(traced)
@@ -155,14 +204,15 @@ def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, ser
     check_tools(marks, whole, len(prompt), rendered.tool_texts)
     _check_sentinels(rendered, run, variables, prompt, whole, last)
 
-    ids = encoded(prompt, whole, model.encoder, served=served)
+    encoder = rendered.encoder(run, variables, whole)
+    ids = encoded(prompt, whole, encoder, served=served)
     offsets = offsets_of_completion(model, prompt, whole, ids)
     end = completion_end(ids.completion, offsets, model.stops, last)
     if end is None:
         field = placed.texts[-1].number if placed.texts else -1
         marker = _next_speaker(rendered, run, variables, whole, last, field)
         whole += marker
-        ids = encoded(prompt, whole, model.encoder, served=served)
+        ids = encoded(prompt, whole, encoder, served=served)
         offsets = offsets_of_completion(model, prompt, whole, ids)
         end = completion_end(ids.completion, offsets, model.stops, last)
         if end is None:
@@ -171,13 +221,17 @@ def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, ser
     calls = bool(message.get("tool_calls"))
     stop = int(offsets[end - 1][1])
     begin = placed.texts[0].start if placed.texts else stop
+    truncated = bool(message.get("truncated"))
+    trained = trained_end(offsets[:end], last, calls=calls) if truncated else end
+    spans = spans_of_tokens(whole, placed.texts, offsets[:end], calls=calls, added=model.added)
     return ProvenRun(
         run=run,
         text=whole[:stop],
         prompt=len(prompt),
         tokens=np.concatenate([ids.prompt, ids.completion[:end]]),
         first=len(ids.prompt),
-        spans=spans_of_tokens(whole, placed.texts, offsets[:end], calls=calls, added=model.added),
+        end=len(ids.prompt) + trained,
+        spans=spans[:trained],
         tail=whole[stop:],
         tail_tokens=ids.completion[end:],
         variables=variables,
@@ -187,8 +241,21 @@ def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, ser
         forgotten=forgotten,
         unnamed=dropped_names(marks, rendered.fields, run),
         generation=_marked_alike(rendered, run, variables, len(prompt), stop),
+        truncated=truncated,
+        controls=controls,
         thought=not message.get("reasoning") and bool(_THOUGHT.search(whole, len(prompt), begin)),
     )
+
+
+def trained_end(offsets: Offsets, last: int, *, calls: bool) -> int:
+    """How many completion tokens of a truncated message are trained.
+
+    Those that end within its last text, which ends at the character `last`: the model wrote nothing behind it. With
+    calls, all but the stop token: a call was read, so that the model wrote its frame.
+    """
+    if calls:
+        return len(offsets) - 1
+    return int(sum(int(end) <= last for _, end in offsets))
 
 
 def _marked_alike(rendered: Rendered, run: int, variables: Mapping[str, Any], prompt: int, stop: int) -> bool | None:
@@ -214,10 +281,10 @@ def offsets_of_completion(model: Model, prompt: str, whole: str, ids: Encoded) -
     offsets = model.encoder.offsets(completion, ids.completion)
     if offsets is not None:
         return offsets + len(prompt)
-    text, skipped = (whole, len(ids.prompt)) if ids.boundary == "joined" else (completion, 0)
-    encoded_text = model.tokenizer.encode([text], special=False)[0]
+    text = whole if ids.boundary == "joined" else completion
+    every = model.tokenizer.encode([text], special=False)[0].offsets
     moved = 0 if ids.boundary == "joined" else len(prompt)
-    return [(begin + moved, end + moved) for begin, end in encoded_text.offsets[skipped:]]
+    return [(begin + moved, end + moved) for begin, end in every[len(every) - len(ids.completion) :]]
 
 
 def _check_special(rendered: Rendered, run: int) -> None:

@@ -24,7 +24,7 @@ _SETTINGS = ("reasoning_effort", "model_identity", "conversation_start_date", "k
 
 
 def neutral_conversation(messages: Sequence[Mapping[str, Any]], *, weight: float | None = None) -> Conversation:
-    """The conversation of these messages; an untrained message has `trained` false.
+    """The conversation of these messages; an untrained message has `trained` false, a truncated one `truncated` true.
 
     Raises RowRefusedError (`field_invalid`).
     """
@@ -39,7 +39,7 @@ def neutral_conversation(messages: Sequence[Mapping[str, Any]], *, weight: float
 
 @dataclass
 class _Parts:
-    """What was read so far. `reasoning` to `trained`: parts of the assistant's message that is being read."""
+    """What was read so far. `reasoning` to `truncated`: parts of the assistant's message that is being read."""
 
     messages: list[Message] = field(default_factory=list)
     tools: list[Mapping[str, Any]] = field(default_factory=list)
@@ -49,6 +49,7 @@ class _Parts:
     calls: list[Call] = field(default_factory=list)
     channel: str | None = None
     trained: set[bool] = field(default_factory=set)
+    truncated: bool = False
     open_calls: list[str] = field(default_factory=list)
     calls_made: int = 0
 
@@ -92,6 +93,7 @@ class _Parts:
             self.texts += texts
             self.channel = channel
         self.trained.add(message.get("trained") is not False)
+        self.truncated |= message.get("truncated") is True
         if len(self.trained) > 1:
             raise _refused(f"a part of the assistant's message before {where} is trained, and another one is not")
 
@@ -107,10 +109,12 @@ class _Parts:
                 calls=tuple(self.calls),
                 channel="commentary" if self.channel == "commentary" and not self.calls else None,
                 trained=self.trained == {True},
+                truncated=self.truncated,
             )
         )
         self.open_calls += [call.id for call in self.calls if call.id is not None]
-        self.reasoning, self.texts, self.calls, self.channel, self.trained = [], [], [], None, set()
+        self.reasoning, self.texts, self.calls, self.channel = [], [], [], None
+        self.trained, self.truncated = set(), False
 
     def _system(self, message: Mapping[str, Any], where: str) -> None:
         texts: list[str] = []

@@ -114,6 +114,8 @@ def _of_harmony(messages_json: str | bytes | None, source_format: SourceFormat) 
         {**message, "trained": False} if message["role"] == "assistant" and not label else message
         for message, label in zip(labelled.messages, labelled.labels.tolist(), strict=True)
     ]
+    for place in labelled.truncated:
+        messages[place] = {**messages[place], "truncated": True}
     return neutral_conversation(messages, weight=labelled.weight)
 
 
@@ -130,4 +132,6 @@ def _message(message: turns.Message, words: TemplateWords) -> Message:
     written |= {key: value for key, value in named.items() if value is not None}
     if not message.trained:
         written["trained"] = False
+    if message.truncated:
+        written["truncated"] = True
     return written

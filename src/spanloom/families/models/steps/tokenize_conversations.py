@@ -60,9 +60,9 @@ from spanloom.machine import workers_that_fit
 from spanloom.provenance import (
     canonical_json,
     library_versions,
+    part_key,
     readable_json,
     require_git_sha,
-    sha256_json,
 )
 from spanloom.report.progress import Progress
 from spanloom.split import SPLITS, id_digests
@@ -73,6 +73,9 @@ FAMILY = "model_chat"
 ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8", "span": "uint8"}
 SPAN_NAMES = defaults.SPAN_NAMES
 PARTS_NAME = "parts"
+LIBRARIES = ("tokenizers", "fastokens", "Jinja2", "numpy", "pyarrow")
+"""The libraries that make the tokens and the files of parts."""
+
 WORKER_BYTES = 700 << 20
 """The memory of one process with a tokenizer of 150,000 tokens, its fast encoder and a batch of conversations."""
 
@@ -130,7 +133,7 @@ def tokenize_conversations(
     if on_progress is not None:
         on_progress(0, sum(counts))
     files = _publish_files(root, ingredients)  # the probe too, before any conversation is proven
-    key = sha256_json({"config": config, "source": source.manifest_sha256, "git_sha": made_by})
+    key = part_key("models", *LIBRARIES, config=config, source=source.manifest_sha256, git_sha=made_by)
     build = _Build(
         ingredients=ingredients,
         root=root,
@@ -176,7 +179,7 @@ def tokenize_conversations(
         arrays=ARRAY_DTYPES,
         span_names=SPAN_NAMES,
         files=files,
-        environment={"libraries": library_versions("tokenizers", "fastokens", "Jinja2"), **options.environment},
+        environment={"libraries": library_versions(*LIBRARIES), **options.environment},
     )
 
 
@@ -340,6 +343,8 @@ def probed(ingredients: Ingredients) -> dict[str, Any]:
         thinking=rules.thinking,
         variables=rules.variables,
         served=proving.served,
+        control_texts=proving.control_texts,
+        eod=proving.eod,
     )
     return as_json(result)
 

@@ -46,7 +46,7 @@ CUTTING = (
     "generation_equal",
     "generation_other",
 )
-NOTED = frozenset({"empty_thoughts"})
+NOTED = frozenset({"empty_thoughts", "truncated", "control_texts"})
 """Counts of `cutting` that are there only where they are not 0."""
 
 _SPLIT_RULE = "blake2b-64(conversation) < int(Decimal(valid_fraction) * 2**64)"
@@ -95,7 +95,7 @@ def _rows_within(rows: list[int], caps: dict[str, int | None]) -> list[int]:
     return [min(there, most, there if of_each is None else of_each) for there, most in zip(rows, dealt, strict=True)]
 
 
-def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noqa: ARG001  # as all families
+def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
     """Checks the counts of a shard: each conversation has documents, or was refused for a known reason."""
     in_shard = partial(wrong, shard=shard.shard)
     documents = sum(counts.sequences for counts in shard.splits.values())
@@ -112,8 +112,10 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noq
         yield in_shard(f"cutting.runs is {cutting['runs']}, which the documents contradict")
     if cutting["generation_equal"] + cutting["generation_other"] > cutting["runs"]:
         yield in_shard("cutting compares more runs with {% generation %} than there are")
-    if any(cutting[name] > cutting["runs"] for name in NOTED & set(cutting)):
-        yield in_shard(f"cutting counts more of {', '.join(sorted(NOTED & set(cutting)))} than there are runs")
+    if any(cutting.get(name, 0) > cutting["runs"] for name in ("empty_thoughts", "truncated")):
+        yield in_shard("cutting counts more empty thoughts or truncated runs than there are runs")
+    if cutting.get("control_texts") and "control_texts" not in content.config:
+        yield in_shard("cutting counts control tokens in texts, which the options refuse")
     if set(shard.rejected) - REASONS or 0 in shard.rejected.values():
         yield in_shard(f"rejected is {shard.rejected}, with an unknown reason or a count of 0")
     if bool(refused) != (shard.rejects_file is not None):

@@ -7,7 +7,7 @@ code is independent of the code that proves, masks and shifts.
     on disk, shifted to the labels       0 … 1   1 2 2 0   0 … 3   3 0   0 …     0
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -46,8 +46,20 @@ def check_rows(
         for message in _wrong_row(row, before, content):
             yield documents.finding("rows", message, at)
         before = row["row"], row["cut"], row["conversation"]
+    yield from _check_eods(documents, [row["turn_end"] or [] for row in columns], content)
     assert content.split is not None, "the schema demands it of this family"
     yield from documents.check_split(rows.column("conversation"), digests, content.split.valid_fraction)
+
+
+def _check_eods(documents: SpanDocuments, ends: Sequence[Sequence[str | None]], content: Content) -> Iterator[Finding]:
+    """Checks that no document holds the EOD in its middle. `ends`: what ends the turns of each.
+
+    If the template ends turns with it, this cannot be seen from the tokens; the comparison with the source tells.
+    """
+    eod = content.config["eod"]
+    inside, number = documents.inner_eods(eod["id"])
+    writes = np.array([eod["text"] in of_one or None in of_one for of_one in ends], dtype=np.bool_)
+    yield from documents.at("eod", "EOD inside a document", inside[~writes[number]])
 
 
 def _wrong_row(row: dict[str, Any], before: tuple[int, int, str] | None, content: Content) -> Iterator[str]:
@@ -74,5 +86,5 @@ def _wrong_row(row: dict[str, Any], before: tuple[int, int, str] | None, content
         yield "boundary is served, but the options refuse that"
     if content.config["emission"] is None and "declared" in row["boundary"]:
         yield "boundary is declared, but there is no emission"
-    if unknown := set(row["turn_end"]) - set(content.config["stops"]):
+    if unknown := set(row["turn_end"]) - {None, *content.config["stops"]}:
         yield f"the turn ends in {', '.join(sorted(unknown))}, which is not a stop token"

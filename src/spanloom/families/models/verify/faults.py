@@ -13,6 +13,7 @@ from typing import Any
 from spanloom.families.models.verify.messages import (
     PlainConversation,
     PlainMessage,
+    control_places,
     swapped_tools,
     template_settings,
 )
@@ -91,6 +92,10 @@ def _of_run(
     message = conversation.messages[place]
     if any(special in text for text in _texts(message) for special in {*reference.special, *reference.config["stops"]}):
         yield "special_in_text"
+    how, eod = reference.config.get("control_texts", "refuse"), reference.config["eod"]["text"]
+    refused = {"refuse": {eod, *reference.special, *reference.config["stops"]}, "as-served": {eod}, "text": set()}[how]
+    if any(special in text for text, _ in control_places(conversation, place) for special in refused):
+        yield "special_in_text"
     try:
         prompt = reference.rendered(conversation, place, variables, prompt=True)
         whole = reference.rendered(conversation, place + 1, variables)
@@ -123,11 +128,19 @@ def _of_run(
         return
     ended = len(whole) - len(tail)
     try:
-        ids, offsets, first = reference.encoded(prompt, whole, "joined")
+        plain = reference.plain(conversation, place, variables)
+    except ChatTemplateError:
+        yield from _FRAME
+        return
+    if plain is not None and len(plain) != len(whole):
+        yield "structure_depends_on_text"
+        return
+    try:
+        ids, offsets, first = reference.encoded(prompt, whole, "joined", plain)
     except UnprovenError:
         if reference.config["boundary"] == "refuse":
             yield "merge_at_boundary"
-        ids, offsets, first = reference.encoded(prompt, whole, "served")
+        ids, offsets, first = reference.encoded(prompt, whole, "served", plain)
     stops = reference.config["stops"]
     if any(ids[at] in stops.values() and offsets[at][0] < ended for at in range(first, len(ids))) or (
         reference.end(ids, offsets, first, ended) is None

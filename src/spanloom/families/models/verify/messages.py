@@ -5,8 +5,8 @@ request with replaced texts. Rows are not checked here: the build refuses an inv
 """
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 REASONING, CONTENT, CALL, VALUE = "reasoning", "content", "call", "value"
@@ -19,7 +19,8 @@ _FIELDS = ("reasoning_effort", "model_identity")
 
 @dataclass
 class PlainMessage:
-    """One message. `calls`: each with `id`, `name` and `arguments`. `spoken`: its text is commentary without a call."""
+    """One message. `calls`: each with `id`, `name` and `arguments`. `spoken`: its text is commentary without a call.
+    `truncated`: a limit of tokens cut it off."""
 
     role: str
     text: str = ""
@@ -28,6 +29,7 @@ class PlainMessage:
     names: dict[str, str] = field(default_factory=dict)
     trained: bool = True
     spoken: bool = False
+    truncated: bool = False
 
 
 @dataclass
@@ -43,6 +45,28 @@ class PlainConversation:
     def runs(self) -> list[int]:
         """The places of the messages that are to be trained."""
         return [at for at, each in enumerate(self.messages) if at and each.role == "assistant" and each.trained]
+
+    def crossed(self, put: Callable[[str], str], before: int) -> "PlainConversation":
+        """The same conversation with `put` on each text that a run at message `before` sees."""
+        messages = [
+            replace(
+                each,
+                text=put(each.text),
+                reasoning=[put(text) for text in each.reasoning],
+                calls=[{key: value and put(value) for key, value in call.items()} for call in each.calls],
+                names={key: put(value) for key, value in each.names.items()},
+            )
+            for each in self.messages[:before]
+        ]
+        return replace(self, messages=[*messages, *self.messages[before:]], tools=_crossed(self.tools, put))
+
+
+def _crossed(value: Any, put: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {put(key): _crossed(inside, put) for key, inside in value.items()}
+    if isinstance(value, list):
+        return [_crossed(inside, put) for inside in value]
+    return put(value) if isinstance(value, str) else value
 
 
 def plain_conversation(messages_json: bytes, schema_version: str) -> PlainConversation:
@@ -63,6 +87,7 @@ def plain_conversation(messages_json: bytes, schema_version: str) -> PlainConver
                 names={key: each[key] for key in ("tool_call_id", "name") if each.get(key) is not None},
                 trained=each.get("trained") is not False,
                 spoken=each.get("channel") == "commentary" and not calls,
+                truncated=each.get("truncated") is True,
             )
         )
     conversation.tools = whole.get("tools") or []
@@ -85,7 +110,11 @@ def _read_harmony(messages: Sequence[Mapping[str, Any]], into: PlainConversation
         nonlocal made
         if not group:
             return
-        message = PlainMessage(role="assistant", trained=all(each.get("trained") is not False for each in group))
+        message = PlainMessage(
+            role="assistant",
+            trained=all(each.get("trained") is not False for each in group),
+            truncated=any(each.get("truncated") is True for each in group),
+        )
         for each in group:
             text = _harmony_text(each)
             if each.get("recipient") is not None:
@@ -219,6 +248,25 @@ def _swapped(value: Any, put: Swap, put_name: Swap) -> Any:
     written = json.dumps(value)
     digits = put(VALUE, written)
     return value if digits == written else int(digits)
+
+
+def control_places(conversation: PlainConversation, before: int) -> Iterator[tuple[str, str]]:
+    """The texts that a run at message `before` sees, each with its place: of messages, tools and template variables."""
+    for at, message in enumerate(conversation.messages[:before]):
+        calls = [text for call in message.calls for text in (call["id"] or "", call["name"], call["arguments"])]
+        for text in (message.text, *message.reasoning, *calls, *message.names.values()):
+            yield text, f"message {at}"
+    for text in _leaves(conversation.tools):
+        yield text, "the tools"
+    for text in _leaves(conversation.variables):
+        yield text, "the template's variables"
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for inside in [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from _leaves(inside)
 
 
 def swapped_tools(conversation: PlainConversation, put: Swap) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ texts; everything between them must be the same as with replaced texts. Only `to
 
 import json
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
@@ -16,6 +16,7 @@ from typing import Any
 
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import MODEL_FOLDER, TOKENIZER_NAME
+from spanloom.dataset.validate.json_tokenizer import encoded_between
 from spanloom.families.models.model import UNDATED
 from spanloom.families.models.verify.messages import (
     CALL,
@@ -25,6 +26,7 @@ from spanloom.families.models.verify.messages import (
     PlainConversation,
     PlainMessage,
     Swap,
+    control_places,
     template_message,
     template_settings,
     template_tools,
@@ -50,10 +52,12 @@ class ExpectedDocument:
 
 @dataclass(frozen=True, kw_only=True)
 class _Run:
-    """A run. `tokens`: of F; those in [first, end) are trained. `spans`: of these, two valid lists."""
+    """A run. `tokens`: of F; those in [first, last) are trained. `spans`: of these, two valid lists. `end`: the number
+    of tokens through the one that ends the turn, which is trained unless the message is truncated."""
 
     tokens: list[int]
     first: int
+    last: int
     end: int
     spans: list[list[int]]
 
@@ -100,6 +104,8 @@ class Reference:
         added = [token.content for token in self._tokenizer.get_added_tokens_decoder().values()]
         words = sorted((text for text in added if text.strip()), key=len, reverse=True)
         self._added = re.compile("|".join(map(re.escape, words)) or "(?!)")
+        controls = sorted({*self.special, *self.config["stops"]} - {""}, key=len, reverse=True)
+        self._controls = re.compile("|".join(map(re.escape, controls)) or "(?!)")
         self.names = self.template.variables() & _SETTINGS
         self._developer = "developer" in self.template.text
 
@@ -122,7 +128,7 @@ class Reference:
                 raise UnprovenError("the text of a run does not begin the next run's prompt")
             for way in (0, 1):
                 spans[way] = list(spans[way])
-                spans[way][run.first : run.end] = [span if trained[span] else 0 for span in run.spans[way]]
+                spans[way][run.first : run.last] = [span if trained[span] else 0 for span in run.spans[way]]
         eod = self._content.tokenizer.eod
         return ExpectedDocument(tokens=[*last.tokens, eod], spans=[[*way, 0] for way in spans])
 
@@ -134,28 +140,40 @@ class Reference:
         own = template_settings(conversation, self.names)
         if all({**values, **own} != variables for values in self.config["variables"]):
             raise UnprovenError(f"the template variables {variables} are not in the manifest")
+        as_text = self.config.get("control_texts") == "text"
+        eod = self.config["eod"]["text"]
+        for text, where in control_places(conversation, place):
+            if not as_text and eod in text:
+                raise UnprovenError(f"the EOD {eod!r} is in {where}, and so in the middle of the document")
         prompt = self.rendered(conversation, place, variables, prompt=True)
         message = conversation.messages[place]
+        if (row["turn_end"][number] is None) != message.truncated:
+            raise UnprovenError(f"message {place} is {'' if message.truncated else 'not '}truncated")
         if row["boundary"][number] == "declared":
-            return self._declared(prompt, message)
+            return self._declared(conversation, place, variables, prompt)
         whole = self.rendered(conversation, place + 1, variables)
         if not whole.startswith(prompt):
             raise UnprovenError(f"the text of message {place} does not begin with its prompt")
         texts, tail, names = self.texts(conversation, place, variables, prompt, whole)
         ended = len(whole) - len(tail)
         boundary, stop = row["boundary"][number], row["turn_end"][number]
-        ids, offsets, first = self.encoded(prompt, whole, boundary)
+        plain = self.plain(conversation, place, variables)
+        ids, offsets, first = self.encoded(prompt, whole, boundary, plain)
         end = self.end(ids, offsets, first, ended)
         if end is None:
-            self.check_marker(conversation, place, variables, tail, stop, names=names)
+            if stop is None:
+                stop = next(self._markers(conversation, place, variables, tail, names=names), "")
+            else:
+                self.check_marker(conversation, place, variables, tail, stop, names=names)
             whole += stop
-            ids, offsets, first = self.encoded(prompt, whole, boundary)
+            ids, offsets, first = self.encoded(prompt, whole, boundary, plain and plain + stop)
             end = self.end(ids, offsets, first, ended)
             ids, offsets = ids[:end], offsets[:end]
-        if end is None or self._tokenizer.id_to_token(ids[end - 1]) != stop:
+        if end is None or (stop is not None and self._tokenizer.id_to_token(ids[end - 1]) != stop):
             raise UnprovenError(f"the turn of message {place} does not end in {stop!r}")
-        spans = [self._spans(whole, texts, offsets[first:end], way=way) for way in (0, 1)]
-        return _Run(tokens=ids, first=first, end=end, spans=spans)
+        last = _last_trained(message, offsets, first, end, ended)
+        spans = [self._spans(whole, texts, offsets[first:last], way=way) for way in (0, 1)]
+        return _Run(tokens=ids, first=first, last=last, end=end, spans=spans)
 
     def rendered(
         self,
@@ -241,10 +259,27 @@ class Reference:
         spans = {REASONING: ANALYSIS, CONTENT: answer, CALL: COMMENTARY}
         return [_Text(start, end, spans[each.kind], each.lead) for each, start, end in groups if each.kind != VALUE]
 
-    def encoded(self, prompt: str, whole: str, boundary: str) -> tuple[list[int], list[tuple[int, int]], int]:
-        """Ids and offsets of F, and how many ids P has. Raises UnprovenError if the boundary is different."""
-        ids_of_prompt, offsets_of_prompt = self._ids(prompt)
-        ids, offsets = self._ids(whole)
+    def plain(self, conversation: PlainConversation, place: int, variables: Mapping[str, Any]) -> str | None:
+        """F with crosses in place of the control tokens in texts before the message; None if these stay tokens."""
+        if self.config.get("control_texts") != "text":
+            return None
+        if not any(self._controls.search(text) for text, _ in control_places(conversation, place)):
+            return None
+        crossed = conversation.crossed(lambda text: self._controls.sub(lambda match: "x" * len(match[0]), text), place)
+        values = json.loads(self._controls.sub(lambda match: "x" * len(match[0]), json.dumps(dict(variables))))
+        return self.rendered(crossed, place + 1, values)
+
+    def encoded(
+        self, prompt: str, whole: str, boundary: str, plain: str | None = None
+    ) -> tuple[list[int], list[tuple[int, int]], int]:
+        """Ids and offsets of F, and how many ids P has. Raises UnprovenError if the boundary is different.
+
+        `plain`: F with crosses in place of control tokens that are text.
+        """
+        if plain is not None and len(plain) != len(whole):
+            raise UnprovenError("with crosses in place of control tokens, the text around them changes")
+        ids_of_prompt, offsets_of_prompt = self._ids(prompt, plain and plain[: len(prompt)])
+        ids, offsets = self._ids(whole, plain)
         first = len(ids_of_prompt)
         if (ids[:first] == ids_of_prompt) != (boundary == "joined"):
             raise UnprovenError(f"the boundary of a run is not {boundary}")
@@ -255,10 +290,11 @@ class Reference:
             offsets = [*offsets_of_prompt, *moved]
         return ids, offsets, first
 
-    def _ids(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    def _ids(self, text: str, plain: str | None = None) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids and offsets of a text. With `plain`, only what is a control token there is one."""
+        controls = None if plain is None else [match.span() for match in self._controls.finditer(plain)]
         with tokenizer_faults(self._place):
-            encoded = self._tokenizer.encode(text, add_special_tokens=False)
-        return encoded.ids, encoded.offsets
+            return encoded_between(self._tokenizer, text, controls)
 
     def end(self, ids: Sequence[int], offsets: Sequence[tuple[int, int]], first: int, ended: int) -> int | None:
         """The number of tokens through the first stop token after the texts; None without one."""
@@ -277,6 +313,13 @@ class Reference:
         names: bool,
     ) -> None:
         """Raises UnprovenError unless the next speaker's marker `stop` follows F when a message is added."""
+        if stop not in self._markers(conversation, place, variables, tail, names=names):
+            raise UnprovenError(f"no message behind message {place} begins with {stop!r}")
+
+    def _markers(
+        self, conversation: PlainConversation, place: int, variables: Mapping[str, Any], tail: str, *, names: bool
+    ) -> Iterator[str]:
+        """The stop tokens that follow F when a message is added: the next one, then one that may follow any."""
         calls = conversation.messages[place].calls
         answered = {"name": calls[0]["name"]} if calls else {}
         if calls and calls[0]["id"] is not None:
@@ -293,9 +336,7 @@ class Reference:
             except ChatTemplateError:
                 continue
             ends = [match.end() for word in words for match in re.finditer(re.escape(word), longer)]
-            if ends and longer.startswith(tail + stop, max(ends)):
-                return
-        raise UnprovenError(f"no message behind message {place} begins with {stop!r}")
+            yield from (stop for stop in self.config["stops"] if ends and longer.startswith(tail + stop, max(ends)))
 
     def _spans(self, whole: str, texts: Sequence[_Text], offsets: Sequence[tuple[int, int]], *, way: int) -> list[int]:
         """The span of each token, by its first character. `way` 1: white space before a text belongs to that text."""
@@ -310,8 +351,9 @@ class Reference:
             begins.append(closed.end() if closed else start)
         return [texts[sum(begin <= offset[0] for begin in begins)].span for offset in offsets]
 
-    def _declared(self, prompt: str, message: PlainMessage) -> _Run:
+    def _declared(self, conversation: PlainConversation, place: int, variables: Mapping[str, Any], prompt: str) -> _Run:
         """The run with the completion that the user declared."""
+        message = conversation.messages[place]
         stops = self.config["stops"]
         eos = self.template.special_tokens.get("eos_token")
         closing = eos if eos is not None and eos in stops else min(stops, key=lambda text: int(stops[text]))
@@ -326,10 +368,27 @@ class Reference:
             if written[1] and written[0]:
                 texts.append(_Text(len(whole), len(whole) + len(written[0]), written[1], ""))
             whole += written[0]
-        joined = self._ids(whole)[0][: len(self._ids(prompt)[0])] == self._ids(prompt)[0]
-        ids, offsets, first = self.encoded(prompt, whole, "joined" if joined else "served")
-        spans = self._spans(whole, texts, offsets[first:], way=0)
-        return _Run(tokens=ids, first=first, end=len(ids), spans=[spans, spans])
+        plain = self.plain(conversation, place, variables)
+        if plain is not None:
+            plain = plain[: len(prompt)] + whole[len(prompt) :]
+        try:
+            ids, offsets, first = self.encoded(prompt, whole, "joined", plain)
+        except UnprovenError:
+            ids, offsets, first = self.encoded(prompt, whole, "served", plain)
+        ended = texts[-1].end if texts else len(prompt)
+        last = _last_trained(message, offsets, first, len(ids), ended)
+        spans = self._spans(whole, texts, offsets[first:last], way=0)
+        return _Run(tokens=ids, first=first, last=last, end=len(ids), spans=[spans, spans])
+
+
+def _last_trained(message: PlainMessage, offsets: Sequence[tuple[int, int]], first: int, end: int, ended: int) -> int:
+    """The number of tokens through the last trained one. Behind a truncated text nothing is trained; behind the calls
+    of a truncated message all but the stop token."""
+    if not message.truncated:
+        return end
+    if message.calls:
+        return end - 1
+    return next((at for at in range(first, end) if offsets[at][1] > ended), end)
 
 
 def swapping(words: Words, held: str, *, as_long: bool = False) -> Swap:

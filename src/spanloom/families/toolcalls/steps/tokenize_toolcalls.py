@@ -9,7 +9,7 @@ attack. The harmful root has `config.harmful`, and trainers open such a root onl
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -69,6 +69,15 @@ ABOUT_SCHEMA = pa.schema(
 )
 """`row`: the number among the samples of the split, from 0. `calls`: whether the answer has a `<|python_tag|>`."""
 
+CONTROLS = pa.field("control_tokens", pa.int64(), nullable=False)
+"""A further column if the options keep control tokens in texts or encode them as text: how many there are."""
+
+
+def about_schema(config: Mapping[str, Any]) -> pa.Schema:
+    """The columns of the row table of a dataset with this config."""
+    return ABOUT_SCHEMA.append(CONTROLS) if "control_texts" in config else ABOUT_SCHEMA
+
+
 _BATCH = 256
 NO_ID = "no id"
 
@@ -79,6 +88,8 @@ class TokenizeRules:
 
     eod         the token that ends a document, by name
     max_length  truncates longer samples, or leaves them out if the answer would be cut; None: no limit
+    control_texts   control tokens in texts of users, tools, system and tool definitions: "refuse" leaves such samples
+                out; "as-served" keeps their ids, never the EOD; "text" encodes them as text
     spans       "answer": a mask and no span array; "parts": the same mask and spans for prose, calls and arguments
     """
 
@@ -87,6 +98,7 @@ class TokenizeRules:
     max_length: int | None = None
     valid_fraction: float = defaults.VALID_FRACTION
     spans: Spans = defaults.SPANS
+    control_texts: str = defaults.CONTROL_TEXTS
 
     @property
     def layout(self) -> Layout:
@@ -114,6 +126,8 @@ class Ingredients:
             "template_sha256": sha256_json(self.template.text),
             "registries_sha256": sha256_json(self.registries.listed),
             **({} if self.rules.spans == "answer" else {"spans": self.rules.spans}),
+            # Absent by default, so that the config of an earlier dataset is the same.
+            **({} if self.rules.control_texts == "refuse" else {"control_texts": self.rules.control_texts}),
         }
 
 
@@ -146,13 +160,13 @@ def tokenize_toolcalls(
     """
     made_by = require_git_sha(allow_unknown=allow_unknown_sha)
     config = ingredients.config(split)
-    counts, layout = _Counts(), ingredients.rules.layout
-    with split_writers(root, SHARD, arrays=layout.arrays, span_names=layout.span_names, about=ABOUT_SCHEMA) as writers:
+    counts, layout, about = _Counts(), ingredients.rules.layout, about_schema(config)
+    with split_writers(root, SHARD, arrays=layout.arrays, span_names=layout.span_names, about=about) as writers:
         masked = _masked(data, split, ingredients, counts)
         while batch := list(islice(masked, _BATCH)):
             digests = id_digests(str(document.sample["id"]) for _, document in batch)
             for part, chosen in by_split(digests, ingredients.rules.valid_fraction):
-                _append(writers[part], [batch[at] for at in chosen], int(config["eod"]["id"]), layout)
+                _append(writers[part], [batch[at] for at in chosen], int(config["eod"]["id"]), layout, about)
             counts.written += len(batch)
             if on_progress:
                 on_progress(counts.rows, counts.rows)  # the total is known only at the end
@@ -225,6 +239,8 @@ def _masked(data: Path, split: str, ingredients: Ingredients, counts: _Counts) -
         ingredients.tokenizer,
         ingredients.registries,
         max_length=ingredients.rules.max_length,
+        control_texts=ingredients.rules.control_texts,
+        eod=ingredients.rules.eod,
     )
     for number, outcome in enumerate(made):
         counts.rows = number + 1
@@ -236,7 +252,9 @@ def _masked(data: Path, split: str, ingredients: Ingredients, counts: _Counts) -
             yield number, outcome
 
 
-def _append(writer: SplitWriter, documents: list[tuple[int, Masked]], eod: int, layout: Layout) -> None:
+def _append(
+    writer: SplitWriter, documents: list[tuple[int, Masked]], eod: int, layout: Layout, schema: pa.Schema
+) -> None:
     samples = [document.sample for _, document in documents]
     about = pa.RecordBatch.from_arrays(
         [
@@ -248,8 +266,13 @@ def _append(writer: SplitWriter, documents: list[tuple[int, Masked]], eod: int, 
             pa.array([weight_of(sample) * repeats(sample) for sample in samples], pa.float64()),
             pa.array([PYTHON_TAG in sample["assistant_raw"] for sample in samples], pa.bool_()),
             pa.array([document.straddling for _, document in documents], pa.bool_()),
+            *(
+                [pa.array([document.controls for _, document in documents], pa.int64())]
+                if CONTROLS.name in schema.names
+                else []
+            ),
         ],
-        schema=ABOUT_SCHEMA,
+        schema=schema,
     )
     spans = [_spans(document, with_parts="span" in layout.arrays) for _, document in documents]
     writer.append_documents(about, [document.ids for _, document in documents], spans, eod)

@@ -7,18 +7,27 @@ sample whose answer cannot be located has no mask: it is counted and left out.
     mask    0000000000001 1111111111111111111111111110
 """
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 from spanloom.families.toolcalls.audit import is_renderable
+from spanloom.families.toolcalls.format.control import END_TOKENS
 from spanloom.families.toolcalls.format.rendering import Render, Span, answer_span, render_sample
 from spanloom.families.toolcalls.format.tables import mapping
 from spanloom.families.toolcalls.format.tools import Registries
 from spanloom.supervision import Tokens
 from spanloom.tokenizers.character_spans import Offsets, tokens_of_span
 from spanloom.tokenizers.chat_template import ChatTemplateError
+from spanloom.tokenizers.control_texts import (
+    ControlTextError,
+    control_pattern,
+    controls_in,
+    encoded_as_text,
+    without_controls,
+)
 from spanloom.tokenizers.encoding import JsonTokenizer
 
 _BATCH = 64
@@ -28,6 +37,11 @@ NO_SAMPLE = "no messages or assistant_raw"
 NO_SPAN = "no span that can be proven"
 NO_TOKENS = "no token begins in the span"
 CUT = "cut inside of the span"
+NOT_AS_TEXT = "control tokens that cannot be encoded as text"
+CONTROL = "control token in a text: "
+"""The beginning of a reason: the token and where it is follow."""
+
+ASSISTANT = "assistant"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,6 +54,7 @@ class Masked:
     offsets     int [T, 2]  the characters of each token, in code points of `text`
     start, end  the tokens [start, end) are trained
     straddling  whether a token begins in the prompt and ends in the answer; it is not trained
+    controls    control tokens in texts that are not the assistant's
     """
 
     sample: dict[str, Any]
@@ -50,6 +65,25 @@ class Masked:
     start: int
     end: int
     straddling: bool
+    controls: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControlTexts:
+    """What becomes of control tokens in texts that are not the assistant's.
+
+    how      `refuse`, `as-served` or `text`
+    eod      the EOD of a dataset, which no text may hold unless it is encoded as text; None: there is no EOD
+    special  the tokenizer's control tokens
+    """
+
+    how: str
+    eod: str | None
+    special: frozenset[str]
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        return control_pattern({*self.special, *([] if self.eod is None else [self.eod])})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,11 +101,16 @@ def masked_samples(
     registries: Registries,
     *,
     max_length: int | None = None,
+    control_texts: str = "as-served",
+    eod: str | None = None,
 ) -> Iterator[Masked | Left]:
     """Yields each sample, in order, with its mask or with the reason that it has none.
 
     `max_length`: longer samples are truncated to this many tokens, or left out if that would cut the answer.
+    `control_texts`, `eod`: see `ControlTexts`.
     """
+    controls = ControlTexts(how=control_texts, eod=eod, special=frozenset(tokenizer.special_texts()))
+    pattern = controls.pattern
     waiting = iter(samples)
     while batch := list(islice(waiting, _BATCH)):
         located = [_located(sample, render, registries) for sample in batch]
@@ -83,11 +122,21 @@ def masked_samples(
                 continue
             text, span = place
             tokens = next(encoded)
+            held = _controls(sample, registries, pattern)
+            if held and control_texts == "text":
+                try:
+                    plain = render_sample(_without_controls(sample, registries, pattern), render, registries).full
+                    tokens = encoded_as_text(tokenizer, text, plain, pattern)
+                except (ControlTextError, ChatTemplateError):
+                    yield Left(sample=sample, reason=NOT_AS_TEXT)
+                    continue
             covered = tokens_of_span(tokens.offsets, span.start, span.end)
             if not covered:
                 yield Left(sample=sample, reason=NO_TOKENS)
             elif max_length is not None and covered.end > max_length:
                 yield Left(sample=sample, reason=CUT)
+            elif (reason := _refused(sample, held, controls)) is not None:
+                yield Left(sample=sample, reason=reason)
             else:
                 yield Masked(
                     sample=sample,
@@ -98,7 +147,44 @@ def masked_samples(
                     start=covered.first,
                     end=covered.end,
                     straddling=covered.straddling > 0,
+                    controls=len(held),
                 )
+
+
+def _controls(sample: dict[str, Any], registries: Registries, pattern: re.Pattern[str]) -> list[tuple[str, str]]:
+    """Each control token in texts of a sample that are not the assistant's, and where it is."""
+    held = [
+        (token, f"a message of {message.get('role')}")
+        for message in sample["messages"]
+        if message.get("role") != ASSISTANT
+        for token in controls_in(message, pattern)
+    ]
+    tools = registries.for_template(sample.get("tools"))
+    return [*held, *((token, "the tools") for token in controls_in(tools, pattern))]
+
+
+def _refused(sample: dict[str, Any], held: list[tuple[str, str]], controls: ControlTexts) -> str | None:
+    """Why a sample has no document because of its control tokens; None if it has one."""
+    for token, where in held:
+        if controls.how == "refuse":
+            return f"{CONTROL}{token} in {where}"
+        if controls.how == "as-served" and token == controls.eod:
+            return f"{CONTROL}{token} in {where}"
+    # The answers' own end tokens may be the EOD.
+    if controls.eod is not None and controls.eod not in END_TOKENS:
+        own = [message for message in sample["messages"] if message.get("role") == ASSISTANT]
+        if controls.eod in sample["assistant_raw"] or any(controls_in(own, re.compile(re.escape(controls.eod)))):
+            return f"{CONTROL}{controls.eod} in a message of {ASSISTANT}"
+    return None
+
+
+def _without_controls(sample: dict[str, Any], registries: Registries, pattern: re.Pattern[str]) -> dict[str, Any]:
+    messages = [
+        message if message.get("role") == ASSISTANT else without_controls(message, pattern)
+        for message in sample["messages"]
+    ]
+    tools = registries.for_template(sample.get("tools"))
+    return {**sample, "messages": messages, "tools": without_controls(tools, pattern)}
 
 
 def _located(sample: dict[str, Any], render: Render, registries: Registries) -> tuple[str, Span] | Left:

@@ -24,7 +24,7 @@ from spanloom.families.toolcalls.tokens import masks
 from spanloom.findings import Finding
 from spanloom.provenance import sha256_json
 
-REASONS = {masks.NOT_RENDERED, masks.NO_SAMPLE, masks.NO_SPAN, masks.NO_TOKENS, masks.CUT, NO_ID}
+REASONS = {masks.NOT_RENDERED, masks.NO_SAMPLE, masks.NO_SPAN, masks.NO_TOKENS, masks.CUT, masks.NOT_AS_TEXT, NO_ID}
 """The reasons for which samples are left out."""
 
 NOT_CHECKABLE = {
@@ -48,6 +48,7 @@ def check_content(content: Content) -> Iterator[Finding]:
         "eod": {"text": config["eod"]["text"], "id": content.tokenizer.eod},
         "valid_fraction": split.valid_fraction,
         **({"spans": "parts"} if "span" in content.arrays else {}),
+        **{name: config[name] for name in ("control_texts",) if name in config},
     }
     yield from check_stated(config, wanted, "config")
     yield from check_documents_by_id(content, _SPLIT_RULE, documents="documents of one sample", repeated_rows=0)
@@ -81,7 +82,8 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noq
     written, left_out = sum(counts.sequences for counts in shard.splits.values()), sum(shard.rejected.values())
     if written + left_out != shard.rows_read:
         yield in_shard(f"{shard.rows_read} samples, but {written} written and {left_out} left out")
-    if set(shard.rejected) - REASONS or 0 in shard.rejected.values():
+    unknown = [reason for reason in shard.rejected if reason not in REASONS and not reason.startswith(masks.CONTROL)]
+    if unknown or 0 in shard.rejected.values():
         yield in_shard(f"rejected is {shard.rejected}; the known reasons are {', '.join(sorted(REASONS))}")
     if shard.rejects_file is not None:
         yield in_shard("there is a rejects file, but datasets of samples have none")

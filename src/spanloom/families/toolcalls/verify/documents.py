@@ -43,6 +43,9 @@ def check_documents(documents: DiskDocuments, content: Content) -> Iterator[Find
     for at in np.flatnonzero(runs != 1).tolist():
         fault = "no learned token" if runs[at] == 0 else f"{runs[at]} runs of learned tokens, not one"
         yield documents.finding("mask", f"the document has {fault}", at)
+    inside, number = documents.inner_eods(content.tokenizer.eod)
+    if np.unique(number).size < lengths.size:  # otherwise the template writes it into each document
+        yield from documents.at("eod", "EOD inside a document", inside)
     if isinstance(documents, SpanDocuments):
         yield from _check_parts(documents)
     if max_length is not None:
@@ -77,7 +80,22 @@ def check_rows(
     yield from documents.check_split(rows.column("sample_id"), digests, content.split.valid_fraction)
 
 
-Encode = Callable[[str], tuple[Sequence[int], Sequence[tuple[int, int]]]]
+Encode = Callable[..., tuple[Sequence[int], Sequence[tuple[int, int]]]]
+"""A text, and optionally the only characters that are control tokens, as [start, end) → ids and offsets."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Controls:
+    """What becomes of control tokens in texts that are not the assistant's: `how`; the EOD and the special tokens."""
+
+    how: str
+    eod: str
+    special: frozenset[str]
+
+    @property
+    def pattern(self) -> re.Pattern[str]:
+        longest_first = sorted({*self.special, self.eod}, key=len, reverse=True)
+        return re.compile("|".join(map(re.escape, longest_first)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,12 +105,14 @@ class ExpectedDocument:
     mask        1 = trained
     parts       0 context, 1 prose, 2 call, 3 arguments
     straddling  whether a token begins in the prompt and ends in the answer
+    controls    control tokens in texts that are not the assistant's
     """
 
     tokens: list[int]
     mask: list[int]
     parts: list[int]
     straddling: bool
+    controls: int
 
 
 def expected_document(
@@ -102,6 +122,7 @@ def expected_document(
     encode: Encode,
     eod: int,
     max_length: int | None,
+    controls: Controls | None = None,
 ) -> ExpectedDocument | str:
     """The document expected from one sample, or the reason that it has none. Raises ChatTemplateError.
 
@@ -120,13 +141,26 @@ def expected_document(
     end = len(prompt) + len(answer)
     if not answer.rstrip().endswith(_ENDS):
         end += next((len(token) for token in _ENDS if rest[len(answer) :].startswith(token)), 0)
-    ids, offsets = encode(whole)
+    held: list[tuple[str, str]] = []
+    if controls is not None:
+        pattern = controls.pattern
+        held = [(where, found[0]) for where, text in _others(messages, tools) for found in pattern.finditer(text)]
+    places = None
+    if controls is not None and held and controls.how == "text":
+        crossed = [each if each.get("role") == "assistant" else _crossed(each, controls.pattern) for each in messages]
+        plain = render([*crossed, {"role": "assistant", "content": answer}], tools=_crossed(tools, controls.pattern))
+        if len(plain) != len(whole):
+            return masks.NOT_AS_TEXT
+        places = [match.span() for match in controls.pattern.finditer(plain)]
+    ids, offsets = encode(whole) if places is None else encode(whole, places)
     inside = [len(prompt) <= begin < end and begin < stop for begin, stop in offsets]
     if True not in inside:
         return masks.NO_TOKENS
     first, after = inside.index(True), len(inside) - inside[::-1].index(True)
     if max_length is not None and after > max_length:
         return masks.CUT
+    if controls is not None and (reason := _refused(messages, answer, held, controls)) is not None:
+        return reason
     mask = [int(first <= at < after) for at in range(len(ids))]
     kinds = _kinds(answer)
     parts: list[int] = []
@@ -138,7 +172,49 @@ def expected_document(
         mask=[*mask[:max_length], 0],
         parts=[*parts[:max_length], 0],
         straddling=any(begin < len(prompt) < stop for begin, stop in offsets),
+        controls=len(held),
     )
+
+
+def _refused(
+    messages: Sequence[Mapping[str, Any]], answer: str, held: Sequence[tuple[str, str]], controls: Controls
+) -> str | None:
+    for where, token in held:
+        if controls.how == "refuse" or (controls.how == "as-served" and token == controls.eod):
+            return f"{masks.CONTROL}{token} in {where}"
+    own = [text for message in messages if message.get("role") == "assistant" for text in _leaves(message)]
+    if controls.eod not in _ENDS and any(controls.eod in text for text in (*own, answer)):
+        return f"{masks.CONTROL}{controls.eod} in a message of assistant"
+    return None
+
+
+def _others(messages: Sequence[Mapping[str, Any]], tools: Any) -> Iterator[tuple[str, str]]:
+    """Where a text is that is not the assistant's, and the text."""
+    for message in messages:
+        if message.get("role") != "assistant":
+            yield from ((f"a message of {message.get('role')}", text) for text in _leaves(message))
+    yield from (("the tools", text) for text in _leaves(tools))
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inside in value.items():
+            yield key
+            yield from _leaves(inside)
+    elif isinstance(value, list):
+        for inside in value:
+            yield from _leaves(inside)
+
+
+def _crossed(value: Any, pattern: re.Pattern[str]) -> Any:
+    """A JSON value with crosses in place of control tokens."""
+    if isinstance(value, str):
+        return pattern.sub(lambda match: "x" * len(match[0]), value)
+    if isinstance(value, dict):
+        return {_crossed(key, pattern): _crossed(inside, pattern) for key, inside in value.items()}
+    return [_crossed(inside, pattern) for inside in value] if isinstance(value, list) else value
 
 
 _TAG = "<|python_tag|>"

@@ -6,24 +6,24 @@ For a sample without a document, the reason is determined again.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from spanloom.dataset.family import SourceCheck
 from spanloom.dataset.root.layout import tokenizer_at
-from spanloom.dataset.validate.json_tokenizer import own_tokenizer
+from spanloom.dataset.validate.json_tokenizer import encoded_between, own_tokenizer
 from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows, first_difference, placed_documents
 from spanloom.errors import ArtifactError, SpanloomError, TokenizerError
 from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.format.source import one_file, read_samples
 from spanloom.families.toolcalls.rules import Rules, check_sample
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
-    ABOUT_SCHEMA,
     NO_ID,
     REGISTRIES_NAME,
     TEMPLATE_NAME,
+    about_schema,
 )
 from spanloom.families.toolcalls.tokens import masks
 from spanloom.families.toolcalls.tokens.tokenizer import EXTRA
@@ -55,7 +55,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
     if not all((check.whole.root / name).is_file() for name in (TEMPLATE_NAME, REGISTRIES_NAME)):
         return  # in the report already
     try:
-        places = placed_documents(check.whole, ABOUT_SCHEMA)
+        places = placed_documents(check.whole, about_schema(content.config))
         remake = _Remake(check)
     except ArtifactError as unreadable:
         report.wrong("rows", unreadable.what, file=unreadable.where)
@@ -151,6 +151,9 @@ class _Remake:
         if isinstance(expected, str):
             yield place.finding("source", f"this sample should have no document: {expected}")
             return
+        if place.row.get("control_tokens", expected.controls) != expected.controls:
+            stated = place.row["control_tokens"]
+            yield place.finding("source", f"control_tokens is {stated}, the sample has {expected.controls}")
         if place.row["straddling"] != expected.straddling:
             yield place.finding("source", f"straddling is {place.row['straddling']}, not {expected.straddling}")
         tokens = place.read(self._root, "tokens")
@@ -173,12 +176,22 @@ class _Remake:
         named = sample.get("tools")
         tools = self._registries.get(named) if isinstance(named, str) else named if isinstance(named, list) else None
         eod, max_length = self._content.tokenizer.eod, self._content.config["max_length"]
+        controls = verify.Controls(
+            how=self._content.config.get("control_texts", "refuse"),
+            eod=self._content.config["eod"]["text"],
+            special=frozenset(
+                token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special
+            ),
+        )
         try:
-            return verify.expected_document(sample, self._template.render, tools, self._encode, eod, max_length)
+            return verify.expected_document(
+                sample, self._template.render, tools, self._encode, eod, max_length, controls
+            )
         except ChatTemplateError:
             return masks.NOT_RENDERED
 
-    def _encode(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+    def _encode(
+        self, text: str, controls: Sequence[tuple[int, int]] | None = None
+    ) -> tuple[list[int], list[tuple[int, int]]]:
         with tokenizer_faults(self._place):
-            encoded = self._tokenizer.encode(text, add_special_tokens=False)
-        return encoded.ids, encoded.offsets
+            return encoded_between(self._tokenizer, text, controls)

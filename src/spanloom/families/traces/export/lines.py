@@ -38,7 +38,7 @@ class ExportOptions:
     """Options that change the bytes of an export, besides its format.
 
     protect_metadata  the exporter's own keys win; conflicting keys of `meta` move to `metadata.meta`
-    control_tokens    how control strings in content are handled
+    control_tokens    how control strings in content are handled; `text`: copied, and encoded as text in a token dataset
     sort_steps        steps in the order of their index instead of the list's order
     system            a text before every prompt (not in the format `trace`)
 
@@ -46,12 +46,12 @@ class ExportOptions:
     """
 
     protect_metadata: bool = PROTECT_METADATA
-    control_tokens: ControlTokens = CONTROL_TOKENS
+    control_tokens: ControlTokens | Literal["text"] = CONTROL_TOKENS
     sort_steps: bool = False
     system: str | None = None
 
     def __post_init__(self) -> None:
-        if self.control_tokens != "verbatim" and render.count_controls(self.system or ""):
+        if self.control_tokens not in ("verbatim", "text") and render.count_controls(self.system or ""):
             raise OptionError(
                 "the system text holds control strings of the template",
                 remedy="change it, or copy all control strings: --control-tokens verbatim",

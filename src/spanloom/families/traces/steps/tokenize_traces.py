@@ -191,11 +191,17 @@ def _check_controls(
     """Refuses content that the tokenizer would encode as control tokens, unless that was requested. `escape` breaks the
     template's control strings. Those only of the tokenizer stay in the export, so they cannot be broken."""
     if rules.options.control_tokens == "verbatim":
+        # A template may have the EOD itself; of the texts, none may end a document in its middle.
+        remedy = "change them; name another token, --eod TOKEN; or encode them as text: --control-tokens text"
+        check_controls(snapshot, ids, [eod], whose="the dataset, its EOD,", remedy=remedy)
+        if eod in (rules.options.system or ""):
+            raise OptionError(f"the system text holds the EOD {eod!r}", remedy=remedy)
+    if rules.options.control_tokens in ("verbatim", "text"):
         return
     if rules.options.control_tokens == "reject":
         check_controls(snapshot, ids)
     others = (tokenizer.special_texts() | {eod}) - set(CONTROL_STRINGS)
-    only = "change them, or copy all control strings: --control-tokens verbatim"
+    only = "change them, or copy all control strings, --control-tokens verbatim, or encode them: --control-tokens text"
     check_controls(snapshot, ids, others, whose=f"the tokenizer ({', '.join(sorted(others)[:5])})", remedy=only)
     if any(text in (rules.options.system or "") for text in others):
         raise OptionError("the system text holds control strings of the tokenizer", remedy=only)
@@ -228,7 +234,8 @@ def _write(
     counts.ids.update(digests.tolist())
     counts.rows += len(traces)
     texts = [texts_of(trace, rules.options) for trace in traces]
-    documents = list(tokenized(texts, rules.form, tokenizer, rules.options.system))
+    as_text = rules.options.control_tokens == "text"
+    documents = list(tokenized(texts, rules.form, tokenizer, rules.options.system, as_text=as_text))
     for split, chosen in by_split(digests, rules.valid_fraction):
         _append(writers[split], [(first + at, traces[at], documents[at]) for at in chosen], eod, rules)
 

@@ -30,9 +30,13 @@ def check_documents(documents: SpanDocuments, content: Content) -> Iterator[Find
     """Checks EOD, ids, values, mask = (span > 0), the shift, and the order of the spans."""
     span, last = documents.span, documents.last
     yield from documents.check_tokens(content)
-    if content.config["control_tokens"] != "verbatim":  # otherwise content may contain an EOD, copied from a trace
+    inside, number = documents.inner_eods(content.tokenizer.eod)
+    if content.config["control_tokens"] == "verbatim":  # then each document may have those of the template
+        counts = np.bincount(number, minlength=documents.lengths.size)
+        inside = inside[counts[number] > counts.min(initial=documents.tokens.size)]
+    else:
         inside = np.setdiff1d(np.flatnonzero(documents.tokens == content.tokenizer.eod), last, assume_unique=True)
-        yield from documents.at("eod", "EOD inside a document", inside)
+    yield from documents.at("eod", "EOD inside a document", inside)
     yield from documents.at("values", "a span id other than 0, 1 or 2", np.flatnonzero(span > ANSWER))
     yield from documents.check_labels()
     # Context may be in between: tokens without characters are never trained.
@@ -124,16 +128,20 @@ class Expected:
     straddling: int
 
 
-def expected_document(line: Mapping[str, Any], form: str, response_start: int, encode: Any, eod: int) -> Expected | str:
+def expected_document(
+    line: Mapping[str, Any], form: str, response_start: int, encode: Any, eod: int, *, as_text: bool = False
+) -> Expected | str:
     """The document of one line of an export, or a text that says why the line is invalid.
 
-    `encode`: text and whether special tokens are added → ids and offsets.
+    `encode`: text, whether special tokens are added, and the only characters that are control tokens → ids and
+    offsets. `as_text`: only the template's marks are control tokens.
     """
     if form == "tunix_sft":
         text, answer = line["prompts"], f"Answer: {line['final_answer']}{_END}"
         if not (text.startswith(_USER) and text[:response_start].endswith(_SEAM) and text.endswith(answer)):
             return "the line is not of the template's shape, or the row has another response_start"
-        ids, offsets = encode(text, True)
+        marks = _marks(text, response_start) if as_text else None
+        ids, offsets = encode(text, True, marks)
         spans = [*_spans(offsets, response_start, len(text) - len(answer)), CONTEXT]
         straddling = sum(begin < response_start < end for begin, end in offsets)
         return Expected(tokens=[*ids, eod], spans=[spans], straddling=straddling)
@@ -144,14 +152,27 @@ def expected_document(line: Mapping[str, Any], form: str, response_start: int, e
     answers = [match.start() for match in re.finditer(r"^Answer: ", response, re.MULTILINE)]
     if not answers:
         return "the response has no answer"
-    ids, offsets = encode(prompt, True)
-    more, places = encode(response, False)
+    none: list[tuple[int, int]] | None = [] if as_text else None
+    ids, offsets = encode(prompt, True, none)
+    more, places = encode(response, False, none)
     context = [CONTEXT] * len(ids)
     return Expected(
         tokens=[*ids, *more, eod],
         spans=[[*context, *_spans(places, 0, answer), CONTEXT] for answer in answers],
         straddling=0,
     )
+
+
+def _marks(text: str, response_start: int) -> list[tuple[int, int]]:
+    """The characters of the template's four marks in a text."""
+    opening, seam = len("<start_of_turn>"), response_start - len(_SEAM)
+    model = seam + len(_END) + 1
+    return [
+        (0, opening),
+        (seam, seam + len(_END)),
+        (model, model + opening),
+        (len(text) - len(_END), len(text)),
+    ]
 
 
 def _spans(offsets: Sequence[tuple[int, int]], response: int, answer: int) -> list[int]:
