@@ -17,7 +17,7 @@ def games_of(text: str) -> list[Plies | None]:
     stream, games = io.StringIO(text), []
     while (game := chess.pgn.read_game(stream)) is not None:
         variant = game.headers.get("Variant", "Standard").lower()
-        plain = variant in ("standard", "from position", "chess") and not game.board().chess960
+        plain = variant in ("standard", "from position", "chess", "classical", "normal") and not game.board().chess960
         moves = list(game.mainline_moves())
         if not plain or game.errors or not moves or any(not move for move in moves):
             games.append(None)
