@@ -6,7 +6,7 @@ A record that cannot be read is passed to `unreadable`, as a RecordError that na
 default, raises it. A file that cannot be opened always raises.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 
 from spanloom.errors import RecordError, SourceError
@@ -43,6 +43,24 @@ def find_files(place: Path, suffixes: tuple[str, ...]) -> list[Path]:
     if not place.name.endswith(suffixes):
         raise SourceError("unsupported file type", where=str(place), remedy=f"give one of {wanted}")
     return [place]
+
+
+def passed_over(place: Path, read: Collection[Path]) -> list[str]:
+    """What a folder holds besides the files that are read: names below it, sorted, links that are not followed as such.
+
+    Empty for a file. Names that begin with a dot are not data.
+    """
+    names = []
+    for path in place.rglob("*") if place.is_dir() else ():
+        if path in read or path.name.startswith("."):
+            continue
+        name = path.relative_to(place).as_posix()
+        if path.is_dir():
+            if path.is_symlink():
+                names.append(f"{name} (a link to a folder)")
+        else:
+            names.append(name if path.exists() else f"{name} (a link to nothing)")
+    return sorted(names)
 
 
 def _in_words(suffixes: tuple[str, ...]) -> str:

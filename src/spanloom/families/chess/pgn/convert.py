@@ -33,8 +33,8 @@ from spanloom.workers import Pool, process_pool
 class PgnCounts:
     """The counts of a conversion: games and rows written, rows with values, games left out by reason (`skipped`).
 
-    `unclear_values`: evaluations left out of written games, because pawns or centipawns could be meant, or another form;
-    `foreign`: written games with other piece letters, by language; `texts`: texts between games that are none.
+    `unclear_values`: evaluations left out of written games, as their unit or form is unclear; `foreign`: written games
+    with other piece letters, by language; `texts`: texts between games that are none.
     """
 
     games: int = 0
@@ -130,8 +130,8 @@ def _games_of(
     first = 0
     for run in runs:
         for game in run.skipped:
-            number = {} if game.game is None else {"game": first + game.game}
-            entry = {"file": str(path), "line": game.line, **number, "reason": game.reason}
+            named = {} if game.game is None else {"game": first + game.game}
+            entry = {"file": str(path), "line": game.line, **named, "reason": game.reason}
             skipped.append({**entry, **({"detail": game.detail} if game.detail else {})})
             if game.game is None:
                 counts.texts += 1

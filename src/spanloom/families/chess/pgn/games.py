@@ -2,9 +2,10 @@
 
 In: a run of whole games, and the filter. Out: `ReadGames`: columns of all rows, and `Skipped` games with their lines.
 
-A game begins with its tags, or with its first token, and ends with its result or before the next tags; empty lines mean
-nothing. Tags that are repeated after an empty line are the next game's. Only the main line is read: every token of it is
-a legal move, a move number, a result, a NAG, an annotation, a comment, a variation or an escape, or the game is left out.
+A game begins with its tags, or with its first token, and ends with its result or before the next tags; empty lines
+mean nothing. Tags that are repeated after an empty line are the next game's. Only the main line is read. Each of its
+tokens is a legal move, a move number, a result, a NAG, an annotation, a comment, a variation or an escape, or the game
+is left out.
 """
 
 import re
@@ -35,7 +36,10 @@ _NULL_MOVES = frozenset(("--", "Z0", "0000", "@@@@", "null", "pass"))
 _BEFORE_NO_SQUARE = frozenset(("N", "D"))
 """Novelty and diagram. Before a square they could be the letter of a piece."""
 _ANNOTATIONS = frozenset(
-    "! ? !! ?? !? ?! + ++ # = += =+ +/= =/+ +- -+ +/- -/+ ± ∓ ⩲ ⩱ ∞ □ ⊕ ⟳ → ↑ ⇆ ∆ ⌓ e.p. ep e.p N D".split()
+    (
+        *("!", "?", "!!", "??", "!?", "?!", "+", "++", "#", "=", "+=", "=+", "+/=", "=/+", "+-", "-+", "+/-", "-/+"),
+        *("±", "∓", "⩲", "⩱", "∞", "□", "⊕", "⟳", "→", "↑", "⇆", "∆", "⌓", "e.p.", "ep", "e.p", "N", "D"),
+    )
 )
 _NUMBER = re.compile(r"\d*[.…]*")
 _SQUARE = re.compile(r"[a-h]?[1-8]?[-x:]?[a-h][1-8]\S*")
@@ -80,8 +84,7 @@ class _LeftOut(Exception):
 
 @dataclass(slots=True)
 class _MainLine:
-    """The moves of a game, the positions before them, the comments by the number of moves before them; the number of the
-    token at which it ends: a result, or one past the game's last."""
+    """The positions and moves of a game; its comments by the number of moves before them; one past its last token."""
 
     fens: list[str] = field(default_factory=list)
     moves: list[str] = field(default_factory=list)
@@ -186,7 +189,7 @@ class _Run:
                     break
                 elif kind == "[" and _is_tag(token):
                     break
-                elif not (kind == "$" and len(token) > 1 or kind == "%" and len(token) > 1 or self._annotates(number)):
+                elif not ((kind in "$%" and len(token) > 1) or self._annotates(number)):
                     if token in _NULL_MOVES:
                         raise _LeftOut(NULL_MOVE, _short(token), number)
                     move = notation[token]
@@ -304,7 +307,7 @@ def _first_position(source: _Run, at: int, tags: dict[str, str], wanted: GameFil
         try:
             return Position(fen)
         except PositionError as fault:
-            raise _LeftOut(CHESS960 if fault.chess960 else TAGS, str(fault)) from None
+            raise _LeftOut(CHESS960 if fault.chess960 else TAGS, str(fault)[:200]) from None
     if tags.get("setup", "0").strip() == "1":
         raise _LeftOut(TAGS, "SetUp is 1, and there is no FEN")
     for number in range(at, len(source.tokens)):

@@ -2,9 +2,8 @@
 
 In: a token of PGN. Out: a `San` for `Position.play`; None for a token that is no move.
 
-As lenient as python-chess: `e8Q`, `e8(Q)`, `0-0`, `Ng1-f3`, `e2e4`, `g1f3`, a missing `x`, signs of check and annotation
-at the end.
-Other languages have other letters: a `Notation` each. Letters that several languages share are one notation.
+As lenient as python-chess: `e8Q`, `e8(Q)`, `0-0`, `Ng1-f3`, `e2e4`, `g1f3`, a missing `x`, signs of check and
+annotation at the end. Other languages have other letters: a `Notation` each, one where several have the same letters.
 """
 
 import re

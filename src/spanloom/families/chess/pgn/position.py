@@ -1,7 +1,7 @@
 """A position of standard chess: legal moves in, FENs out, without python-chess.
 
-In: a FEN, then moves as `notation` reads them. Out: each move as the vocabulary spells it, and each position as FEN, equal
-to python-chess's `board.fen()`.
+In: a FEN, then moves as `notation` reads them. Out: each move as the vocabulary spells it, and each position as FEN,
+equal to python-chess's `board.fen()`.
 
 Squares are numbered a1 = 0, b1 = 1, …, h8 = 63; a set of squares is an int with a bit for each. A position keeps such a
 set for each piece of both sides, and each rank as text, of which a move changes one or two:
@@ -16,6 +16,7 @@ from spanloom.families.chess.encoding.vocabulary import BOARD_TOKENS, EMPTY, PIE
 
 PAWN, KNIGHT, BISHOP, ROOK, QUEEN, KING = range(6)
 LETTERS = "PNBRQK"
+_LETTERS = (LETTERS.lower(), LETTERS)
 SHORT, LONG, ANY = 6, 7, 8
 """Where a move has a piece: castling, and whatever stands on the one square that it comes from."""
 
@@ -97,22 +98,14 @@ class Position:
     """
 
     __slots__ = (
-        "aside",
-        "halfmoves",
-        "mine",
-        "number",
-        "others",
-        "own",
-        "passed",
-        "ranks",
-        "rights",
-        "theirs",
+        *("aside", "halfmoves", "mine", "number", "others", "own", "passed", "ranks", "rights", "short", "theirs"),
         "white",
     )
 
     def __init__(self, fen: str = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1") -> None:
         ranks, sides, self.rights, self.white, self.passed, self.halfmoves, self.number = _parsed(fen)
         self.ranks = list(ranks)
+        self.short = [_short(rank) for rank in reversed(ranks)]
         self.mine, self.theirs = list(sides[self.white]), list(sides[not self.white])
         self.own, self.others = sum(self.mine), sum(self.theirs)
         self.aside = self._aside()
@@ -124,11 +117,9 @@ class Position:
 
     def fen(self) -> str:
         """The position as FEN. The en passant square is there only if a pawn can legally capture on it."""
-        h, g, f, e, d, c, b, a = self.ranks
-        return (
-            f"{_short(a)}/{_short(b)}/{_short(c)}/{_short(d)}/{_short(e)}/{_short(f)}/{_short(g)}/{_short(h)}"
-            f" {'w' if self.white else 'b'} {_RIGHTS[self.rights]} {self.aside} {self.halfmoves} {self.number}"
-        )
+        side = "w" if self.white else "b"
+        placement = "/".join(self.short)
+        return f"{placement} {side} {_RIGHTS[self.rights]} {self.aside} {self.halfmoves} {self.number}"
 
     def play(self, move: San) -> str | None:
         """Plays a move and returns it as the vocabulary spells it: castling is the king taking its rook, a promotion to
@@ -178,7 +169,8 @@ class Position:
                 return None  # two pieces could move there
             source = place
         if source < 0:
-            return self._castle(SHORT if target & 7 == 6 else LONG) if piece == KING and target in _CASTLED else None
+            castled = (6, 2) if self.white else (62, 58)  # where the king stands after castling: also written as Kg1
+            return self._castle(SHORT + castled.index(target)) if piece == KING and target in castled else None
         self._move(piece, source, target, captured, promotion)
         return _UCI[source][target] + (" nbrq"[promotion] if promotion > KNIGHT else "")
 
@@ -200,7 +192,7 @@ class Position:
         return _UCI[king][rook]
 
     def _move(self, piece: int, source: int, target: int, captured: int, promotion: int) -> None:
-        """Moves a piece of the side to move, which passes to the other side. `captured`: the captured piece's square."""
+        """Moves a piece; then the other side is to move. `captured`: the captured piece's square, as a set."""
         mine, theirs, white, ranks = self.mine, self.theirs, self.white, self.ranks
         if captured:
             place = captured.bit_length() - 1
@@ -216,11 +208,8 @@ class Position:
         else:
             mine[piece] ^= change
         self.rights &= _KEPT[source] & _KEPT[target]
-        letter = LETTERS[promotion or piece]
-        row, file = ranks[source >> 3], source & 7
-        ranks[source >> 3] = f"{row[:file]}1{row[file + 1 :]}"
-        row, file = ranks[target >> 3], target & 7
-        ranks[target >> 3] = f"{row[:file]}{letter if white else letter.lower()}{row[file + 1 :]}"
+        self._write(source, "1")
+        self._write(target, _LETTERS[white][promotion or piece])
         self.halfmoves = self.halfmoves + 1 if piece and not captured else 0
         self.number += not white
         self.white = not white
@@ -233,8 +222,10 @@ class Position:
             self.aside = self._aside()
 
     def _write(self, square: int, letter: str) -> None:
-        row, file = self.ranks[square >> 3], square & 7
-        self.ranks[square >> 3] = f"{row[:file]}{letter}{row[file + 1 :]}"
+        rank, file = square >> 3, square & 7
+        row = self.ranks[rank]
+        self.ranks[rank] = row = row[:file] + letter + row[file + 1 :]
+        self.short[7 - rank] = _short(row)
 
     def _attacked(self, square: int, occupied: int, captured: int) -> bool:
         """Whether the other side, without its captured piece, attacks a square."""
@@ -271,10 +262,6 @@ class Position:
         return "-"
 
 
-_CASTLED = (2, 6, 58, 62)
-"""Where a king stands after castling."""
-
-
 @lru_cache(maxsize=1 << 16)
 def _short(rank: str) -> str:
     """`11P11111` → `2P5`."""
@@ -285,8 +272,8 @@ def _short(rank: str) -> str:
 
 @lru_cache(maxsize=64)
 def _parsed(fen: str) -> tuple[tuple[str, ...], tuple[list[int], list[int]], int, bool, int, int, int]:
-    """The ranks from the first, the squares of each piece of black and of white, castling rights, whether white is to move, the square that a pawn has just passed or -1,
-    half-moves since a capture or pawn move, number of the move."""
+    """The ranks from the first; the squares of each piece, of black and of white; castling rights; whether white is to
+    move; the square that a pawn has just passed or -1; half-moves since a capture or pawn move; number of the move."""
     try:
         board = parse_fen(fen)
     except ValueError as fault:

@@ -1,10 +1,10 @@
 """PGN as text: decompressed, and cut into runs of whole games that are read independently.
 
-In: a local file, plain or compressed by gzip, bzip2 or zstd, detected by its first bytes. Out: `GameText`s in order; the
-unit of the file's evaluations.
+In: a local file, plain or compressed by gzip, bzip2 or zstd, detected by its first bytes. Out: `GameText`s in order;
+the unit of the file's evaluations.
 
-A run ends before a tag line that follows a result or a move and is in no comment. So reading the runs gives the same games
-as reading the whole file. The same file always gives the same runs. Bytes that are not UTF-8 are taken as Latin-1.
+A run ends before a tag line that follows a result or a move and is in no comment. So reading the runs gives the same
+games as reading the whole file. The same file always gives the same runs. Bytes that are not UTF-8 are read as Latin-1.
 """
 
 import bz2

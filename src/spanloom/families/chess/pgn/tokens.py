@@ -10,11 +10,12 @@ In: text. Out: pairs of the move number before a token, often empty, and the tok
     variation   ( and )
     word        e4, 1-0, 7, += and all else
 
-A tag line inside a comment is text of the comment if the comment is closed without another `{`. Otherwise the comment is
-not closed: it ends before the tag line, so that the games after it are read. Every pattern is linear: none goes back.
+A tag line inside a comment is text of the comment if the comment is closed without another `{`. Otherwise the comment
+is not closed: it ends before the tag line, so that the games after it are read. The time is linear in the text.
 """
 
 import re
+from functools import lru_cache
 
 _TAG_BEGIN = r'\[[ \t]*\w[^"\[\]{}\n]*"'
 _MORE_LINES = r"\n(?![ \t]*(?:\[|\n))"
@@ -40,7 +41,6 @@ TOKEN = re.compile(
     re.MULTILINE,
 )
 TAG_LINE = re.compile(rf"^[ \t\ufeff]*{_TAG_BEGIN}", re.MULTILINE)
-_PARTS = re.compile(r'\[\s*([^"]*?)\s*"(.*)"\s*\]', re.DOTALL)
 
 
 def tokens_of(text: str) -> list[tuple[str, str]]:
@@ -54,14 +54,20 @@ def token_places(text: str) -> list[int]:
 
 
 def is_closed(comment: str) -> bool:
-    """Whether a `{` comment is closed. One with another `{` in it counts as open: that one may begin the next comment."""
+    """Whether a `{` comment is closed. One with another `{` in it counts as open: that may begin the next comment."""
     return comment[-1] == "}" and comment.find("{", 1) < 0
 
 
 def tag_of(token: str) -> tuple[str, str] | None:
-    """Name and value of a tag, the name in small letters without spaces and underscores; None for a tag that has no end."""
-    match = _PARTS.fullmatch(token)
-    if match is None:
+    """Name and value of a tag, the name as `_plain_name` has it; None for a tag that has no end."""
+    name, _, rest = token[1:].partition('"')
+    value, quote, bracket = rest.rpartition('"')
+    if not quote or bracket.strip() != "]":
         return None
-    name, value = match.groups()
-    return re.sub(r"[\s_]", "", name).lower(), re.sub(r'\\(["\\])', r"\1", value)
+    return _plain_name(name), value.replace('\\"', '"').replace("\\\\", "\\") if "\\" in value else value
+
+
+@lru_cache(maxsize=1024)
+def _plain_name(name: str) -> str:
+    """In small letters without spaces and underscores: `Time Control` is TimeControl."""
+    return "".join(name.replace("_", " ").split()).lower()

@@ -1,7 +1,7 @@
 """Engine comments → win, draw and loss of the position after a move.
 
-In: the comment after a move, and the side that made the move. Out: Stockfish 16.1's estimate for this evaluation, from the
-point of view of the side to move.
+In: the comment after a move, and the side that made the move. Out: Stockfish 16.1's estimate for this evaluation, from
+the point of view of the side to move.
 
     [%eval 0.31]  [%eval #-3]          lichess: pawns, or moves to mate, from white's point of view
     [%eval 31,17]                      ChessBase, ChessOK: centipawns, and the depth
@@ -37,8 +37,8 @@ class UnclearEvaluation(ValueError):
 def unit_of(blocks: Iterable[bytes]) -> Unit:
     """What the whole numbers among all evaluations of a file are.
 
-    Centipawns if there are no others and one has a depth (`28,17`) or is beyond 20. Pawns if there are decimals, at most
-    one in ten is a whole number but 0, and none of these has a depth: a program may write 1 for 1.00. Else unclear.
+    Centipawns if there are no others and one has a depth (`28,17`) or is beyond 20. Pawns if there are decimals, at
+    most one in ten is a whole number but 0, and none of these has a depth: programs write 1 for 1.00. Else unclear.
     """
     decimals = whole = 0
     depth = high = False
@@ -78,9 +78,9 @@ def values_of(comment: str, moved: bool | None, turn: bool, ply: int, unit: Unit
             raise UnclearEvaluation(comment)
         number = round(float(pawns) * 100) if whole is None else int(whole) * (100 if unit == "pawns" else 1)
         return _estimate(number if (sign != "-") == turn else -number, False, ply)
-    if match := _TCEC.search(comment):
+    if "wv=" in comment and (match := _TCEC.search(comment)):
         return _of_match(match, turn, ply)
-    if moved is not None and (match := _CUTECHESS.fullmatch(comment)):
+    if "/" in comment and moved is not None and (match := _CUTECHESS.fullmatch(comment)):
         return _of_match(match, turn == moved, ply)
     return None
 
