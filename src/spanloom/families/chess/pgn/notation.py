@@ -39,7 +39,7 @@ class Notation(dict[str, San | None]):
         promotions = f"{spellings}|[qrbn]" if name == "English" else spellings
         self._move = re.compile(
             rf"({spellings})?([a-h])?([1-8])?[-x:×]?([a-h])([1-8])(?:[=/]?({promotions})|\(({promotions})\))?"
-            r"(?:e\.?p\.?)?(?:\+\+|[+#†‡])?[!?]{0,2}"
+            r"(?:e\.?p\.?)?(?:\+\+|[+#†‡])?[!?]{0,2}(?:\+/?[-=]|[-=]/?\+|[=±∓⩲⩱∞])?"
         )
 
     def __missing__(self, token: str) -> San | None:

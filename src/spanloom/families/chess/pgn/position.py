@@ -129,9 +129,13 @@ class Position:
             if piece != ANY:
                 return self._castle(piece)
             place = sources.bit_length() - 1
-            piece = _CODES.get(self.ranks[place >> 3][place & 7], ANY)
-            if piece == ANY or bool(promotion) != (piece == PAWN and target >> 3 in (0, 7)):
+            if not self.own >> place & 1:
                 return None
+            piece = _CODES[self.ranks[place >> 3][place & 7]]
+            if bool(promotion) != (piece == PAWN and target >> 3 in (0, 7)):
+                return None
+            if piece == KING and place in (4, 60) and abs(place - target) == 2:
+                return self._castle(SHORT if target > place else LONG)
         bit = 1 << target
         own, others = self.own, self.others
         if own & bit:
@@ -169,8 +173,7 @@ class Position:
                 return None  # two pieces could move there
             source = place
         if source < 0:
-            castled = (6, 2) if self.white else (62, 58)  # where the king stands after castling: also written as Kg1
-            return self._castle(SHORT + castled.index(target)) if piece == KING and target in castled else None
+            return None
         self._move(piece, source, target, captured, promotion)
         return _UCI[source][target] + (" nbrq"[promotion] if promotion > KNIGHT else "")
 

@@ -15,6 +15,7 @@ import math
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from itertools import chain
 from typing import Literal
 
 Unit = Literal["pawns", "centipawns", "unclear"]
@@ -43,11 +44,11 @@ def unit_of(blocks: Iterable[bytes]) -> Unit:
     decimals = whole = 0
     depth = high = False
     rest = b""
-    for block in blocks:
-        text = rest + block
-        end = max(0, len(text) - 32)
-        place = text.find(b"[", end)  # an evaluation may go on in the next block
-        text, rest = (text[:place], text[place:]) if place >= 0 else (text, b"")
+    for block in chain(blocks, [b""]):
+        text, rest = rest + block, b""
+        place = text.find(b"[", max(0, len(text) - 32)) if block else -1
+        if place >= 0:  # an evaluation that may go on in the next block
+            text, rest = text[:place], text[place:]
         for digits, fraction, comma in _ALL_EVALS.findall(text):
             if len(fraction) > 1:
                 decimals += 1
