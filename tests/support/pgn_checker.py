@@ -43,6 +43,18 @@ def spelled(board: chess.Board, move: chess.Move) -> str:
     return text[:4] if move.promotion == chess.KNIGHT else text
 
 
+def replayed(fen: str, moves: list[str]) -> Plies | None:
+    """FEN and move of each ply, from a first position and moves in UCI; None for moves that are not legal there."""
+    board, plies = chess.Board(fen), []
+    for text in moves:
+        move = chess.Move.from_uci(text)
+        if not board.is_legal(move):
+            return None
+        plies.append((board.fen(), spelled(board, move)))
+        board.push(move)
+    return plies
+
+
 def pgn_extract(path: Path) -> tuple[int, list[list[str]], bool]:
     """How many games pgn-extract counts, the moves in UCI of those that it prints, and whether it understood all."""
     options = ["-Wuci", "-C", "-N", "-V", "--nochecks", "--keepbroken", "--allownullmoves", "-w1000000"]
@@ -50,6 +62,10 @@ def pgn_extract(path: Path) -> tuple[int, list[list[str]], bool]:
     messages = done.stderr.decode("latin-1")
     counted = re.search(r"\d+ games? matched out of (\d+)", messages)
     lines = [line.split() for line in done.stdout.decode("latin-1").split("\n") if line and not line.startswith("[")]
-    games = [words[:-1] for words in lines if words and words[-1] in ("1-0", "0-1", "1/2-1/2", "*")]
+    games = [
+        [move.lower() for move in words[:-1]]
+        for words in lines
+        if words and words[-1] in ("1-0", "0-1", "1/2-1/2", "*")
+    ]
     understood = re.search(r"Unknown|Missing|Unmatched|Internal error|Unrecogni[sz]ed", messages) is None
     return int(counted[1]) if counted else 0, games, understood
