@@ -119,6 +119,7 @@ def test_no_tag_is_lost(tags: str) -> None:
         "1. e4 e5 2. Cf3 Cc6 3. Fb5 a6 4. Fxc6",
         "1. e4 e5 2. Кf3 Кc6 3. Сb5 a6 4. Сxc6",
         "1. e4 e5 2. Pf3 Pc6 3. Lb5 a6 4. Lxc6",
+        "1. e2—e4 e7–e5 2. Кg1—f3 Кb8—c6 3. Сf1—b5 a7—a6 4. Сb5xc6",
     ],
 )
 def test_one_game_in_many_spellings(moves: str) -> None:
@@ -169,6 +170,12 @@ def test_tags_that_are_not_understood(tags: str, reason: str) -> None:
     read = _read(f"{tags}\n\n1. e4 e5 *\n\n{NEXT}")
     assert [skipped.reason for skipped in read.skipped] == [reason]
     assert _moves(read) == ["d2d4 d7d5"]
+
+
+@pytest.mark.parametrize("result", ["1-0", "0–1", "1/2", "1/2-1/2", "½–½", "1:0", "*"])
+def test_results_and_castling_with_other_dashes(result: str) -> None:
+    read = _read(f"{TAGS}1. Sf3 Sf6 2. g3 g6 3. Lg2 Lg7 4. 0–0 O-O! {result}\n\n{NEXT}")
+    assert _moves(read) == ["g1f3 g8f6 g2g3 g7g6 f1g2 f8g7 e1h1 e8h8", "d2d4 d7d5"]
 
 
 def test_letters_that_fit_two_languages_are_not_guessed() -> None:

@@ -31,7 +31,9 @@ RATING, RESULT, TIME_CONTROL, NO_VALUES = "rating", "result", "time control", "n
 TEXT = "text that is no game"
 _STANDARD = ("standard", "from position", "chess", "classical", "normal")
 _FISCHER = ("960", "fischer", "freestyle")
-_RESULTS = frozenset(("1-0", "0-1", "1/2-1/2", "*", "1/2", "½-½", "½", "1:0", "0:1"))
+_RESULTS = frozenset(
+    ("*", "1/2", "½", *(f"{white}{dash}{black}" for white, black in ("10", "01", ("1/2",) * 2, "½½") for dash in "-–:"))
+)
 _NULL_MOVES = frozenset(("--", "Z0", "0000", "@@@@", "null", "pass"))
 _BEFORE_NO_SQUARE = frozenset(("N", "D"))
 """Novelty and diagram. Before a square they could be the letter of a piece."""

@@ -22,7 +22,8 @@ from spanloom.families.chess.pgn.position import (
     San,
 )
 
-_CASTLING = re.compile(r"[O0o]-[O0o](-[O0o])?(?:\+\+|[+#])?[!?]{0,2}")
+_SIGNS = r"(?:\+\+|[+#†‡])?[!?]{0,2}(?:\+/?[-=]|[-=]/?\+|[=±∓⩲⩱∞])?"
+_CASTLING = re.compile(rf"[O0o][-–—‑][O0o]([-–—‑][O0o])?{_SIGNS}")
 _LONGEST = 16
 """No move is longer: `Qa1xb2+!?`, `exd6e.p.#!?`."""
 
@@ -38,8 +39,8 @@ class Notation(dict[str, San | None]):
         spellings = "|".join(sorted(self._pieces, key=len, reverse=True))
         promotions = f"{spellings}|[qrbn]" if name == "English" else spellings
         self._move = re.compile(
-            rf"({spellings})?([a-h])?([1-8])?[-x:×]?([a-h])([1-8])(?:[=/]?({promotions})|\(({promotions})\))?"
-            r"(?:e\.?p\.?)?(?:\+\+|[+#†‡])?[!?]{0,2}(?:\+/?[-=]|[-=]/?\+|[=±∓⩲⩱∞])?"
+            rf"({spellings})?([a-h])?([1-8])?[-–—‑x:×]?([a-h])([1-8])(?:[=/]?({promotions})|\(({promotions})\))?"
+            rf"(?:e\.?p\.?)?{_SIGNS}"
         )
 
     def __missing__(self, token: str) -> San | None:

@@ -67,8 +67,8 @@ def values_of(comment: str, moved: bool | None, turn: bool, ply: int, unit: Unit
     `moved`: whether the comment follows a move of white, None at the start of a game; `turn`: whether white is to move;
     `ply`: the ply of the position. Raises UnclearEvaluation.
     """
-    if "[%eval" in comment:
-        if (match := _EVAL.search(comment)) is None:
+    if (place := comment.find("[%eval")) >= 0:
+        if (match := _EVAL.match(comment, place)) is None:
             raise UnclearEvaluation(comment)
         mate, sign, pawns, whole = match.groups()
         if mate is not None:
@@ -97,14 +97,19 @@ def _estimate(number: int, mate: bool, ply: int) -> Values:
     """Win, draw and loss for centipawns, or moves to mate, from the point of view of the side to move."""
     if mate:
         return (1.0, 0.0, 0.0) if number > 0 else (0.0, 0.0, 1.0)
-    wins, losses = _wins(number, ply), _wins(-number, ply)
+    middle, slope = _model(ply)
+    score = number * 356 / 100
+    if not -4000 <= score <= 4000:
+        score = 4000.0 if score > 0 else -4000.0
+    wins = int(0.5 + 1000 / (1 + math.exp((middle - score) / slope)))
+    losses = int(0.5 + 1000 / (1 + math.exp((middle + score) / slope)))
     return wins / 1000, (1000 - wins - losses) / 1000, losses / 1000
 
 
-def _wins(centipawns: int, ply: int) -> int:
-    """Wins in 1,000 games, as Stockfish 16.1 estimates them (`win_rate_model` in its `uci.cpp`)."""
+@lru_cache(maxsize=1024)
+def _model(ply: int) -> tuple[float, float]:
+    """Where half of the games are won, and how fast that changes: `win_rate_model` in Stockfish 16.1's `uci.cpp`."""
     moves = min(120, max(8, ply / 2 + 1)) / 32
     middle = ((-1.06249702 * moves + 7.42016937) * moves + 0.89425629) * moves + 348.60356174
     slope = ((-5.33122190 * moves + 39.57831533) * moves - 90.84473771) * moves + 123.40620748
-    score = min(4000.0, max(centipawns * 356 / 100, -4000.0))
-    return int(0.5 + 1000 / (1 + math.exp((middle - score) / slope)))
+    return middle, slope
