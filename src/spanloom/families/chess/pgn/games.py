@@ -21,7 +21,7 @@ from spanloom.families.chess.pgn.position import Position, PositionError
 from spanloom.families.chess.pgn.schema import SCHEMA
 from spanloom.families.chess.pgn.text import GameText
 from spanloom.families.chess.pgn.tokens import is_closed, tag_of, token_places, tokens_of
-from spanloom.families.chess.pgn.values import UnclearEvaluation, Unit, Values, values_of
+from spanloom.families.chess.pgn.values import UnclearEvaluation, Unit, Values, may_evaluate, values_of
 
 VARIANT, CHESS960 = "another variant", "Chess960"
 NO_MOVES, UNREADABLE, NULL_MOVE = "no moves", "moves that cannot be read", "null moves"
@@ -86,7 +86,8 @@ class _LeftOut(Exception):
 
 @dataclass(slots=True)
 class _MainLine:
-    """The positions and moves of a game; its comments by the number of moves before them; one past its last token."""
+    """The positions and moves of a game; the comments that may hold a value, by the number of moves before them; one past
+    the game's last token."""
 
     fens: list[str] = field(default_factory=list)
     moves: list[str] = field(default_factory=list)
@@ -181,9 +182,10 @@ class _Run:
                 if kind in ("{", ";"):
                     if kind == "{" and not is_closed(token):
                         raise _LeftOut(OPEN_COMMENT, _short(token), number)
-                    text = token[1:-1] if kind == "{" else token[1:]
-                    before = line.comments.get(len(moves))
-                    line.comments[len(moves)] = f"{before} {text}" if before else text
+                    if may_evaluate(token):
+                        text = token[1:-1] if kind == "{" else token[1:]
+                        before = line.comments.get(len(moves))
+                        line.comments[len(moves)] = f"{before} {text}" if before else text
                 elif kind == "(":
                     number = self._past_variation(number)
                 elif token in _RESULTS:

@@ -61,6 +61,11 @@ def unit_of(blocks: Iterable[bytes]) -> Unit:
     return "pawns" if decimals and not depth and 10 * whole <= decimals + whole else "unclear"
 
 
+def may_evaluate(comment: str) -> bool:
+    """Whether `values_of` has to look at a comment."""
+    return "[%eval" in comment or "/" in comment or "wv=" in comment
+
+
 def values_of(comment: str, moved: bool | None, turn: bool, ply: int, unit: Unit) -> Values | None:
     """Win, draw and loss for the side to move; None for a comment without an evaluation.
 
