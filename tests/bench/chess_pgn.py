@@ -1,12 +1,12 @@
-"""`chess convert` against python-chess's game tree, against an older checkout, and its workers against one process.
+"""`chess convert` against python-chess, against an older checkout, and its workers against one process.
 
     PYTHONPATH=tests python -m bench.chess_pgn [FILE.pgn] [--games 400] [--repeats 3] [--workers 2] [--old CHECKOUT]
 
 In: a PGN file; without one, games of random moves with values. Out: JSON, games a second of each route, and ratios.
 
 Routes take turns, each in a process of its own that has converted a game before, and rounds are compared one by one: a
-busy machine slows both. The plain way reads each game into python-chess's tree and walks it. Of the workers there are
-two numbers. `by the clock` counts the cores only as far as other programs leave them free. `by CPU` is what an idle
+busy machine slows both. Of python-chess there are three routes: `parse` reads each game into its tree; `visit` plays the
+main line alone, and keeps nothing; `plain` reads the tree and makes the rows of it. Of the workers there are two numbers. `by the clock` counts the cores only as far as other programs leave them free. `by CPU` is what an idle
 machine with a core for each worker would give: the time of one process over the workers' number times their mean CPU
 time, or that of the process which reads and writes where it is more. It has the workers' start in it, a second's work,
 so it needs a file of thousands of games to say anything.
@@ -26,6 +26,25 @@ from typing import Any
 import chess
 import chess.pgn
 
+_PARSE = """import chess.pgn
+def read(path):
+    with path.open(encoding="utf-8-sig", errors="replace") as stream:
+        while chess.pgn.read_game(stream):
+            pass
+; read(path)"""
+_VISIT = """import chess.pgn
+class Visitor(chess.pgn.BaseVisitor):
+    def begin_variation(self):
+        return chess.pgn.SKIP
+    def handle_error(self, error):
+        pass
+    def result(self):
+        return True
+def visit(path):
+    with path.open(encoding="utf-8-sig", errors="replace") as stream:
+        while chess.pgn.read_game(stream, Visitor=Visitor):
+            pass
+; visit(path)"""
 _PLAIN = "from support.pgn_checker import games_of; games_of(path.read_text('utf-8-sig', errors='replace'))"
 _CONVERT = "from spanloom.families.chess.pgn import convert_pgn; convert_pgn([path], out)"
 _WORKERS = "from spanloom.families.chess.pgn import convert_pgn; convert_pgn([path], out, workers={workers})"
@@ -105,6 +124,8 @@ def measured(path: Path, repeats: int, workers: int, old: Path | None) -> dict[s
     rounds: list[dict[str, dict[str, float]]] = []
     for _ in range(repeats):
         seconds = {
+            "parse": timed(_PARSE, path),
+            "visit": timed(_VISIT, path),
             "plain": timed(_PLAIN, path),
             "convert": timed(_CONVERT, path),
             "workers": timed(_WORKERS.format(workers=workers), path),
@@ -116,7 +137,12 @@ def measured(path: Path, repeats: int, workers: int, old: Path | None) -> dict[s
     by = [each["workers"] for each in rounds]
     bound = [max(each["cpu"], each["children"] / workers) for each in by]
     ratios = {
-        "convert, times the plain way, by CPU": [each["plain"]["cpu"] / each["convert"]["cpu"] for each in rounds],
+        **{
+            f"convert, times python-chess's {way}, by CPU": [
+                each[way]["cpu"] / each["convert"]["cpu"] for each in rounds
+            ]
+            for way in ("parse", "visit", "plain")
+        },
         "workers, share of their cores, by CPU": [
             alone["cpu"] / (workers * most) for alone, most in zip(one, bound, strict=True)
         ],

@@ -41,6 +41,7 @@ TRACE_FILES = Requirement(
 PGN_FILES = Requirement(
     "PGN_FILES", "PGN files of real games, not part of the repository", "name a folder with .pgn files in SPANLOOM_PGN"
 )
+PGN_EXTRACT = Requirement("PGN_EXTRACT", "the program pgn-extract", "apt-get install pgn-extract")
 TAU_RUNS = Requirement(
     "TAU_RUNS",
     "published runs of tau-bench (gpt-4o-airline.json), not part of the repository",

@@ -82,11 +82,11 @@ def convert(
     workers: Annotated[int, option("Processes that read games side by side.", min=1)] = 1,
     as_json: options.Json = False,
 ) -> None:
-    """Turn PGN into Parquet files of the pretraining schema; comments of lichess, cutechess and TCEC become values.
+    """Turn PGN into Parquet files of the pretraining schema; comments of lichess, ChessBase, cutechess and TCEC become
+    values.
 
-    Games of other variants, Chess960, games without moves, with null moves or with moves that cannot be read are left
-    out, counted, and named with line and reason in OUT.skipped.jsonl. Needs python-chess: `pip install
-    'spanloom[chess]'`.
+    Games of other variants, Chess960, games without moves, with null moves or with a token that is not understood are
+    left out, counted, and named with line, reason and token in OUT.skipped.jsonl.
     """
     from spanloom.families.chess.pgn import GameFilter, convert_pgn
     from spanloom.families.chess.pgn.convert import skipped_file
@@ -106,7 +106,13 @@ def convert(
         return
     say(f"{counts.games:,} games in {out} ({counts.rows:,} plies, {counts.rows_with_values:,} with values)")
     say(f"left out: {counted(counts.skipped)}")
-    if counts.skipped:
+    if counts.unclear_values:
+        say(f"values left out: {counts.unclear_values:,}, where [%eval …] is neither clearly pawns nor centipawns")
+    if counts.foreign:
+        say(f"read with other piece letters: {counted(counts.foreign)}")
+    if counts.texts:
+        say(f"text between the games: {counts.texts:,} times")
+    if counts.skipped or counts.texts:
         say(f"each of them is in {skipped_file(out)}")
 
 
@@ -152,13 +158,21 @@ def prepare(
     totals = result.manifest["content"]["totals"]
     with exit_by(result.report):
         if as_json:
-            print_json({"root": str(out), "totals": totals, "report": result.report.as_dict()})
+            unread = result.passed_over
+            print_json({"root": str(out), "totals": totals, "not_read": unread, "report": result.report.as_dict()})
         else:
             for kind, counts in totals.items():
                 if not counts["rows_read"]:
                     continue
                 held = ", ".join(f"{split} {count['items']:,}" for split, count in counts["splits"].items()) or "none"
                 say(f"{kind}: {held}; left out: {counted(counts['rejected'])}")
+            for kind, names in result.passed_over.items():
+                if names:
+                    say(
+                        visible_line(
+                            f"{kind}: {len(names):,} files not read, since only *.parquet is: {', '.join(names)}"
+                        )
+                    )
             _print_findings(result.report.as_dict())
 
 

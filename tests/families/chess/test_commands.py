@@ -10,7 +10,7 @@ from spanloom.cli import app
 from spanloom.cli.chess import chess_app
 from spanloom.dataset.manifest import ManifestError
 from spanloom.errors import EXIT_FINDINGS, DatasetError
-from spanloom.families.chess.errors import ChessError
+from spanloom.families.chess.errors import ChessError, NoFilesError
 from spanloom.training.shard import read_content
 from support.chess_games import BAD_FEN, folder_of_games, played_game, thinking_rows, write_games, write_thinking
 
@@ -64,12 +64,38 @@ def test_preparing_tells_what_was_left_out(tmp_path: Path) -> None:
     assert "games: train 1; left out: 1 unknown played_move" in done.stdout
 
 
+def test_preparing_names_what_it_does_not_read(tmp_path: Path) -> None:
+    games = folder_of_games(tmp_path / "games", [2])
+    (games / "notes.txt").touch()
+    (games / "link.parquet").symlink_to(tmp_path / "nowhere")
+    (games / "more").mkdir()
+    (games / "more/b.parquet").touch()
+    done = run("prepare", "--source", games, "--out", tmp_path / "root", "-q")
+    assert "games: 3 files not read" in done.stdout
+    assert "link.parquet (a link to nothing), more/b.parquet, notes.txt" in done.stdout
+    told = json.loads(run("prepare", "--source", games, "--out", tmp_path / "root", "-q", "--json").stdout)
+    assert told["not_read"] == {"games": ["link.parquet (a link to nothing)", "more/b.parquet", "notes.txt"]}
+    for path in games.glob("*.parquet"):
+        path.unlink()
+    refused = run("prepare", "--source", games, "--out", tmp_path / "other", "-q")
+    assert isinstance(refused.exception, NoFilesError)
+
+
 def test_pgn_to_parquet(tmp_path: Path) -> None:
     (tmp_path / "a.pgn").write_text("1. e4 e5 2. Nf3 *\n")
     done = run("convert", "--pgn", tmp_path / "a.pgn", "--out", tmp_path / "games")
     assert "1 games in" in done.stdout
     assert "(3 plies, 0 with values)" in done.stdout
     assert json.loads(run("report", tmp_path / "games").stdout)["plies"] == 3
+
+
+def test_converting_tells_what_it_could_not_use(tmp_path: Path) -> None:
+    (tmp_path / "a.pgn").write_text('1. Sf3 {[%eval 1]} d5 {[%eval 2]} 2. g3 *\n\nThe end\n[A "b"]\n1. e4 foo *\n')
+    done = run("convert", "--pgn", tmp_path / "a.pgn", "--out", tmp_path / "games")
+    assert "left out: 1 moves that cannot be read" in done.stdout
+    assert "values left out: 2" in done.stdout
+    assert "read with other piece letters: 1 German" in done.stdout
+    assert "text between the games: 1 times" in done.stdout
 
 
 def test_the_training_example_prints_its_losses(folders: tuple[Path, Path]) -> None:

@@ -58,6 +58,7 @@ from spanloom.provenance import (
     require_git_sha,
     sha256_json,
 )
+from spanloom.records.files import passed_over
 from spanloom.split import SPLITS, id_digests, is_valid, valid_threshold
 from spanloom.storage import publish_bytes, read_json, remove_files, sha256_file, write_atomically
 from spanloom.storage.unchanged import FileState, check_unchanged, file_state
@@ -93,12 +94,16 @@ class PrepareOptions(Checks):
 
 @dataclass(frozen=True, kw_only=True)
 class PrepareResult:
-    """The prepared root, its manifest and its validation. Use the root for training only if `report.clean`."""
+    """The prepared root, its manifest and its validation. Use the root for training only if `report.clean`.
+
+    `passed_over`: what the folders hold that was not read, by kind.
+    """
 
     root: Path
     manifest: dict[str, Any]
     report: Report
     already_built: bool = False
+    passed_over: dict[Kind, list[str]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,10 +269,14 @@ def prepare(options: PrepareOptions, on_progress: OnProgress | None = None) -> P
     valid_threshold(options.valid_fraction)  # raises for an invalid fraction
     require_git_sha(allow_unknown=options.allow_unknown_sha)
     files: list[tuple[Kind, int, Path]] = []
-    for kind, folder in (("games", options.games), ("thinking", options.thinking)):
+    unread: dict[Kind, list[str]] = {}
+    folders: tuple[tuple[Kind, Path | None], ...] = (("games", options.games), ("thinking", options.thinking))
+    for kind, folder in folders:
         if folder is not None:
             check_apart(folder, options.root)
-            files += [(kind, number, path) for number, path in enumerate(parquet_files(folder))]  # type: ignore[misc]
+            paths = parquet_files(folder)
+            files += [(kind, number, path) for number, path in enumerate(paths)]
+            unread[kind] = passed_over(folder, set(paths))
     if not files:
         raise NoFilesError("neither a folder of games nor one of thinking rows was given")
     hashed = {path: hashed_file(path) for _, _, path in files}
@@ -302,7 +311,7 @@ def prepare(options: PrepareOptions, on_progress: OnProgress | None = None) -> P
                 promote(root, manifest.check)
             if is_work_of(work, record):
                 remove_work(root)
-    return PrepareResult(root=root, manifest=made, report=report, already_built=finished)
+    return PrepareResult(root=root, manifest=made, report=report, already_built=finished, passed_over=unread)
 
 
 def _record_of(files: list[tuple[Kind, int, Path]], identity: dict[str, Any]) -> BuildRecord:

@@ -1,11 +1,13 @@
 """PGN files → the pretraining schema, so that users can start with their own games.
 
 schema     the pretraining schema: rows, and files of them
-text       PGN as text, compressed or not, cut into runs of whole games
 filters    which games are used
-positions  moves and positions of a game, faster than python-chess alone
+text       PGN as text, compressed or not, cut into runs of whole games
+tokens     the text of PGN → its tokens
+notation   a move in algebraic notation → what it says
+position   a position of standard chess: legal moves in, FENs out
 values     engine comments → win, draw and loss
-games      the text of games → rows, or the reason for leaving out a game
+games      the tokens of games → rows, or the reason for leaving out a game
 convert    PGN files → a folder of Parquet files
 """
 

@@ -14,31 +14,36 @@ from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pyarrow as pa
 
 from spanloom.errors import SourceError
-from spanloom.families.chess.encoding.python_chess import require_python_chess
 from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.pgn.filters import BestMove, GameFilter
+from spanloom.families.chess.pgn.games import ReadGames, read_games
 from spanloom.families.chess.pgn.schema import SCHEMA, write_table
-from spanloom.families.chess.pgn.text import GameText, game_texts
+from spanloom.families.chess.pgn.text import game_texts, unit_in
+from spanloom.families.chess.pgn.values import Unit
 from spanloom.storage import write_atomically
 from spanloom.workers import Pool, process_pool
-
-if TYPE_CHECKING:
-    from spanloom.families.chess.pgn.games import ReadGames
 
 
 @dataclass(kw_only=True)
 class PgnCounts:
-    """The counts of a conversion: games and rows written, rows with values, games left out by reason (`skipped`)."""
+    """The counts of a conversion: games and rows written, rows with values, games left out by reason (`skipped`).
+
+    `unclear_values`: evaluations left out of written games, as their unit or form is unclear; `foreign`: written games
+    with other piece letters, by language; `texts`: texts between games that are none.
+    """
 
     games: int = 0
     rows: int = 0
     rows_with_values: int = 0
     skipped: Counter[str] = field(default_factory=Counter)
+    unclear_values: int = 0
+    foreign: Counter[str] = field(default_factory=Counter)
+    texts: int = 0
 
 
 def convert_pgn(
@@ -57,7 +62,6 @@ def convert_pgn(
     has no game; ChessError for invalid options, existing output, or if no game could be converted.
     """
     files = list(files)
-    require_python_chess("converting PGN")
     if games_per_file < 1:
         raise ChessError(f"{games_per_file} games a file: give 1 or more")
     if present := sorted(out.glob("*.parquet")):
@@ -100,47 +104,41 @@ def _all_games(
     """Yields the rows of each game, in order. Meanwhile adds the games left out to `counts.skipped` and `skipped`."""
     if workers == 1:
         for path in files:
-            yield from _games_of(path, _read_here(path, best_move, wanted), counts, skipped)
+            unit = unit_in(path)
+            runs = (read_games(run, best_move, wanted, unit) for run in game_texts(path))
+            yield from _games_of(path, runs, counts, skipped)
         return
     with process_pool(workers) as pool:
         for path in files:
-            yield from _games_of(path, _read_by(pool, path, best_move, wanted), counts, skipped)
+            yield from _games_of(path, _read_by(pool, path, best_move, wanted, unit_in(path)), counts, skipped)
 
 
-def _read_here(path: Path, best_move: BestMove, wanted: GameFilter) -> Iterator["ReadGames"]:
-    from spanloom.families.chess.pgn.games import read_games
-
-    for run in game_texts(path):
-        yield read_games(run, best_move, wanted)
-
-
-def _read_by(pool: Pool, path: Path, best_move: BestMove, wanted: GameFilter) -> Iterator["ReadGames"]:
-    """Like `_read_here`, in worker processes. At most twice as many runs as workers are pending."""
+def _read_by(pool: Pool, path: Path, best_move: BestMove, wanted: GameFilter, unit: Unit) -> Iterator[ReadGames]:
+    """Reads the runs of a file in worker processes. At most twice as many runs as workers are pending."""
     waiting: deque[Future[ReadGames]] = deque()
     for run in game_texts(path):
-        waiting.append(pool.submit(_read_run, run, best_move, wanted))
+        waiting.append(pool.submit(read_games, run, best_move, wanted, unit))
         if len(waiting) > 2 * pool.workers:
             yield waiting.popleft().result()
     while waiting:
         yield waiting.popleft().result()
 
 
-def _read_run(run: GameText, best_move: BestMove, wanted: GameFilter) -> "ReadGames":
-    from spanloom.families.chess.pgn.games import read_games
-
-    return read_games(run, best_move, wanted)
-
-
 def _games_of(
-    path: Path, runs: Iterator["ReadGames"], counts: PgnCounts, skipped: list[dict[str, Any]]
+    path: Path, runs: Iterator[ReadGames], counts: PgnCounts, skipped: list[dict[str, Any]]
 ) -> Iterator[pa.RecordBatch]:
-    first, real = 0, False
+    first = 0
     for run in runs:
         for game in run.skipped:
-            entry = {"file": str(path), "line": game.line, "game": first + game.game, "reason": game.reason}
+            named = {} if game.game is None else {"game": first + game.game}
+            entry = {"file": str(path), "line": game.line, **named, "reason": game.reason}
             skipped.append({**entry, **({"detail": game.detail} if game.detail else {})})
-            counts.skipped[game.reason] += 1
-            real = real or game.has_tags
+            if game.game is None:
+                counts.texts += 1
+            else:
+                counts.skipped[game.reason] += 1
+        counts.unclear_values += run.unclear
+        counts.foreign.update(run.foreign)
         row = 0
         assert run.rows is not None, "of each run that was read"
         for number, plies in zip(run.kept, run.plies, strict=True):
@@ -148,9 +146,8 @@ def _games_of(
             row += plies
             ids = pa.array([f"{path_name(path)}_{first + number}"] * plies, pa.string())
             yield pa.RecordBatch.from_arrays([ids, *rows.columns], schema=SCHEMA)
-        real = real or bool(run.kept)
         first += run.games
-    if not real:
+    if not first:
         raise SourceError(
             "the file holds no game of chess", where=str(path), remedy="give PGN: .pgn, also .gz, .bz2 or .zst"
         )
