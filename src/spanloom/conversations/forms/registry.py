@@ -9,7 +9,7 @@ A new form is a module with a `FormKind`, and a line in `FORMS`.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -106,8 +106,16 @@ def _described(record: Any) -> str:
     return f"the first record has {f'the keys {keys}' if keys else 'no keys'}"
 
 
-def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -> ChatRecord:
-    """Reads a record of this form. Raises RecordRefusedError; RecordLeftOutError for a record not to be trained."""
+TurnsOf = Callable[[Any, int, Reading, Dropping, str], list[Turn]]
+
+
+def read_record(
+    record: Any, form: Form, reading: Reading, dropping: Dropping, of_message: TurnsOf = turns_of
+) -> ChatRecord:
+    """Reads a record of this form. `of_message`: makes the turns of each message.
+
+    Raises RecordRefusedError; RecordLeftOutError for a record not to be trained.
+    """
     if isinstance(record, list) and "messages" in form.kind.meanings:
         record = {form.keys.names["messages"][0]: record}
     if not isinstance(record, dict):
@@ -134,7 +142,10 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
     written: str | None = None
     turns: list[Turn] = []
     in_parts = False
-    plainly = not (dropping.names or reading.call_tags or reading.roles or reading.trained_if or reading.masked_if)
+    own = of_message is not turns_of
+    plainly = not (
+        own or dropping.names or reading.call_tags or reading.roles or reading.trained_if or reading.masked_if
+    )
     for number, message in enumerate(draft.messages):
         if plainly and (plain := plain_turn(message, number, dropping)) is not None:
             turns.append(plain)
@@ -142,7 +153,7 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
             if type(message) is dict and ("tools" in message or "functions" in message):
                 message, tools = _without_tools(message, number, tools)
             written = _system_text(draft.messages, record, form) if written is None else written
-            for turn in turns_of(message, number, reading, dropping, written):
+            for turn in of_message(message, number, reading, dropping, written):
                 turns.append(turn)
                 in_parts = in_parts or turn.is_part
     if not reading.text_as_is:
