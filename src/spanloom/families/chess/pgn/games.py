@@ -358,7 +358,7 @@ def _unwanted(tags: dict[str, str], wanted: GameFilter) -> _LeftOut | None:
     if wanted.min_rating is not None:
         for tag in ("WhiteElo", "BlackElo"):
             value = tags.get(tag.lower(), "")
-            if not value.isdecimal() or int(value) < wanted.min_rating:
+            if not value.isdecimal() or len(value) > 9 or int(value) < wanted.min_rating:
                 return _LeftOut(RATING, f"{tag} {value or 'is missing'}")
     if wanted.min_seconds is not None or wanted.max_seconds is not None:
         control = tags.get("timecontrol", "")

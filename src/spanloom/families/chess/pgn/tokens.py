@@ -28,7 +28,7 @@ _TAG = (
 )
 COMMENT_LIMIT = 1 << 16
 """How many characters a comment with a tag line in it may have."""
-_UNTIL_TAG = rf"(?:\n(?![ \t]*{_TAG_BEGIN})"
+_UNTIL_TAG = rf"(?:\n(?![ \t\ufeff]*{_TAG_BEGIN})"
 _COMMENT = (
     rf"\{{[^}}\n]*+{_UNTIL_TAG}[^}}\n]*+)*+\}}"
     rf"|\{{[^{{}}]{{0,{COMMENT_LIMIT}}}+\}}"
