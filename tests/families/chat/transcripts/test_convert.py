@@ -320,6 +320,7 @@ WORDS = [f"w{number}w" for number in range(60)]
 
 KEYS = ["reasoning_content", "tool_calls", "name", "refusal", "reasoning"]
 ROLES = ["system", "user", "assistant", "tool", "developer", "function", None]
+TOOLS = ("tool", "function")
 NAMES = [*KEYS, *ROLES[3:6], NO_ROLE, "tools", "source", "think"]
 
 
@@ -356,11 +357,11 @@ def test_every_word_of_the_input_is_written_refused_with_its_line_or_dropped_and
     made = data.draw(record(words))
     drop = frozenset(data.draw(st.lists(st.sampled_from(NAMES), unique=True)))
     think = data.draw(st.sampled_from(["keep", "drop", "refuse"]))
-    try:
-        given_ = conversation_of(made, "chats.jsonl, line 7")
-    except ChatError as error:  # a name that is a list
-        assert "chats.jsonl, line 7" in str(error)
+    if any(isinstance(message.get("name"), list) for message in made["messages"] if message["role"] in TOOLS):
+        with pytest.raises(ChatError, match="chats.jsonl, line 7"):
+            conversation_of(made, "chats.jsonl, line 7")
         return
+    given_ = conversation_of(made, "chats.jsonl, line 7")
     refused = None
     try:
         lines, counts = written(given_, context_len=10_000, drop=drop, think=think)

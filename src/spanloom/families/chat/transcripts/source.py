@@ -178,7 +178,7 @@ class _Unplaced(Dropping):
 
     def drops(self, name: str, value: Any) -> bool:
         """As for `Dropping`, but every name is left out; roles are for the generator."""
-        if name.startswith("role:") or name in _TEXTS:
+        if name.startswith("role:") or name in _TEXTS or name in ENDS:
             return False
         if _says_something(value):
             self.found.append(name)
