@@ -358,7 +358,7 @@ def test_every_word_of_the_input_is_written_refused_with_its_line_or_dropped_and
     drop = frozenset(data.draw(st.lists(st.sampled_from(NAMES), unique=True)))
     think = data.draw(st.sampled_from(["keep", "drop", "refuse"]))
     if any(isinstance(message.get("name"), list) for message in made["messages"] if message["role"] in TOOLS):
-        with pytest.raises(ChatError, match="chats.jsonl, line 7"):
+        with pytest.raises(ChatError, match=r"chats\.jsonl, line 7"):
             conversation_of(made, "chats.jsonl, line 7")
         return
     given_ = conversation_of(made, "chats.jsonl, line 7")
