@@ -627,7 +627,7 @@ class Swapping(Progress):
         self._model = model
 
     @contextmanager
-    def counting(self, verb: str, unit: str) -> Iterator[Any]:
+    def counting(self, verb: str, unit: str) -> Iterator[Any]:  # noqa: ARG002  # as Progress
         def swap(done: int, total: int) -> None:
             if total and not done:
                 (self._model / "chat_template.jinja").write_text(CHATML.replace("<|end|>", "!<|end|>"))
