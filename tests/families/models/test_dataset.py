@@ -16,6 +16,8 @@ import pytest
 
 import spanloom
 from conftest import Cli
+from spanloom.audit.auditor import ModelOptions
+from spanloom.audit.run import AuditOptions, audit
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import Content
@@ -715,6 +717,9 @@ def test_control_tokens_in_texts_are_kept_or_encoded_as_text(how: str, model: Pa
     assert content.config["control_texts"] == how
     assert content.totals.cutting is not None
     assert content.totals.cutting["control_texts"] == 6
+    for messages in (source, None):
+        audited = audit(AuditOptions(data=result.root, model=ModelOptions(folder=model), messages=messages))
+        assert audited.findings == {}, audited.found
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     other = write_conversations(tmp_path / "words", [[stored(each) for each in words]])
     plain = made(other, model, tmp_path / "plain", valid_fraction=0.0)
