@@ -149,4 +149,4 @@ def test_records_without_reasoning_are_left_out_by_reason(tmp_path: Path) -> Non
     done, payloads = taken(tmp_path, tmp_path / "m.jsonl")
     assert [parts(payload) for payload in payloads] == [("q", ["t"], "a")]
     assert dict(done.left_out) == {"no reasoning": 1, "no single question": 1, "truncated": 1}
-    assert [line["line"] for line in done.skipped] == [2, 3]
+    assert [line["line"] for line in done.skipped] == [2, 3, 4]
