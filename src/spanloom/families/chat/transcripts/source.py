@@ -148,12 +148,17 @@ _SHAPE = 'give records such as {"messages": [{"role": "user", "content": "…"},
 
 def _parted(record: dict[str, Any], form: Form) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The keys of a record with lists of messages that are read, and the names of its other keys with a value."""
-    found = {key for meaning in ("messages", "system") for key in form.keys.found(meaning, record)}
-    flags = {key for key in record if key in NOT_DROPPED or key in ENDS}
-    ids = {key for key in _IDS if isinstance(record.get(key), str | int)}
-    kept = {key: value for key, value in record.items() if key in found or key in flags}
-    others = [key for key in record if key not in kept and key not in ids and key not in form.keys.metadata]
-    return kept, tuple(key for key in others if _says_something(record[key]))
+    found = (*form.keys.found("messages", record), *form.keys.found("system", record))
+    kept: dict[str, Any] = {}
+    unused: list[str] = []
+    for key, value in record.items():
+        if key in found or key in NOT_DROPPED or key in ENDS:
+            kept[key] = value
+        elif key in _IDS and isinstance(value, str | int):
+            continue
+        elif key not in form.keys.metadata and _says_something(value):
+            unused.append(key)
+    return kept, tuple(unused)
 
 
 def _id(record: Mapping[str, Any]) -> str | None:
@@ -215,6 +220,8 @@ class _Unplaced(Dropping):
 
     def message(self, turn: Turn) -> Message:
         """A message of a transcript."""
+        if turn.texts and not (turn.metadata or turn.reasoning or turn.calls or turn.call_id or turn.name):
+            return Message(role=turn.role, text="".join(turn.texts), trained=turn.trained, truncated=turn.truncated)
         names = list(turn.metadata.get("unused", ()))
         names += [REASONING_KEYS[0]] if turn.reasoning else []
         names += ["tool_calls"] if turn.calls else []
