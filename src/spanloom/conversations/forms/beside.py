@@ -49,8 +49,9 @@ def looks_like_reasoning(key: str, value: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_reasoning(key: str) -> bool:
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower().replace("-", "_")
-    return _REASONING.search(name) is not None and _ABOUT_REASONING.search(name) is None
+    spelled = (key, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key))  # also CoT, and chainOfThought
+    names = [name.lower().replace("-", "_") for name in spelled]
+    return any(map(_REASONING.search, names)) and not any(map(_ABOUT_REASONING.search, names))
 
 
 LABELS = ("label", "kto_tag")
@@ -196,7 +197,9 @@ def refuse_beside_messages(
             raise RecordRefusedError(
                 Refusal.ANSWER_BESIDE,
                 f"{key!r} beside the messages looks like reasoning that leads to an answer",
-                f"--map reasoning={key} reads it as the reasoning of the last answer, --metadata {key} leaves it out",
+                f"--map reasoning={key} reads it as the reasoning of the last answer, --metadata {key} leaves it out"
+                if isinstance(value, str) or len(value) == 1
+                else f"--metadata {key} leaves it out",
             )
         if not _matches(SHOWN, key) or key in names.metadata or says_nothing(value):
             continue

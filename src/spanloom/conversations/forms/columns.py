@@ -20,9 +20,11 @@ from spanloom.conversations.forms.form import (
     Taken,
     are_messages,
     exchange,
+    is_one_text,
     joined,
     listed,
     listed_or_text,
+    reasoned,
 )
 from spanloom.conversations.forms.keys import KNOWN_NAMES, KeyMap
 from spanloom.conversations.reading.messages import ROLE_KEYS, ROLES
@@ -96,14 +98,11 @@ def draft_of_columns(taken: Taken) -> Draft:
         if not isinstance(answer, str) or "answer" in taken.names.mapped or key in taken.names.metadata:
             continue
         another = key in KNOWN_NAMES["answer"]
-        reasons = looks_like_reasoning(key, value)
-        if another and not isinstance(value, str):  # messages beside a text, which may be the truth to compare with
-            said = bool(value) and are_messages(listed_or_text(value))
-        else:
-            said = isinstance(value, str) and bool(value.strip()) and value.strip() not in answer
-        if not said or not (another or reasons or key.lower() in LIKE_ANSWER):
-            continue
         if taken.values["reasoning"] and not another:
+            continue
+        if not (another or key.lower() in LIKE_ANSWER or looks_like_reasoning(key, value)):
+            continue
+        if not _adds(key, value, answer):
             continue
         name = taken.keys["answer"][0]
         raise RecordRefusedError(
@@ -111,10 +110,18 @@ def draft_of_columns(taken: Taken) -> Draft:
             f"{key!r} beside the answer {name!r} "
             + ("is another one" if another else "looks like a fuller answer, or what leads to it"),
             f"--map answer={key} trains it in place of {name}, "
-            + ("" if another else f"--map reasoning={key} reads it as analysis, ")
+            + ("" if another or not is_one_text(value) else f"--map reasoning={key} reads it as analysis, ")
             + f"--metadata {key} leaves it out",
         )
     return draft(taken)
+
+
+def _adds(key: str, value: Any, answer: str) -> bool:
+    """Whether a column holds a text that the answer lacks; messages, beside which the answer may be the truth to
+    compare with; or a list of thoughts."""
+    if isinstance(value, str):
+        return bool(value.strip()) and value.strip() not in answer
+    return looks_like_reasoning(key, value) or (bool(value) and are_messages(listed_or_text(value)))
 
 
 def refuse_beside(taken: Taken) -> None:
@@ -166,7 +173,7 @@ def spoken(taken: Taken) -> list[Any]:
     last = messages[-1]
     if not isinstance(last, dict) or "reasoning" in last or not isinstance(taken.values["answer"][0], str):
         raise RecordRefusedError(Refusal.REASONING_TWICE, "the reasoning does not belong to a single answer")
-    return [*messages[:-1], {**last, "reasoning": joined(taken.values["reasoning"])}]
+    return [*messages[:-1], {**last, "reasoning": reasoned(taken)}]
 
 
 def _said(taken: Taken, meaning: str) -> Any:

@@ -9,6 +9,7 @@ A new form is a module with a `FormKind`, and a line in `FORMS`.
 
 import json
 import math
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -39,7 +40,7 @@ from spanloom.conversations.forms.published.xlam import XLAM
 from spanloom.conversations.forms.unknown import remedy
 from spanloom.conversations.reading.call_tags import written_tools
 from spanloom.conversations.reading.flags import SET_ASIDE, is_truncated
-from spanloom.conversations.reading.messages import plain_turn, turns_of
+from spanloom.conversations.reading.messages import ROLE_KEYS, plain_turn, turns_of
 from spanloom.conversations.reading.parts import joined_parts
 from spanloom.conversations.reading.schemas import without_absent
 from spanloom.conversations.reading.tools import parsed_json, tool_descriptions
@@ -84,6 +85,13 @@ FORMS: tuple[FormKind, ...] = (
 
 def recognise(record: Any, keys: KeyMap, where: str) -> Form:
     """The form of the first record, which all others must have. Raises SourceError if the form is unknown."""
+    if isinstance(record, list) and record and not any(map(_speaks, record)):
+        path = where.rpartition(", ")[0] or "FILE"
+        raise SourceError(
+            "the record is a list of records, not of messages: an array on one line",
+            where=where,
+            remedy=f"cp {shlex.quote(path)} records.json makes a file of it that is read as an array",
+        )
     held = {keys.names["messages"][0]: record} if isinstance(record, list) else record
     if isinstance(held, dict):
         for form in FORMS:
@@ -94,6 +102,13 @@ def recognise(record: Any, keys: KeyMap, where: str) -> Form:
         if isinstance(record, list):
             return Form(kind=OPENAI, keys=keys)
     raise SourceError(f"no known form of chat data: {_described(record)}", where=where, remedy=remedy(record))
+
+
+def _speaks(item: Any) -> bool:
+    """Whether an item of a list may be a message: it has a role, or no value that is a text or a list."""
+    if not isinstance(item, dict) or any(key in item for key in ROLE_KEYS):
+        return True
+    return not any(isinstance(value, str | list) for value in item.values())
 
 
 def _described(record: Any) -> str:
@@ -169,7 +184,7 @@ def read_record(
     if says_nothing(tools) and reading.call_tags is not None:
         tools = written_tools(_system_text(draft.messages, record, form), reading.call_tags)
     described = () if says_nothing(tools) else tuple(tool_descriptions(tools, dropping))
-    if described and any(call.nulls for turn in turns if turn.calls for call in turn.calls):
+    if any(call.nulls for turn in turns if turn.calls for call in turn.calls):
         turns = _without_padding(turns, described, dropping)
     return ChatRecord(
         id=_id(values["id"]),
@@ -227,8 +242,8 @@ def _without_padding(turns: list[Turn], tools: Sequence[Mapping[str, Any]], drop
     for turn in turns:
         calls = list(turn.calls)
         for number, call in enumerate(calls):
-            if call.nulls and call.name in schemas:
-                arguments, removed = without_absent(json.loads(call.arguments), schemas[call.name])
+            if call.nulls:
+                arguments, removed = without_absent(json.loads(call.arguments), schemas.get(call.name))
                 if removed:
                     dropping.note(PADDING, removed)
                     calls[number] = replace(call, arguments=json.dumps(arguments, ensure_ascii=False))

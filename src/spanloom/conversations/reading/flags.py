@@ -33,22 +33,37 @@ FLAGS = frozenset(_FLAGS)
 NOT_DROPPED = frozenset({*FLAGS, "label", "kto_tag"})
 """Names that `--drop` refuses: without its flag, a message that is marked as untrained would be trained."""
 
-_LIKE_FLAG = re.compile(r"train|loss|mask|learn|supervis|ignore|exclude")
+_LIKE_FLAG = re.compile(r"train|loss|mask|learn|supervis|ignore|exclude|skip|target|grad|backprop")
 """Parts of names of flags that are not known: their true may mean either."""
 
 ENDS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")
 """Keys of a message, or of a record, that say why its answer ended."""
-_ENDS = frozenset(ENDS)
-_CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "max_new_tokens", "model_length", "incomplete"})
+CUT = ("truncated", "is_truncated")
+"""Keys that are true if a limit of tokens cut the answer off."""
+_WITHIN = ("metadata", "response_metadata", "generation_info", "meta", "info")
+_ENDS = frozenset((*ENDS, *CUT, *_WITHIN))
+_CUT_OFF = frozenset(
+    {
+        "length", "max_tokens", "max_output_tokens", "max_new_tokens", "max_completion_tokens", "max_length",
+        "model_length", "model_context_window_exceeded", "incomplete",
+    }
+)  # fmt: skip
 """Values of these keys for an answer that a limit of tokens cut off, in lower case."""
 
 
 def is_truncated(keys: Mapping[str, Any], metadata: frozenset[str] = frozenset()) -> bool:
-    """Whether a key says that a limit of tokens cut the answer off. `metadata`: keys that an option makes metadata."""
+    """Whether a key says that a limit of tokens cut the answer off, also one within its metadata.
+
+    `metadata`: keys that an option makes metadata.
+    """
     if _ENDS.isdisjoint(keys):
         return False
     ends = (keys.get(name) for name in ENDS if name not in metadata)
-    return any(isinstance(end, str) and end.strip().lower() in _CUT_OFF for end in ends)
+    if any(isinstance(end, str) and end.strip().lower() in _CUT_OFF for end in ends):
+        return True
+    if any(truth(keys.get(name)) for name in CUT if name not in metadata):
+        return True
+    return any(isinstance(inner := keys.get(name), dict) and is_truncated(inner, metadata) for name in _WITHIN)
 
 
 def like_flag(names: Iterable[str], keys: Mapping[str, Any]) -> str | None:

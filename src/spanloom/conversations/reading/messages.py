@@ -23,7 +23,7 @@ from spanloom.conversations.reading.call_tags import (
     written_calls,
     written_results,
 )
-from spanloom.conversations.reading.flags import ENDS, FLAGS, is_trained, is_truncated
+from spanloom.conversations.reading.flags import CUT, ENDS, FLAGS, is_trained, is_truncated
 from spanloom.conversations.reading.harmony import Part, rendered_parts
 from spanloom.conversations.reading.markup import (
     TAG_ENDS,
@@ -53,7 +53,7 @@ REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 MESSAGE_METADATA = frozenset(
     {
         "language", "lang", "toxic", "redacted", "country", "state", "hashed_ip", "header", "timestamp",
-        "turn_identifier", "created", "created_at", "createdAt", "run_id", "model", "model_name", *ENDS,
+        "turn_identifier", "created", "created_at", "createdAt", "run_id", "model", "model_name", *ENDS, *CUT,
         "stop_sequence", "usage", "agent", "message_type", "tags", "cutoff_date", "status", "phase",
         "system_fingerprint", "openai_id", "temperature", "top_p", "token_counter", "token_count", "prefix",
     }
