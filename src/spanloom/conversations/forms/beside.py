@@ -49,9 +49,10 @@ def looks_like_reasoning(key: str, value: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_reasoning(key: str) -> bool:
-    spelled = (key, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key))  # also CoT, and chainOfThought
-    names = [name.lower().replace("-", "_") for name in spelled]
-    return any(map(_REASONING.search, names)) and not any(map(_ABOUT_REASONING.search, names))
+    # chainOfThought, modelCoT, reasoning-trace → chain_of_thought, model_cot, reasoning_trace
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key.replace("CoT", "Cot"))
+    name = words.lower().replace("-", "_")
+    return _REASONING.search(name) is not None and _ABOUT_REASONING.search(name) is None
 
 
 LABELS = ("label", "kto_tag")
