@@ -23,7 +23,14 @@ from spanloom.conversations.reading.call_tags import (
     written_calls,
     written_results,
 )
-from spanloom.conversations.reading.flags import ENDS, FLAGS, is_trained, is_truncated
+from spanloom.conversations.reading.flags import (
+    ENDS,
+    FALSE_IS_CUT_OFF,
+    FLAGS,
+    TRUE_IS_CUT_OFF,
+    is_trained,
+    is_truncated,
+)
 from spanloom.conversations.reading.harmony import Part, rendered_parts
 from spanloom.conversations.reading.markup import (
     TAG_ENDS,
@@ -55,7 +62,8 @@ MESSAGE_METADATA = frozenset(
         "language", "lang", "toxic", "redacted", "country", "state", "hashed_ip", "header", "timestamp",
         "turn_identifier", "created", "created_at", "createdAt", "run_id", "model", "model_name", *ENDS,
         "stop_sequence", "usage", "agent", "message_type", "tags", "cutoff_date", "status", "phase",
-        "system_fingerprint", "openai_id", "temperature", "top_p", "token_counter", "token_count", "prefix",
+        "system_fingerprint", "openai_id", "temperature", "top_p", "token_counter", "token_count", *TRUE_IS_CUT_OFF,
+        *FALSE_IS_CUT_OFF,
     }
 ) | PART_METADATA  # fmt: skip
 """Keys of a message that are not part of the conversation; they become metadata of the message."""
