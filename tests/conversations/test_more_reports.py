@@ -138,6 +138,73 @@ def test_attached_media_are_no_metadata() -> None:
     assert the_refusal("img_media")[0] == "media"
 
 
+# --- Calls, results, parts -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["lc_kwargs", "recipient", "call_result_inside"])
+def test_no_remedy_loses_a_call_or_its_result(name: str) -> None:
+    reason, remedy = the_refusal(name)
+    assert reason == "key_unknown"
+    assert "--drop" not in remedy
+
+
+@pytest.mark.parametrize("name", ["role_toolcalls", "role_function_call_dash"])
+def test_roles_of_calls_by_other_names_are_calls(name: str) -> None:
+    (conversation,) = read(case(name))
+    assert [message.role for message in conversation.messages] == ["user", "assistant", "tool", "assistant"]
+    assert [(call.name, json.loads(call.arguments)) for call in conversation.messages[1].calls] == [
+        ("lookup", {"word": "ant"})
+    ]
+
+
+def test_no_remedy_drops_a_role_that_may_call(tmp_path: Path) -> None:
+    calls = {"role": "actions", "content": "lookup('ant')"}
+    ((reason, remedy),) = refused(written(tmp_path, {"messages": [USER, calls, ANSWER]}))
+    assert reason == "role_unknown"
+    assert "--drop" not in remedy
+
+
+def test_a_result_whose_objects_have_a_type_is_json() -> None:
+    (conversation,) = read(case("tool_typed_list"))
+    result = json.loads("".join(conversation.messages[2].texts))
+    assert result == [{"type": "noun", "gloss": "insect"}, {"type": "verb", "gloss": "none"}]
+
+
+@pytest.mark.parametrize("name", ["content_strs", "sg_value_strs"])
+def test_texts_in_a_list_are_not_glued(name: str) -> None:
+    assert the_refusal(name)[0] == "content_not_text"
+
+
+def test_one_text_in_a_list_is_the_text(tmp_path: Path) -> None:
+    (conversation,) = read(written(tmp_path, {"messages": [USER, {"role": "assistant", "content": ["A"]}]}))
+    assert conversation.messages[1].texts == ("A",)
+
+
+# --- Reasoning -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["rd_only", "rd_both"])
+def test_details_of_reasoning_are_its_text_or_repeat_it(name: str) -> None:
+    (conversation,) = read(case(name))
+    assert conversation.messages[1].reasoning == ("I recall.",)
+
+
+def test_the_same_reasoning_twice_is_one() -> None:
+    (conversation,) = read(case("think_dup"), think_tags=True)
+    assert "".join(conversation.messages[1].reasoning).strip() == "I recall."
+    assert conversation.messages[1].texts == ("An insect.",)
+
+
+def test_two_reasonings_name_the_options_that_choose(tmp_path: Path) -> None:
+    said = {"role": "assistant", "reasoning_content": "One.", "content": "<think>Two.</think>A"}
+    file = written(tmp_path, {"messages": [USER, said]})
+    ((reason, remedy),) = refused(file, think_tags=True)
+    assert reason == "reasoning_twice"
+    assert "--drop reasoning_content" in remedy
+    (conversation,) = read(file, think_tags=True, drop=("reasoning_content",))
+    assert conversation.messages[1].reasoning == ("Two.",)
+
+
 def test_each_case_has_one_record() -> None:
     files = sorted(MORE.glob("*.jsonl"))
     assert files
