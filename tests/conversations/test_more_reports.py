@@ -134,6 +134,41 @@ def test_reasoning_under_other_names_is_asked_about(name: str) -> None:
             assert read(case(name), maps=(option,))[0].messages[-1].reasoning
 
 
+CHOICES = ("ant", "cat")
+
+
+@pytest.mark.parametrize("name", ["mc_option_a", "mc_ABCD", "mc_opa", "mc_option1"])
+def test_choices_are_not_lost(name: str) -> None:
+    reason, remedy = the_refusal(name)
+    assert reason == "input_beside"
+    (conversation,) = read(case(name), maps=(remedy.split()[1],))
+    asked = "".join(conversation.messages[0].texts)
+    assert all(choice in asked for choice in CHOICES)
+
+
+def test_one_column_with_the_name_of_a_letter_is_no_choice(tmp_path: Path) -> None:
+    assert len(read(written(tmp_path, {"question": "Q", "answer": "A", "c": "text"}))) == 1
+
+
+@pytest.mark.parametrize("name", ["sys_camel", "sys_instructions", "sys_preamble", "sys_sp_cols"])
+def test_a_system_text_under_another_name_is_not_lost(name: str) -> None:
+    reason, remedy = the_refusal(name)
+    assert reason == "input_beside"
+    (conversation,) = read(case(name), maps=(remedy.split()[1],))
+    assert conversation.messages[0].role == "system"
+
+
+def test_a_system_text_that_the_messages_hold_is_metadata(tmp_path: Path) -> None:
+    record = {"messages": [{"role": "system", "content": "S"}, USER, ANSWER], "systemPrompt": "S"}
+    (conversation,) = read(written(tmp_path, record))
+    assert [message.role for message in conversation.messages] == ["system", "user", "assistant"]
+
+
+@pytest.mark.parametrize("name", ["multi_gen", "resp_list"])
+def test_a_text_beside_several_answers_is_asked_about(name: str) -> None:
+    assert the_refusal(name)[0] == "answer_beside"
+
+
 def test_attached_media_are_no_metadata() -> None:
     assert the_refusal("img_media")[0] == "media"
 

@@ -186,6 +186,28 @@ def _defines_tools(value: Any) -> bool:
 _OF_TOOLS = frozenset({"description", "parameters", "input_schema", "inputSchema", "schema"})
 
 
+_SYSTEM = re.compile(r"(system|sys|developer)_?(prompts?|messages?|instructions?|texts?)|preamble|instructions")
+"""Names of columns that may be a system text, in lower case."""
+
+
+def refuse_system_beside(keys: Mapping[str, Any], names: KeyMap, messages: Sequence[Any]) -> None:
+    """Raises RecordRefusedError for a text under a key that is not known and looks like the system text."""
+    for key, value in keys.items():
+        if not isinstance(value, str) or not _is_system(key) or key in names.metadata:
+            continue
+        if value.strip() and not _is_said(value.strip(), messages):
+            raise RecordRefusedError(
+                Refusal.INPUT_BESIDE,
+                f"{key!r} beside the conversation looks like its system text",
+                f"--map system={key} reads it, --metadata {key} leaves it out",
+            )
+
+
+@lru_cache(maxsize=1024)
+def _is_system(key: str) -> bool:
+    return _SYSTEM.fullmatch(key.lower().replace("-", "_")) is not None
+
+
 def refuse_media_in(turns: Sequence[Turn]) -> None:
     """Raises RecordRefusedError for a question that embeds a file by its name."""
     for turn in turns:

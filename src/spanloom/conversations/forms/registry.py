@@ -20,6 +20,7 @@ from spanloom.conversations.forms.beside import (
     refuse_beside_messages,
     refuse_media_in,
     refuse_react_in,
+    refuse_system_beside,
     refuse_tools_beside,
 )
 from spanloom.conversations.forms.columns import COLUMNS
@@ -127,6 +128,7 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
     draft = form.kind.draft(taken)
     if keys:
         refuse_tools_beside(keys, form.keys)
+        refuse_system_beside(keys, form.keys, draft.messages)
     if "messages" in form.kind.meanings:
         refuse_beside_messages(draft.messages, keys, form.keys, record)
     system = draft.system or values["system"]
