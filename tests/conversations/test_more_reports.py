@@ -240,6 +240,52 @@ def test_two_reasonings_name_the_options_that_choose(tmp_path: Path) -> None:
     assert conversation.messages[1].reasoning == ("Two.",)
 
 
+# --- Markup ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["think_upper", "think_unused", "think_mm", "think_longcat", "think_hyp"])
+def test_reasoning_in_more_tags_is_refused_or_read(name: str) -> None:
+    reason, remedy = the_refusal(name)
+    assert (reason, remedy.split()[0]) == ("think_tags", "--think-tags")
+    (conversation,) = read(case(name), think_tags=True)
+    said = conversation.messages[1]
+    assert (said.reasoning, said.texts) == (("I recall.",), ("An insect.",))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "think_details",
+        "call_xai",
+        "call_qwen_agent",
+        "call_functiongemma",
+        "call_tool_use",
+        "bos_answer",
+        "eos_answer",
+        "eot_answer",
+    ],
+)
+def test_more_of_what_templates_and_servers_write_is_no_answer(name: str) -> None:
+    reason, remedy = the_refusal(name)
+    assert (reason, remedy.split()[0]) == ("markup", "--text-as-is")
+    assert read(case(name), text_as_is=True)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<s>Old</s> text, struck out.",
+        "The token <eos> ends a sequence.",
+        "<details><summary>More</summary>text</details>",
+        "Set <thinking-process> aside.",
+        "unused94 and ✿ flowers",
+    ],
+)
+def test_ordinary_text_stays(tmp_path: Path, text: str) -> None:
+    (conversation,) = read(written(tmp_path, {"messages": [USER, {"role": "assistant", "content": text}]}))
+    assert conversation.messages[1].texts == (text,)
+
+
 def test_each_case_has_one_record() -> None:
     files = sorted(MORE.glob("*.jsonl"))
     assert files
