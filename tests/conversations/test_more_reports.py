@@ -5,6 +5,10 @@ record excludes is not trained, what an answer needs is not metadata, and no rem
 """
 
 import json
+import re
+import shlex
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +16,7 @@ import pytest
 
 from spanloom.conversations.conversation import Conversation
 from spanloom.conversations.outcomes import LeftAway, Rejected
+from spanloom.errors import SourceError
 from spanloom.families.harmony.convert.chat import conversations, open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted
 from support.cases import cases_of
@@ -284,6 +289,59 @@ def test_more_of_what_templates_and_servers_write_is_no_answer(name: str) -> Non
 def test_ordinary_text_stays(tmp_path: Path, text: str) -> None:
     (conversation,) = read(written(tmp_path, {"messages": [USER, {"role": "assistant", "content": text}]}))
     assert conversation.messages[1].texts == (text,)
+
+
+# --- Remedies of unknown forms ---------------------------------------------------------------------------------------
+
+
+def pasted(tmp_path: Path, remedy: str, file: Path) -> Path:
+    """The file that the command of a remedy writes."""
+    command = re.search(r"jq -c.*? FILE > (\S+)", remedy)
+    assert command, remedy
+    subprocess.run(command[0].replace("FILE", shlex.quote(str(file))), shell=True, check=True, cwd=tmp_path)
+    return tmp_path / command[1]
+
+
+def remedy_of(file: Path) -> str:
+    with pytest.raises(SourceError) as caught:
+        open_chat([file], ChatConversion())
+    return caught.value.remedy or ""
+
+
+needs_jq = pytest.mark.skipif(shutil.which("jq") is None, reason="needs jq")
+
+
+@needs_jq
+def test_messages_of_several_conversations_stay_apart(tmp_path: Path) -> None:
+    file = MORE / "several/jsonl_long.jsonl"
+    made = read(pasted(tmp_path, remedy_of(file), file))
+    assert [["".join(message.texts) for message in each.messages] for each in made] == [["Hi", "Yes"], ["Ho", "No"]]
+
+
+@needs_jq
+def test_records_under_their_ids_are_all_read(tmp_path: Path) -> None:
+    file = MORE / "several/json_byid.json"
+    made = pasted(tmp_path, remedy_of(file), file)
+    assert [json.loads(line)["id"] for line in made.read_text("utf-8").splitlines()] == ["a1", "a2"]
+    assert len(read(made)) == 2
+
+
+def test_columns_of_pandas_are_named() -> None:
+    assert 'orient="records"' in remedy_of(MORE / "several/json_orient.json")
+
+
+def test_columns_of_messages_are_no_message(tmp_path: Path) -> None:
+    assert "jq" not in remedy_of(written(tmp_path, {"role": ["user", "assistant"], "content": ["Q", "A"]}))
+
+
+@needs_jq
+@pytest.mark.parametrize("name", ["log_resp2", "fr_choices"])
+def test_the_reply_of_a_server_is_appended_with_its_end(tmp_path: Path, name: str) -> None:
+    reason, remedy = the_refusal(name)
+    assert reason == "unanswered"
+    (conversation,) = read(pasted(tmp_path, remedy, case(name)))
+    last = conversation.messages[-1]
+    assert (last.role, last.texts, last.truncated) == ("assistant", ("An insect.",), True)
 
 
 def test_each_case_has_one_record() -> None:

@@ -265,13 +265,24 @@ def refuse_beside_messages(
     role = last["role"] if "role" in last else next((last[key] for key in ROLE_KEYS if key in last), None)
     if role == "assistant" or not isinstance(role, str) or ROLES.get(role.strip().lower()) != "user":
         return
-    answers = [key for key in KNOWN_NAMES["answer"] if not says_nothing(keys.get(key)) and key not in names.metadata]
+    named = (*KNOWN_NAMES["answer"], "choices")
+    answers = [key for key in named if not says_nothing(keys.get(key)) and key not in names.metadata]
+    if answers == ["choices"] and not _is_reply(keys["choices"]):  # such as those of a question
+        return
     if answers and (found := names.found("messages", record)):
+        key, remedy = answers[0], f"--map query={found[0]},answer={answers[0]} appends it to the messages"
+        if key == "choices" or (isinstance(keys[key], dict) and _is_reply(keys[key].get("choices"))):
+            first = "choices[0]" if key == "choices" else f"{key}.choices[0]"
+            program = f".{found[0]} += [.{first} | .message + {{finish_reason}}] | del(.{key})"
+            remedy = f"jq -c '{program}' FILE > records.jsonl appends its first choice"
         raise RecordRefusedError(
-            Refusal.UNANSWERED,
-            f"the last message has no answer, and {answers[0]!r} beside the messages looks like it",
-            f"--map query={found[0]},answer={answers[0]} appends it to the messages",
+            Refusal.UNANSWERED, f"the last message has no answer, and {key!r} beside the messages looks like it", remedy
         )
+
+
+def _is_reply(choices: Any) -> bool:
+    """Whether a value is the choices that a server of OpenAI's API replies with."""
+    return isinstance(choices, list) and bool(choices) and isinstance(choices[0], dict) and "message" in choices[0]
 
 
 def _is_reasoned(value: Any, messages: Sequence[Any]) -> bool:
