@@ -50,9 +50,23 @@ NO_INPUT = "<noinput>"
 """Self-Instruct's text for an instruction without input."""
 
 
+_CHOICE = re.compile(r"(opt|option|choice|alternative)[_ #-]?([a-h]|\d+)|op[a-e]|[a-e]")
+_FIRST_CHOICES = frozenset({"a", "b"})
+SEVERAL_ANSWERS = frozenset({"generations", "responses", "completions", "outputs", "rollouts", "samples", "candidates"})
+"""Names of columns with several answers, in lower case; the text beside them is the truth they are compared with."""
+
+
 def looks_like_input(key: str) -> bool:
     key = key.lower()
     return key in LIKE_INPUT or re.sub(r"_?\d+$", "", key).rpartition("_")[2] in _NOUNS
+
+
+def _is_choice(key: str, record: Mapping[str, Any]) -> bool:
+    """Whether a column is one of several choices: `option_a`, `choice1`, `opa`; `A` beside `B`."""
+    name = key.lower()
+    if not _CHOICE.fullmatch(name):
+        return False
+    return len(name) > 1 or {other.lower() for other in record} >= _FIRST_CHOICES
 
 
 def beside(record: Mapping[str, Any], taken: Mapping[str, tuple[str, ...]], names: KeyMap) -> str | None:
@@ -63,19 +77,21 @@ def beside(record: Mapping[str, Any], taken: Mapping[str, tuple[str, ...]], name
     for key, value in record.items():
         if key in used or key in names.metadata or says_nothing(value) or not isinstance(value, str | list | dict):
             continue
-        if not looks_like_input(key):
+        if not (looks_like_input(key) or _is_choice(key, record)):
             continue
         if not (isinstance(value, str) and (not value.strip() or any(value.strip() in text for text in queries))):
             return key
     return None
 
 
-def _remedy(key: str, value: Any, query: tuple[str, ...]) -> str:
-    """The options that decide the meaning of a key next to the question."""
-    metadata = f"--metadata {key} leaves it out of the question"
-    if not isinstance(value, str) or not query:
+def _remedy(key: str, left: Mapping[str, Any], query: tuple[str, ...]) -> str:
+    """The options that decide the meaning of a key next to the question; of all choices, if it is one of them."""
+    keys = [other for other in left if _is_choice(other, left)] if _is_choice(key, left) else [key]
+    it = "them" if len(keys) > 1 else "it"
+    metadata = f"--metadata {','.join(keys)} leaves {it} out of the question"
+    if not all(isinstance(left[name], str) for name in keys) or not query:
         return metadata
-    return f"--map query={'+'.join((*query, key))} appends it to the question, {metadata}"
+    return f"--map query={'+'.join((*query, *keys))} appends {it} to the question, {metadata}"
 
 
 def draft(taken: Taken) -> Draft:
@@ -98,6 +114,13 @@ def draft_of_columns(taken: Taken) -> Draft:
         if not isinstance(answer, str) or "answer" in taken.names.mapped or key in taken.names.metadata:
             continue
         another = key in KNOWN_NAMES["answer"]
+        if key.lower() in SEVERAL_ANSWERS and isinstance(value, list) and value:
+            raise RecordRefusedError(
+                Refusal.ANSWER_BESIDE,
+                f"{key!r} beside the answer {taken.keys['answer'][0]!r} holds {len(value)} answers, and may be "
+                "the truth that they are compared with",
+                f"--metadata {key} leaves them out",
+            )
         if taken.values["reasoning"] and not another:
             continue
         if not (another or key.lower() in LIKE_ANSWER or looks_like_reasoning(key, value)):
@@ -131,7 +154,7 @@ def refuse_beside(taken: Taken) -> None:
         raise RecordRefusedError(
             Refusal.INPUT_BESIDE,
             f"{key!r} beside question and answer looks like a part of the question",
-            _remedy(key, taken.left[key], taken.keys["query"]),
+            _remedy(key, taken.left, taken.keys["query"]),
         )
     for key, value in taken.left.items() if queries else ():
         if isinstance(value, list | dict) and key not in taken.names.metadata and value and (inner := _asked(value)):

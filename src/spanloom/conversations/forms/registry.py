@@ -21,6 +21,7 @@ from spanloom.conversations.forms.beside import (
     refuse_beside_messages,
     refuse_media_in,
     refuse_react_in,
+    refuse_system_beside,
     refuse_tools_beside,
 )
 from spanloom.conversations.forms.columns import COLUMNS
@@ -148,8 +149,9 @@ def read_record(
     taken = Taken(values=values, keys=keys_of, left=keys, names=form.keys, reading=reading, dropping=dropping)
     beside = {} if form.keys.beside.isdisjoint(keys) else _taken_beside(keys, form.keys)
     draft = form.kind.draft(taken)
-    if keys:
+    if keys and draft.tools is None and says_nothing(next(iter(values["tools"]), None)):
         refuse_tools_beside(keys, form.keys)
+        refuse_system_beside(keys, form.keys, draft.messages)
     if "messages" in form.kind.meanings:
         refuse_beside_messages(draft.messages, keys, form.keys, record)
     system = draft.system or values["system"]
