@@ -57,7 +57,7 @@ _CUT_OFF = frozenset(
 
 
 def is_truncated(keys: Mapping[str, Any], metadata: frozenset[str] = frozenset()) -> bool:
-    """Whether a key, or one within its metadata, says that the text is not a whole answer: a limit of tokens cut it off,
+    """Whether a key, or one within its metadata, says that the text is no whole answer: a limit of tokens cut it off,
     or it is a beginning.
 
     `metadata`: keys that an option makes metadata.
