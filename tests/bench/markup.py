@@ -1,8 +1,8 @@
 """How many published answers are taken for markup: `python -m bench.markup FILE…`.
 
 In: JSON and JSON Lines files of records whose answers are under `output`, `response` or `completion`, in messages of
-the assistant, or in `choices`. Out: how many answers there are, how many have something that a chat template writes, each
-such mark with its count, and one answer around it, for a person to judge.
+the assistant, or in `choices`. Out: how many answers there are, and how many have something that a chat template
+writes; each such mark with its count and the text around one of them, for a person to judge.
 
 docs/convert.md has the numbers of alpaca_eval's model outputs, GPTeacher, CodeAlpaca and Arena-Hard.
 """
