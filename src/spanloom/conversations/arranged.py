@@ -44,7 +44,7 @@ def arranged(record: ChatRecord, arrangement: Arrangement, dropping: Dropping) -
         turns = _prompted(turns, dropping)
     turns = _answered(turns, dropping)
     if arrangement.join_consecutive:
-        turns = list(_joined(turns))
+        turns = list(joined_turns(turns))
     _refuse_consecutive(turns, arrangement.join_consecutive)
     if not any(turn.trained for turn in turns if turn.role == "assistant"):
         raise RecordRefusedError(
@@ -140,14 +140,15 @@ def _refuse_consecutive(turns: Sequence[Turn], joining: bool) -> None:
             raise RecordRefusedError(Refusal.ASSISTANT_AFTER_ANSWER, f"{where}, and cannot be joined to it: {why}")
 
 
-def _joined(turns: Sequence[Turn]) -> Iterator[Turn]:
+def joined_turns(turns: Sequence[Turn]) -> Iterator[Turn]:
     """The turns, with consecutive assistant turns joined: a blank line between their texts, all calls together."""
     last: Turn | None = None
     for turn in turns:
         if last is not None and _can_be_joined(last, turn):
             texts = ("\n\n".join([*last.texts, *turn.texts]),) if last.texts and turn.texts else last.texts + turn.texts
             calls, reasoning = last.calls + turn.calls, last.reasoning + turn.reasoning
-            last = replace(last, texts=texts, calls=calls, reasoning=reasoning, channel=turn.channel)
+            said = {"texts": texts, "calls": calls, "reasoning": reasoning}
+            last = replace(last, **said, channel=turn.channel, truncated=turn.truncated)
             continue
         if last is not None:
             yield last
@@ -157,7 +158,7 @@ def _joined(turns: Sequence[Turn]) -> Iterator[Turn]:
 
 
 def _can_be_joined(before: Turn, turn: Turn) -> bool:
-    if before.role != "assistant" or turn.role != "assistant" or before.trained != turn.trained:
+    if before.role != "assistant" or turn.role != "assistant" or before.trained != turn.trained or before.truncated:
         return False
     spoken = bool(before.texts or before.calls)
     return before.channel != "commentary" and not (spoken and turn.reasoning) and not (before.calls and turn.texts)
