@@ -147,8 +147,8 @@ def joined_turns(turns: Sequence[Turn]) -> Iterator[Turn]:
         if last is not None and _can_be_joined(last, turn):
             texts = ("\n\n".join([*last.texts, *turn.texts]),) if last.texts and turn.texts else last.texts + turn.texts
             calls, reasoning = last.calls + turn.calls, last.reasoning + turn.reasoning
-            said = {"texts": texts, "calls": calls, "reasoning": reasoning}
-            last = replace(last, **said, channel=turn.channel, truncated=turn.truncated)
+            last = replace(last, texts=texts, calls=calls, reasoning=reasoning, channel=turn.channel)
+            last.truncated = turn.truncated
             continue
         if last is not None:
             yield last

@@ -5,6 +5,7 @@ In: values of options. Out: a `KeyMap`, a `Reading`, names to leave out.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, cast, get_args
 
 from spanloom.conversations.forms.keys import KeyMap, key_map
@@ -43,7 +44,7 @@ class ReadingOptions:
             )
         _ = self.keys, self.reading()
 
-    @property
+    @cached_property
     def keys(self) -> KeyMap:
         """The meaning of the keys of records."""
         return key_map(self.maps, self.metadata)

@@ -477,7 +477,8 @@ def _parts(content: Any, where: str, of: _Message) -> tuple[tuple[str, ...], tup
             texts.append(_text(_take(keys, PART_TEXTS), place) if not _is_blank(part) else "")
         elif name in ("thinking", "reasoning"):
             if texts:
-                raise RecordRefusedError(Refusal.REASONING_AFTER_ANSWER, f"{place}: reasoning after text")
+                remedy = f"--drop part:{name} leaves it out"
+                raise RecordRefusedError(Refusal.REASONING_AFTER_ANSWER, f"{place}: reasoning after text", remedy)
             value = _take(keys, ("thinking", "reasoning", *PART_TEXTS))
             if isinstance(value, list):
                 deeper, inner = _parts(value, place, of)

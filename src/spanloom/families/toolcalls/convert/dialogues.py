@@ -12,10 +12,11 @@ be left out leaves out the record, under the name of the refusal.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 from spanloom.conversations.arranged import joined_turns
-from spanloom.conversations.forms import Form, read_record
+from spanloom.conversations.forms import Form, ReadingOptions, read_record
 from spanloom.conversations.forms.message_lists import OPENAI
 from spanloom.conversations.reading.flags import SET_ASIDE
 from spanloom.conversations.reading.markup import without_think_tags
@@ -51,7 +52,7 @@ class Dialogue:
     """The messages of a record as a sample holds them, and the turn that each was made of.
 
     Messages without a text are left out, except the assistant's that had only a thought: such a turn has no answer.
-    `in_a_row`: the numbers of the assistant's messages that stand beside another one. `dropped`: what was left out.
+    `in_a_row`: the numbers of the assistant's messages beside another one. `dropped`: what was left out.
     """
 
     messages: Sequence[dict[str, str]]
@@ -69,7 +70,7 @@ def read_messages(
     """
     if not isinstance(messages, list) or not any(message is not None for message in messages):
         raise UnusableError("no messages")
-    form = Form(kind=OPENAI, keys=options.reading.keys.of_form(OPENAI.names))
+    form = _form_of_lists(options.reading)
     chat, dropping = read_chat({form.keys.names["messages"][0]: messages}, form, options, metadata, think_tags)
     return dialogue_of(chat, dropping, options)
 
@@ -86,16 +87,22 @@ def read_chat(
     if _may_be_encrypted(record):
         dropping.names |= ENCRYPTED
     try:
-        return read_record(record, form, _reading(options, metadata, think_tags), dropping), dropping
+        return read_record(record, form, _reading(options.reading, metadata, think_tags), dropping), dropping
     except RecordRefusedError as refused:
         raise unusable(refused) from None
     except RecordLeftOutError as own:
         raise UnusableError(own.reason.value) from None
 
 
-def _reading(options: Options, metadata: frozenset[str], think_tags: bool | None) -> Reading:
-    reading = replace(options.reading.reading(), own_marks=OWN_MARKS)
-    if think_tags is not None and reading.think_tags is None and "think" not in options.reading.drop:
+@lru_cache(maxsize=8)
+def _form_of_lists(options: ReadingOptions) -> Form:
+    return Form(kind=OPENAI, keys=options.keys.of_form(OPENAI.names))
+
+
+@lru_cache(maxsize=8)
+def _reading(options: ReadingOptions, metadata: frozenset[str], think_tags: bool | None) -> Reading:
+    reading = replace(options.reading(), own_marks=OWN_MARKS)
+    if think_tags is not None and reading.think_tags is None and "think" not in options.drop:
         reading = replace(reading, think_tags=think_tags)
     return replace(reading, metadata=reading.metadata | metadata) if metadata else reading
 
@@ -113,7 +120,8 @@ def _may_be_encrypted(record: Mapping[str, Any]) -> bool:
 def unusable(refused: RecordRefusedError | SourceError) -> UnusableError:
     """A refusal of the reader as the reason to leave the record out."""
     if isinstance(refused, SourceError):
-        return UnusableError("no messages", detail=refused.what, remedy=refused.remedy)
+        detail = refused.what.replace("the first record", "the record")  # here each record has its own form
+        return UnusableError("no messages", detail=detail, remedy=refused.remedy)
     remedy = (refused.remedy or "").replace(SET_ASIDE, "").strip(" ,;:")  # here such records are always set aside
     return UnusableError(refused.reason.value, detail=refused.detail, remedy=remedy or None)
 
@@ -121,7 +129,9 @@ def unusable(refused: RecordRefusedError | SourceError) -> UnusableError:
 def dialogue_of(chat: ChatRecord, dropping: Dropping, options: Options) -> Dialogue:
     """The messages of a record that was read."""
     turns = list(joined_turns(chat.turns)) if options.join_consecutive else chat.turns
-    messages, kept, in_a_row = [], [], set()
+    messages: list[dict[str, str]] = []
+    kept: list[Turn] = []
+    in_a_row: set[int] = set()
     speaking = [turn.role == "assistant" and bool(turn.texts or turn.calls) for turn in turns]
     for number, turn in enumerate(turns):
         _count_left_out(turn, dropping)
@@ -156,7 +166,9 @@ def without_thoughts(text: str, options: Options) -> tuple[str, Dropping]:
     """The text of a completion without its thought in tags, and what was left out. Raises UnusableError."""
     dropping = Dropping(names=frozenset(options.reading.drop))
     try:
-        thought, texts = without_think_tags((text,), "the completion", options.reading.reading(), dropping)
+        thought, texts = without_think_tags(
+            (text,), "the completion", _reading(options.reading, frozenset(), None), dropping
+        )
     except RecordRefusedError as refused:
         raise unusable(refused) from None
     if thought:

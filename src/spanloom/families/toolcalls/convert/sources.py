@@ -273,7 +273,8 @@ def _take(
     if errors:
         first = errors[0]
         codes = sorted({finding.code for finding in errors})
-        leave_out(where, first.code, draft.told, path=first.path, codes=codes, remedy=REMEDIES.get(first.code))
+        remedy = next((REMEDIES[code] for code in codes if code in REMEDIES), None)
+        leave_out(where, first.code, draft.told, path=first.path, codes=codes, remedy=remedy)
         return False
     streams[draft.split].write(_line(sample))
     done.written[draft.split] += 1

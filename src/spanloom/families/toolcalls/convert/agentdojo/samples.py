@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from spanloom.conversations.reading.blocks import REASONING
 from spanloom.families.toolcalls.convert.agentdojo.answers import verdict_of
 from spanloom.families.toolcalls.convert.agentdojo.injections import Injection, Known, find_injection, repeated_by_model
 from spanloom.families.toolcalls.convert.agentdojo.serving import Asked, Serving, asked_by, serving_calls
@@ -346,6 +347,8 @@ def _message(message: Any, tagged: bool) -> Any:
             for call in calls
         ]
     text, role = keys.get("content"), keys.get("role")
+    if isinstance(text, list):  # thoughts between texts too
+        keys["content"] = sorted(text, key=lambda part: not (isinstance(part, dict) and part.get("type") in REASONING))
     if tagged and role == "assistant" and isinstance(text, str) and "<thinking>" in text:
         found = [thought.strip() for thought in _THOUGHT.findall(text)]
         if found and not keys.get("reasoning_content"):
