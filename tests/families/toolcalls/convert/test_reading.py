@@ -5,6 +5,7 @@ program of `tool_messages_checker`, which knows OpenAI's messages alone: each ru
 """
 
 import json
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,44 @@ def test_no_arguments(tmp_path: Path, arguments: Any) -> None:
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": arguments}}
     _, (sample,) = made(tmp_path, answered(None, tool_calls=[call]))
     assert sample["assistant_raw"] == '<|python_tag|>{"name": "f", "parameters": {}}<|eom_id|>'
+
+
+def looked_up(*words: str) -> str:
+    texts = [json.dumps({"name": "lookup", "parameters": {"word": word}}) for word in words]
+    return "".join(f"<|python_tag|>{text}<|eom_id|>" for text in texts)
+
+
+NOW = '<|python_tag|>{"name": "now", "parameters": {}}<|eom_id|>'
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "answers", "left_out"),
+    [
+        ("args_none", {}, [NOW, "It is noon."], {}),
+        ("args_empty", {}, [NOW, "It is noon."], {}),
+        ("sep_calls", {}, ["Both are insects."], {"assistant_in_a_row": 2}),
+        ("sep_calls", {"join_consecutive": True}, [looked_up("ant", "bee"), "Both are insects."], {}),
+        ("tool_call_role", {}, [], {"think_tags": 1}),
+        (
+            "tool_call_role",
+            {"think_tags": True},
+            ["Hi, what shall I do?", looked_up("ant", "bee"), "Both are insects."],
+            {},
+        ),
+        ("tool_call_role_name", {"think_tags": True}, [looked_up("ant"), "An insect."], {}),
+        ("function_call_thought", {"think_tags": True}, [looked_up("ant"), "An insect."], {}),
+        ("trainable_flag", {}, ["2"], {}),
+        ("reasoning_only_end", {}, [], {"answer_missing": 1}),
+        ("harmony_header", {}, [], {"markup": 1}),
+        ("completion_list_answer_differs", {}, ["I think 5."], {}),
+    ],
+)
+def test_inputs_that_other_commands_read_too(
+    tmp_path: Path, name: str, options: Record, answers: list[str], left_out: dict[str, int]
+) -> None:
+    records = lines(cases_of("reports") / f"{name}.jsonl")
+    done, samples = made(tmp_path, *records, turns="all", system="s", **options)
+    assert ([sample["assistant_raw"] for sample in samples], dict(done.left_out)) == (answers, left_out)
 
 
 # --- forms: a run rewritten in another form gives the same samples
@@ -472,3 +511,13 @@ def test_the_command_says_what_was_left_out_and_what_helps(tmp_path: Path, run: 
     assert "not read: 1 file (notes.txt)" in ended.err
     ended = run("convert", *options, "--input", folder, "--out", tmp_path / "given", "--system", "S")
     assert json.loads(ended.out)["written"]["retain"] == 2
+
+
+def test_commas_between_lines_have_a_remedy_that_works(tmp_path: Path) -> None:
+    place = cases_of("reports") / "line_commas.jsonl"
+    done = convert("messages", place, tmp_path / "out", Options(split="retain", system="S"))
+    assert dict(done.left_out) == {"the record cannot be read": 2}
+    command = rejects(tmp_path)[0]["remedy"].removesuffix(" takes the commas away")
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    done = convert("messages", tmp_path / "records.jsonl", tmp_path / "again", Options(split="retain", system="S"))
+    assert done.written["retain"] == 2

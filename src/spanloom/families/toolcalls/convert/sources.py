@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
@@ -33,7 +34,7 @@ from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN, SPLITS
 from spanloom.families.toolcalls.rules import Rules, check_sample
 from spanloom.records.arrow import saved_files
 from spanloom.records.files import find_files, passed_over, passed_over_line
-from spanloom.records.json_lines import json_lines
+from spanloom.records.json_lines import COMMA_FOLLOWS, json_lines, without_commas
 from spanloom.records.record_files import SUFFIXES as SUFFIXES
 from spanloom.records.record_files import RecordFile, kind_of, read_records
 from spanloom.storage import written_atomically
@@ -183,12 +184,13 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
         def unused(where: str, fault: UnusableError) -> None:
             leave_out(where, str(fault), fault.told, detail=fault.detail, remedy=fault.remedy)
 
-        def unreadable(error: RecordError) -> None:
+        def unreadable(error: RecordError, file: Path) -> None:
             converted.records += 1
-            leave_out(str(error.where), NOT_READ, detail=error.what)
+            remedy = without_commas(file) if error.what == COMMA_FOLLOWS else None
+            leave_out(str(error.where), NOT_READ, detail=error.what, remedy=remedy)
 
         for file in files:
-            for where, record in _records(source, file, unreadable):
+            for where, record in _records(source, file, partial(unreadable, file=file.path)):
                 converted.records += 1
                 try:
                     if isinstance(record, list) and source == "messages":  # a list of messages by itself

@@ -58,7 +58,7 @@ def simulations(file: Path, where: str, value: Any) -> Iterator[tuple[str, Any]]
             if not (file.parent / SIMULATIONS / f"{name}.json").is_file():
                 detail = f"{SIMULATIONS}/{name}.json, which the index names, is missing"
                 yield where, UnusableError("no file of the simulation", detail=detail)
-    elif file.parent.name == SIMULATIONS and (info := _info_of(file.parent.parent / RESULTS)) is not None:
+    elif file.parent.name == SIMULATIONS and (info := _info_beside(file)) is not None:
         yield where, {**value, "info": info}
     else:
         yield where, value
@@ -69,9 +69,15 @@ def is_run_folder(file: Path) -> bool:
     return file.name == RESULTS and (file.parent / SIMULATIONS).is_dir()
 
 
+def _info_beside(simulation: Path) -> Any:
+    """The facts about a run in the `results.json` beside its simulations; None if none can be read there."""
+    results = simulation.parent.parent / RESULTS
+    return _info_of(results, results.stat().st_mtime_ns) if results.is_file() else None
+
+
 @lru_cache(maxsize=8)
-def _info_of(results: Path) -> Any:
-    """The facts about a run in its `results.json`; None if there is no such file, or none that can be read."""
+def _info_of(results: Path, _written: int) -> Any:
+    """The same, read once for all simulations of a run."""
     try:
         value = unique_keys(results.read_bytes())
     except (OSError, ValueError, RecursionError):
