@@ -109,12 +109,11 @@ def _reading(options: ReadingOptions, metadata: frozenset[str], think_tags: bool
 
 def _may_be_encrypted(record: Mapping[str, Any]) -> bool:
     """Whether a message has parts. Others are read faster without names to leave out."""
-    return any(
-        isinstance(message, dict) and not isinstance(message.get("content"), str | None)
-        for messages in record.values()
-        if isinstance(messages, list)
-        for message in messages
-    )
+    for messages in record.values():
+        for message in messages if isinstance(messages, list) else ():
+            if type(message) is dict and type(message.get("content")) is list:
+                return True
+    return False
 
 
 def unusable(refused: RecordRefusedError | SourceError) -> UnusableError:
@@ -132,16 +131,23 @@ def dialogue_of(chat: ChatRecord, dropping: Dropping, options: Options) -> Dialo
     messages: list[dict[str, str]] = []
     kept: list[Turn] = []
     in_a_row: set[int] = set()
-    speaking = [turn.role == "assistant" and bool(turn.texts or turn.calls) for turn in turns]
+    before: int | None = None  # the number of the assistant's message directly before this turn
     for number, turn in enumerate(turns):
-        _count_left_out(turn, dropping)
+        if turn.reasoning or turn.metadata or turn.name is not None:
+            _count_left_out(turn, dropping)
         text = turn_text(turn)
-        following = turns[number + 1].role if number + 1 < len(turns) else None
-        if not text.strip() and (not turn.reasoning or following == "assistant"):
-            continue
-        if speaking[number] and sum(speaking[max(0, number - 1) : number + 2]) > 1:
-            in_a_row.add(len(messages))
-        messages.append({"role": _ROLES.get(turn.role, turn.role), "content": text if text.strip() else ""})
+        blank = not text or text.isspace()
+        if turn.role != "assistant":
+            before = None
+        elif not blank:
+            in_a_row |= {before, len(messages)} if before is not None else set()
+            before = len(messages)
+        if blank:
+            following = turns[number + 1].role if number + 1 < len(turns) else None
+            if not turn.reasoning or following == "assistant":
+                continue
+            text = ""
+        messages.append({"role": _ROLES.get(turn.role, turn.role), "content": text})
         kept.append(turn)
     return Dialogue(messages=messages, turns=kept, in_a_row=frozenset(in_a_row), dropped=dropping)
 
@@ -157,9 +163,11 @@ def _count_left_out(turn: Turn, dropping: Dropping) -> None:
 
 def turn_text(turn: Turn) -> str:
     """The text of a turn: its parts on lines of their own, then each call, after the tag and before an end token."""
-    calls = [{"name": call.name, "parameters": json.loads(call.arguments)} for call in turn.calls]
-    written = "".join(f"{PYTHON_TAG}{json.dumps(call, ensure_ascii=False)}{EOM}" for call in calls)
-    return "\n".join(turn.texts) + written
+    text = turn.texts[0] if len(turn.texts) == 1 else "\n".join(turn.texts)
+    for call in turn.calls:
+        written = {"name": call.name, "parameters": json.loads(call.arguments)}
+        text += f"{PYTHON_TAG}{json.dumps(written, ensure_ascii=False)}{EOM}"
+    return text
 
 
 def without_thoughts(text: str, options: Options) -> tuple[str, Dropping]:
