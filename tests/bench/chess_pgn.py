@@ -5,11 +5,12 @@
 In: a PGN file; without one, games of random moves with values. Out: JSON, games a second of each route, and ratios.
 
 Routes take turns, each in a process of its own that has converted a game before, and rounds are compared one by one: a
-busy machine slows both. Of python-chess there are three routes: `parse` reads each game into its tree; `visit` plays the
-main line alone, and keeps nothing; `plain` reads the tree and makes the rows of it. Of the workers there are two numbers. `by the clock` counts the cores only as far as other programs leave them free. `by CPU` is what an idle
-machine with a core for each worker would give: the time of one process over the workers' number times their mean CPU
-time, or that of the process which reads and writes where it is more. It has the workers' start in it, a second's work,
-so it needs a file of thousands of games to say anything.
+busy machine slows both. python-chess has three routes: `parse` reads each game into its tree; `visit` plays the main
+line alone, and keeps nothing; `plain` makes the rows from the tree. The workers have two numbers. `by the clock` counts
+the cores only as far as other programs leave them free. `by CPU` is what an idle machine with a core for each worker
+would give: the time of one process over the workers' number times their mean CPU time, or that of the process which
+reads and writes where it is more. It has the workers' start in it, a second's work, so it needs a file of thousands of
+games to say anything.
 """
 
 import argparse

@@ -231,3 +231,13 @@ def test_schemas_of_tools_are_stored_as_they_came() -> None:
     parameters = {"type": "object", "properties": {"a": {"pattern": "x", "anyOf": [{"$ref": "#"}]}}}
     tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
     assert stored(record={"tools": [tool]}).tools == ({"name": "f", "parameters": parameters},)
+
+
+def test_commentary_and_its_calls_are_joined_and_the_end_is_the_last_ones() -> None:
+    said = {"role": "assistant", "content": [{"type": "text", "text": "I look."}]}
+    use = {"role": "assistant", "tool_calls": [{"name": "f", "arguments": "{}"}], "finish_reason": "length"}
+    (asked, joined) = stored(USER, said, use, join_consecutive=True).messages
+    assert (asked.role, joined.texts, len(joined.calls), joined.channel) == ("user", ("I look.",), 1, None)
+    assert joined.truncated
+    cut = {"role": "assistant", "content": "A", "finish_reason": "length"}
+    assert refused(USER, cut, ANSWER, join_consecutive=True)[0] is Refusal.ASSISTANT_AFTER_ANSWER

@@ -5,6 +5,7 @@ In: files of `tests/cases/reports`, and more of the same kinds in here. Their ri
 """
 
 import json
+import subprocess
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -467,8 +468,6 @@ def test_an_array_over_lines_is_read(tmp_path: Path) -> None:
 
 
 def test_commas_between_lines_have_a_remedy_that_works_when_pasted(tmp_path: Path) -> None:
-    import subprocess
-
     with pytest.raises(SourceError) as stopped:
         open_chat([REPORTS / "line_commas.jsonl"], ChatConversion())
     command = str(stopped.value.remedy).partition(" takes")[0]
@@ -502,3 +501,36 @@ def test_records_of_any_form_in_one_file_end_in_no_traceback(tmp_path: Path, for
     options: dict[str, Any] = {"think_tags": True, "text_as_is": True}
     assert len(outcomes(path, **options)) == len(others) + 1
     assert Refusal.UNREADABLE not in [reason for reason, _ in refused(path, **options)]
+
+
+def test_an_array_on_one_line_has_a_remedy_that_works_when_pasted(tmp_path: Path) -> None:
+    record = {"messages": [USER, ANSWER]}
+    path = written(tmp_path, [record, record])
+    with pytest.raises(SourceError) as stopped:
+        open_chat([path], ChatConversion())
+    subprocess.run(["bash", "-c", str(stopped.value.remedy).partition(" makes")[0]], cwd=tmp_path, check=True)
+    assert len(read(tmp_path / "records.json")) == 2
+
+
+@pytest.mark.parametrize("key", ["thoughts", "CoT", "modelCoT", "reasoning-trace", "thinking_process"])
+def test_reasoning_by_any_spelling_is_asked_about(tmp_path: Path, key: str) -> None:
+    for value in ("I add them.", ["I add them."]):
+        file = written(tmp_path, {"question": "Q", "answer": "A", key: value})
+        ((reason, remedy),) = refused(file)
+        assert (reason, f"--map reasoning={key}" in remedy) == ("answer_beside", True)
+        assert spoken(read(file, maps=(f"reasoning={key}",))[0])[-1] == ("assistant", "I add them.", "A")
+    ((_, remedy),) = refused(written(tmp_path, {"question": "Q", "answer": "A", key: ["a b", "c d"]}))
+    assert "--map reasoning" not in remedy, "it would be refused"
+
+
+def test_an_end_within_metadata_counts(tmp_path: Path) -> None:
+    for extra in (
+        {"response_metadata": {"finish_reason": "length"}},
+        {"truncated": True},
+        {"stop_reason": "MAX_TOKENS"},
+    ):
+        conversation = ChatConversion(drop=("response_metadata",))
+        chat = open_chat([written(tmp_path, {"messages": [USER, {**ANSWER, **extra}]})], conversation)
+        (done,) = conversations(chat, conversation)
+        assert isinstance(done, Converted)
+        assert done.conversation.messages[1].truncated

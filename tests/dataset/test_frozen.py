@@ -73,6 +73,10 @@ def test_the_card_follows_from_it_as_it_did(name: str, tmp_path: Path, cli: Cli)
     repeated = re.search(r"\n(No two|[\d,]+ of [\d,]+) documents ha(ve|s) the same tokens[^\n]*\n\n?", card)
     assert repeated is not None
     (root / "README.md").write_text(card.replace(repeated[0], "\n"))
+    # So has the line by which `datasets` tells one content from another.
+    (digest,) = re.findall(r"^  description: sha256 ([0-9a-f]{64})\n", card, re.MULTILINE)
+    assert digest == manifest.read(root).content.sha256
+    (root / "README.md").write_text((root / "README.md").read_text().replace(f"  description: sha256 {digest}\n", ""))
     assert _figures(root / "README.md") == _figures(FROZEN / name / "README.md")
     assert repeated[1].partition(" ")[0] == REPEATED[name]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from spanloom.errors import SourceError
-from spanloom.records.files import find_files, name_below
+from spanloom.records.files import find_files, name_below, passed_over
 
 SUFFIXES = (".jsonl", ".jsonl.gz", ".parquet")
 
@@ -55,6 +55,17 @@ def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
     make(tmp_path, "a.jsonl", os.fsdecode(b"\xff.jsonl"))
     with pytest.raises(SourceError, match="name is not UTF-8"):
         find_files(tmp_path, SUFFIXES)
+
+
+def test_what_is_not_read_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "chats"
+    make(folder, "a.jsonl", "b/c.jsonl", "b/notes.txt", ".hidden", "x.JSONL", os.fsdecode(b"\xff.txt"))
+    (folder / "gone.jsonl").symlink_to(tmp_path / "nowhere")
+    (folder / "elsewhere").symlink_to(tmp_path)
+    assert passed_over(folder, set(find_files(folder, SUFFIXES))) == [
+        *("'\\udcff.txt'", "b/notes.txt", "elsewhere (a link to a folder)", "gone.jsonl (a link to nothing)", "x.JSONL")
+    ]
+    assert passed_over(folder / "a.jsonl", set()) == []
 
 
 def test_a_file_is_called_by_its_path_below_what_was_given(tmp_path: Path) -> None:

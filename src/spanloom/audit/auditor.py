@@ -29,7 +29,11 @@ from spanloom.families.models.sample import sample_conversations
 
 @dataclass(frozen=True, kw_only=True)
 class ModelOptions:
-    """The options for loading a model. Each worker loads it again. `variables`: of the template."""
+    """The options for loading a model. Each worker loads it again. `variables`: of the template.
+
+    `control_texts`: what the data has in place of control tokens in texts that are not trained: their ids `as-served`,
+    or those of `text`.
+    """
 
     folder: Path
     template: Path | None = None
@@ -37,6 +41,7 @@ class ModelOptions:
     date: datetime | None = None
     thinking: str = "auto"
     variables: Mapping[str, Any] = field(default_factory=dict)
+    control_texts: str = "as-served"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +59,8 @@ def make_auditor(options: ModelOptions, *, unshown: tuple[str, ...] | None = Non
     """Makes the auditor of a model. `unshown`: that of another auditor with equal options; computed by default."""
     model = load_model(options.folder, stops=options.stops, date=options.date, template=options.template)
     sets = variable_sets(model.template, options.thinking, options.variables)
-    proving = Proving(form=find_form(model.template, sets), variables=sets)
+    form = find_form(model.template, sets)
+    proving = Proving(form=form, variables=sets, control_texts=options.control_texts)
     ending = ("eos_token", "pad_token", "bos_token")
     ends = (model.tokenizer.id_of(model.template.special_tokens.get(name, "")) for name in ending)
     padding = frozenset(token for token in ends if token is not None)

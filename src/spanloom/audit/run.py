@@ -6,7 +6,7 @@ In: a place, a model, options. Out: `Result`. Memory depends on a batch and the 
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -104,6 +104,8 @@ def audit(
     `auditor`: of `options.model`, to share it between datasets; by default it is made here.
     """
     opened = open_data(options.data, options.reading)
+    if opened.as_text:
+        options = replace(options, model=replace(options.model, control_texts="text"))
     auditor = auditor or make_auditor(options.model)
     misread = [name for name in _OF_FRAMES if name in auditor.unshown]
     if misread and options.messages is None:

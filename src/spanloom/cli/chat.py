@@ -76,6 +76,17 @@ def generate(
             metavar="NAME,…",
         ),
     ] = "",
+    maps: Annotated[
+        list[str] | None,
+        option(
+            "Which key of your records means what, as for `spanloom convert`: messages, query, answer, system, id.",
+            "--map",
+            metavar="MEANING=KEY,…",
+        ),
+    ] = None,
+    metadata: Annotated[
+        list[str] | None, option("Keys of records that are no part of the conversation.", metavar="KEY,…")
+    ] = None,
     think: Annotated[
         Literal["keep", "drop", "refuse"],
         option("<think>…</think> in an answer: train it as a part of it, leave it out and count it, or refuse."),
@@ -95,8 +106,8 @@ def generate(
 ) -> None:
     """Turn conversations into transcripts, and leave out what does not fit.
 
-    A record is a list of messages, by itself or as messages, conversations, conversation or turns; a message has a role
-    (role, from, speaker) and a text (content, text, value). The first pair of user and assistant must fit into the
+    Records have any form that `spanloom convert` takes, and are read the same way; reasoning, calls and tools are
+    refused unless --drop names them. The first pair of user and assistant must fit into the
     context together with the system text, each later pair by itself; a conversation ends before the first that does
     not. An empty answer is never written. What was left out, and why, is reported at the end and in the report.
 
@@ -104,16 +115,20 @@ def generate(
     """
     arguments = locals()
     from spanloom.families.chat.steps import generate_chat
+    from spanloom.records.files import passed_over_line
 
     progress = make_progress(quiet, verbose)
     with progress.stage("generate"), progress.counting("generate", "conversations") as on_progress:
-        rules = made_of(generate_chat.GeneratorRules, arguments, drop=frozenset(names_in(drop)))
+        keys = {"maps": tuple(names_in(*maps or ())), "metadata": frozenset(names_in(*metadata or ()))}
+        rules = made_of(generate_chat.GeneratorRules, arguments, drop=frozenset(names_in(drop)), **keys)
         facts = made_of(generate_chat.run, arguments, rules=rules, on_progress=on_progress)
     if as_json or is_step(context):
         finish_step(facts, generate_chat.artifact_metadata)
         return
     skipped = counted(facts["conversations_skipped"])
     say(f"{facts['conversations_written']:,} transcripts in {out} ({facts['conversations_read']:,} conversations read)")
+    if facts.get("not_read"):
+        say(passed_over_line(facts["not_read"]))
     say(
         f"skipped: {skipped}; shortened: {facts['conversations_shortened']:,} ({facts['pairs_dropped']:,} pairs); "
         f"ended at a user without an answer: {facts['conversations_ended_early']:,}"

@@ -145,6 +145,7 @@ def prepare(
     from spanloom.families.chess.build import PrepareOptions
     from spanloom.families.chess.build import prepare as prepare_games
     from spanloom.families.chess.places import local_folders
+    from spanloom.records.files import passed_over_line
 
     progress = make_progress(quiet, verbose)
     with (
@@ -168,11 +169,7 @@ def prepare(
                 say(f"{kind}: {held}; left out: {counted(counts['rejected'])}")
             for kind, names in result.passed_over.items():
                 if names:
-                    say(
-                        visible_line(
-                            f"{kind}: {len(names):,} files not read, since only *.parquet is: {', '.join(names)}"
-                        )
-                    )
+                    say(visible_line(f"{kind}: {passed_over_line(names)}: only *.parquet is read"))
             _print_findings(result.report.as_dict())
 
 

@@ -391,7 +391,7 @@ _NOTES = {
         "answer", "with a placeholder such as {{name}}, trained as text: replace it in the data first"
     ),
     "with_react": ("answer", "with a call written as text (Action: … Action Input: …), trained as text of the answer"),
-    "truncated": ("answer", "cut off by a limit of tokens: the text is trained, the end of the turn is not"),
+    "truncated": ("answer", "cut off before its end: the text is trained, the end of the turn is not"),
     "calls_undeclared": ("call", "of tools that the record does not define"),
     "calls_without_tools": ("call", "in records that define no tools: --map tools=KEY names their definitions"),
     "rendered_harmony": ("text", "rendered for Harmony, read as messages: each renders to the same text again"),

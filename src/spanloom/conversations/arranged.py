@@ -147,8 +147,10 @@ def joined_turns(turns: Sequence[Turn]) -> Iterator[Turn]:
         if last is not None and _can_be_joined(last, turn):
             texts = ("\n\n".join([*last.texts, *turn.texts]),) if last.texts and turn.texts else last.texts + turn.texts
             calls, reasoning = last.calls + turn.calls, last.reasoning + turn.reasoning
-            last = replace(last, texts=texts, calls=calls, reasoning=reasoning, channel=turn.channel)
-            last.truncated = turn.truncated
+            channel = None if calls else turn.channel  # text before a call is commentary
+            last = replace(
+                last, texts=texts, calls=calls, reasoning=reasoning, channel=channel, truncated=turn.truncated
+            )
             continue
         if last is not None:
             yield last
@@ -160,8 +162,10 @@ def joined_turns(turns: Sequence[Turn]) -> Iterator[Turn]:
 def _can_be_joined(before: Turn, turn: Turn) -> bool:
     if before.role != "assistant" or turn.role != "assistant" or before.trained != turn.trained or before.truncated:
         return False
+    if before.channel == "commentary" and not (turn.calls and not turn.texts):
+        return False
     spoken = bool(before.texts or before.calls)
-    return before.channel != "commentary" and not (spoken and turn.reasoning) and not (before.calls and turn.texts)
+    return not (spoken and turn.reasoning) and not (before.calls and turn.texts)
 
 
 def _calls_in_turn(messages: Sequence[Message]) -> Iterator[Message]:

@@ -68,6 +68,7 @@ def passed_over(place: Path, read: Collection[Path]) -> list[str]:
         if path in read or path.name.startswith("."):
             continue
         name = path.relative_to(place).as_posix()
+        name = name if is_utf8(name) else repr(name)
         if path.is_dir():
             if path.is_symlink():
                 names.append(f"{name} (a link to a folder)")

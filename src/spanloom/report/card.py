@@ -17,6 +17,7 @@ from spanloom.dataset.root.layout import ROWS_GLOB, array_prefix, hub_split
 from spanloom.dataset.statistics import Counts
 from spanloom.findings import Report
 from spanloom.megatron.readers import IN_WORDS
+from spanloom.provenance import sha256_json
 from spanloom.text import visible_line
 
 SIZE_CATEGORIES = (
@@ -45,7 +46,7 @@ def dataset_card(
     `report`: that of its validation; None if there is none.
     """
     filled = [split for split, counts in content.totals.splits.items() if counts.sequences]
-    configs = _configs("rows", {split: f"{split}/{ROWS_GLOB}" for split in filled})
+    configs = _configs("rows", {split: f"{split}/{ROWS_GLOB}" for split in filled}, content.sha256)
     body = _body(content, description, by_language, report or Report())
     lines = [*_front_matter(content, description, by_language, configs), "", *body, ""]
     text = "\n".join(lines).encode()
@@ -56,7 +57,8 @@ def export_card(description: Description, by_language: Mapping[str, Counts], exp
     """The card of an export. It gives `datasets` the files of each split, and users the meaning of the columns."""
     content = exported.content
     filled = list(dict.fromkeys(file["split"] for file in exported.said["files"]))
-    configs = _configs("default", {split: f"{split}/*.parquet" for split in filled})
+    digest = sha256_json(exported.said["files"])
+    configs = _configs("default", {split: f"{split}/*.parquet" for split in filled}, digest)
     form = exported.form
     aligned = "position t is about token t"
     if form.sequence_length is not None:
@@ -132,11 +134,15 @@ def _front_matter(
     return [*lines, *configs, "---"]
 
 
-def _configs(name: str, files: Mapping[str, str]) -> list[str]:
-    """The files of each split; empty if there are none."""
+def _configs(name: str, files: Mapping[str, str], digest: str) -> list[str]:
+    """The files of each split; empty if there are none. `digest`: of the content.
+
+    `datasets` keeps what it read in a cache under the folder's name and a hash of `configs`, patterns of files included
+    and bytes not. The digest, in a field that has no other use, makes it read other content again.
+    """
     if not files:
         return []
-    lines = ["configs:", f"- config_name: {name}", "  data_files:"]
+    lines = ["configs:", f"- config_name: {name}", f"  description: sha256 {digest}", "  data_files:"]
     for split, pattern in files.items():
         lines += [f"  - split: {hub_split(split)}", f"    path: {_quoted(pattern)}"]
     return lines

@@ -1,6 +1,7 @@
 """The export, loaded by the libraries it is made for and compared with the files it was made from."""
 
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -73,6 +74,28 @@ def test_datasets_loads_what_lies_on_disk(demo: Path, exported: Path, tmp_path: 
     for ours, theirs in (("train", "train"), ("valid", "validation")):
         assert loaded[theirs].column_names == COLUMNS
         assert list(loaded[theirs]) == list(on_disk(demo, ours))
+
+
+def test_datasets_reads_an_export_again_that_another_replaced(demo: Path, tmp_path: Path, cli: Cli) -> None:
+    """Its cache has the same folder and the same patterns of files for both. A dataset's own card is no other."""
+    frozen = Path(__file__).parents[2] / "frozen/synth_kd"
+    out, root, cache = tmp_path / "out", tmp_path / "root", str(tmp_path / "cache")
+    loaded = []
+    for dataset in (frozen, demo, demo):
+        shutil.rmtree(out, ignore_errors=True)
+        shutil.rmtree(root, ignore_errors=True)
+        shutil.copytree(dataset, root)
+        (root / "README.md").unlink()
+        assert cli("export", dataset, "--to", "parquet", "--out", out).returncode == 0
+        (root / "manifest.json").rename(root / "manifest.pending.json")
+        assert cli("step", "validate-alignment", "--root", root, "-q").returncode == 0
+        loaded.append([datasets.load_dataset(str(place), cache_dir=cache) for place in (out, root)])
+    for (rows, table), dataset in zip(loaded, (frozen, demo, demo), strict=True):
+        ids = [each["synth_id"] for each in on_disk(dataset, "train")]
+        assert rows["train"]["synth_id"] == table["train"]["synth_id"] == ids
+    first, second, third = ({file["filename"] for file in rows["train"].cache_files} for rows, _ in loaded)
+    assert first.isdisjoint(second)
+    assert third == second  # the same content is not read twice
 
 
 def test_files_are_cut_by_tokens_and_listed_with_their_hashes(demo: Path, exported: Path, tmp_path: Path) -> None:
@@ -174,7 +197,9 @@ def test_the_card_says_what_the_dataset_is_and_the_hub_reads_it(exported: Path, 
         files = [
             {"split": name, "path": f"{ours}/*.parquet"} for name, ours in (("train", "train"), ("validation", "valid"))
         ]
-        assert card.data.configs == [{"config_name": "default", "data_files": files}]
+        (config,) = card.data.configs
+        assert re.fullmatch("sha256 [0-9a-f]{64}", config.pop("description"))
+        assert config == {"config_name": "default", "data_files": files}
         assert [line.split("`")[1] for line in card.text.splitlines() if line.startswith("| `")][
             : len(columns)
         ] == columns

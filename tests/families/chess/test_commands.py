@@ -71,7 +71,7 @@ def test_preparing_names_what_it_does_not_read(tmp_path: Path) -> None:
     (games / "more").mkdir()
     (games / "more/b.parquet").touch()
     done = run("prepare", "--source", games, "--out", tmp_path / "root", "-q")
-    assert "games: 3 files not read" in done.stdout
+    assert "games: not read: 3 files" in done.stdout
     assert "link.parquet (a link to nothing), more/b.parquet, notes.txt" in done.stdout
     told = json.loads(run("prepare", "--source", games, "--out", tmp_path / "root", "-q", "--json").stdout)
     assert told["not_read"] == {"games": ["link.parquet (a link to nothing)", "more/b.parquet", "notes.txt"]}

@@ -5,6 +5,8 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import pytest
 
 import spanloom
 from conftest import Cli
+from spanloom.audit.auditor import ModelOptions
+from spanloom.audit.run import AuditOptions, audit
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import Content
@@ -26,6 +30,7 @@ from spanloom.families.models.errors import ModelError
 from spanloom.families.models.steps.tokenize_conversations import artifact_metadata
 from spanloom.families.models.steps.tokenize_conversations import run as run_step
 from spanloom.findings import Report
+from spanloom.report.progress import Mode, Progress
 from spanloom.steps.validate_alignment import BuildResult
 from support import chat_sources
 from support.chat_models import CHATML, small_tokenizer, write_model
@@ -616,6 +621,47 @@ def test_a_stopped_build_takes_no_part_of_other_code_or_libraries(model: Path, t
     assert all(second[name][0] != first[name][0] and second[name][1] != first[name][1] for name in first)
 
 
+class Swapping(Progress):
+    """Writes another template into the model's folder when it is loaded and hashed, and before any worker has begun."""
+
+    def __init__(self, model: Path) -> None:
+        super().__init__(mode=Mode.SILENT)
+        self._model = model
+
+    @contextmanager
+    def counting(self, verb: str, unit: str) -> Iterator[Any]:  # noqa: ARG002  # as Progress
+        def swap(done: int, total: int) -> None:
+            if total and not done:
+                (self._model / "chat_template.jinja").write_text(CHATML.replace("<|end|>", "!<|end|>"))
+
+        yield swap
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_model_that_changes_during_a_build_changes_no_document(workers: int, model: Path, tmp_path: Path) -> None:
+    rows = [stored(record(seed)) for seed in range(600)]
+    source = write_conversations(tmp_path / "source", [rows])
+    whole = made(source, model, tmp_path / "whole")
+    changing = Path(shutil.copytree(model, tmp_path / "changing" / model.name))
+    before = (changing / "chat_template.jinja").read_bytes()
+    rules = ModelRules(valid_fraction=0.3)
+    options = BuildOptions(
+        source=source, model=changing, out=tmp_path / "root", rules=rules, workers=workers, allow_unknown_sha=True
+    )
+    result = build(options, Swapping(changing))
+    assert (changing / "chat_template.jinja").read_bytes() != before
+    assert result.report.clean, result.report.findings
+    assert (result.root / "model/chat_template.jinja").read_bytes() == before
+    assert result.manifest.content.as_dict() == whole.manifest.content.as_dict()
+
+
+def test_an_error_of_a_model_names_its_folder(source: Path, tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model", "{% if %}")
+    with pytest.raises(SpanloomError, match="not valid Jinja") as fault:
+        made(source, model, tmp_path / "root")
+    assert str(fault.value.where) == str(model / "chat_template.jinja")
+
+
 # --- Control tokens in texts of users and tools -----------------------------------------------------------------------
 
 END = "<|end|>"
@@ -671,6 +717,9 @@ def test_control_tokens_in_texts_are_kept_or_encoded_as_text(how: str, model: Pa
     assert content.config["control_texts"] == how
     assert content.totals.cutting is not None
     assert content.totals.cutting["control_texts"] == 6
+    for messages in (source, None):
+        audited = audit(AuditOptions(data=result.root, model=ModelOptions(folder=model), messages=messages))
+        assert audited.findings == {}, audited.found
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     other = write_conversations(tmp_path / "words", [[stored(each) for each in words]])
     plain = made(other, model, tmp_path / "plain", valid_fraction=0.0)

@@ -33,6 +33,7 @@ from spanloom.families.toolcalls.loader import PairedLoader
 from spanloom.families.toolcalls.sampling import WeightedSampler
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import LAYOUTS, TokenizeRules
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import run as tokenize_step
+from spanloom.families.toolcalls.tokens import masks
 from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
 from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
 from spanloom.families.toolcalls.training import bounded_unlikelihood, train_example
@@ -625,6 +626,21 @@ def test_control_tokens_in_texts_leave_a_sample_out_or_are_kept_or_are_text(
     assert loaded.decode(kept, skip_special_tokens=False) == loaded.decode(text, skip_special_tokens=False)
     assert frame["text"][ended["id"]].count(eod) == 1  # at its end
     assert frame["text"][fine["id"]] == frame["refuse"][fine["id"]]
+
+
+def test_a_dataset_of_an_earlier_release_may_hold_control_tokens_but_no_eod(
+    template: Path, tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(masks, "_refused", lambda *_: None)  # it knew no such option
+    for number, (mark, checks) in enumerate(((EOT, set()), (EOD, {"eod"}))):
+        asked = retain(1)
+        asked["messages"] = [{**each, "content": f"what is {mark}?"} for each in asked["messages"][:1]]
+        data = write_samples(tmp_path / f"{number}.jsonl", [retain(0), asked])
+        result = make(data, template, tokenizer, tmp_path / str(number), valid_fraction=0.0)["retain"]
+        assert {finding.check for finding in result.report.findings} == checks, result.report.findings
+        if not checks:
+            report = validate_dataset(result.root, family, source=data, deep=10)
+            assert report.clean, report.findings
 
 
 def documents_of(root: Path, sample: str) -> Any:

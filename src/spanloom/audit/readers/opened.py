@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spanloom.audit.classes import COMPLETION_UNTRAINED, HISTORY_UNTRAINED, PROMPT_TRAINED
+from spanloom.audit.classes import COMPLETION_UNTRAINED, HISTORY_UNTRAINED, PROMPT_TRAINED, RETOKENISED, SPECIAL_IN_TEXT
 from spanloom.audit.documents import Documents, Ints
 from spanloom.audit.readers.columns import STARTS
 from spanloom.audit.readers.indexed import indexed_documents, indexed_units, prefixes_in
@@ -34,11 +34,13 @@ class Opened:
     container  its kind, in words
     units      its parts, in order
     declared   class → who declares it: such findings are notes
+    as_text    whether control tokens in texts are encoded as text
     """
 
     container: str
     units: list[Unit]
     declared: dict[str, str] = field(default_factory=dict)
+    as_text: bool = False
 
     @property
     def rows(self) -> int:
@@ -115,7 +117,9 @@ def _root(root: Path, reading: Reading) -> Opened:
             if split in shard.splits and shard.splits[split].sequences:
                 prefix = array_prefix(root, split, shard.shard, "tokens")
                 units += indexed_units(prefix, f"{split}/{prefix.name}", reading, ROWS_OF_UNIT)
-    return Opened(container=f"root of {content.family}", units=units, declared=_declared(content))
+    declared = _declared(content)
+    container = f"root of {content.family}"
+    return Opened(container=container, units=units, declared=declared, as_text=RETOKENISED in declared)
 
 
 def _declared(content: manifest.Content) -> dict[str, str]:
@@ -131,4 +135,10 @@ def _declared(content: manifest.Content) -> dict[str, str]:
     train = content.config.get("train")
     if isinstance(train, list) and len(train) < _TRAINED_SPANS:
         declared[COMPLETION_UNTRAINED] = f"--train {','.join(map(str, train))}"
+    # The options of build and tool calls, and of traces.
+    controls = content.config.get("control_texts", content.config.get("control_tokens"))
+    if controls == "as-served":
+        declared[SPECIAL_IN_TEXT] = "--control-texts as-served"
+    if controls == "text":
+        declared[RETOKENISED] = "--control-texts text"
     return declared

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 from spanloom.conversations.forms.keys import KNOWN_NAMES, KeyMap
-from spanloom.conversations.reading.flags import SET_ASIDE, TRUE_IS_TRAINED
+from spanloom.conversations.reading.flags import FLAGS, SET_ASIDE, TRUE_IS_MASKED, TRUE_IS_TRAINED
 from spanloom.conversations.reading.markup import has_react
 from spanloom.conversations.reading.messages import REASONING_KEYS, ROLE_KEYS, ROLES, TEXT_KEYS
 from spanloom.conversations.reading.tools import parsed_json
@@ -21,6 +21,8 @@ MEDIA = ("images", "image", "videos", "video", "audio", "audios")
 """Columns of media. As metadata, the text would be trained without them."""
 _MEDIA = re.compile(r"(^|_)(images?|imgs?|pictures?|photos?|videos?|audios?)(_(paths?|urls?|files?|bytes|ids?))?$")
 """Names of such columns, in lower case: `image_path`, `img`, `input_audio`."""
+ATTACHED = ("media", "attachments", "multimodal", "mm_files")
+"""Columns whose lists are media, and whose texts say what kind of medium."""
 _IN_TEXT = re.compile(r"<(img|audio|video)>[^<>\s]+</\1>")
 """A file embedded in a text: `<img>cat.png</img>`, as in data of Qwen-VL and ms-swift."""
 SHOWN = re.compile(r"(^|_)(contexts?|documents?|passages?)(_?\d+)?$")
@@ -28,7 +30,7 @@ SHOWN = re.compile(r"(^|_)(contexts?|documents?|passages?)(_?\d+)?$")
 
 _REASONING = re.compile(
     r"(^|_)(think|thinking|thoughts?|thought_process|reasoning|cot|chain_of_thoughts?|rationales?|scratch_?pad"
-    r"|deliberations?|explanations?)(_|$)"
+    r"|deliberations?|explanations?|analysis|monologues?|reflections?)(_|$)"
 )
 _ABOUT_REASONING = re.compile(
     r"_(model|effort|type|mode|lang|language|ids?|level|tokens?|budget|len|length|count|score|quality|source|difficulty"
@@ -49,20 +51,24 @@ def looks_like_reasoning(key: str, value: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_reasoning(key: str) -> bool:
-    name = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key).lower().replace("-", "_")
+    # chainOfThought, modelCoT, reasoning-trace → chain_of_thought, model_cot, reasoning_trace
+    words = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", key.replace("CoT", "Cot"))
+    name = words.lower().replace("-", "_")
     return _REASONING.search(name) is not None and _ABOUT_REASONING.search(name) is None
 
 
 LABELS = ("label", "kto_tag")
 """Columns of KTO data that say whether the answer is a good one."""
+_SAID = {"desirable": True, "chosen": True, "undesirable": False, "rejected": False}
+"""Labels in words."""
 _LABELS = frozenset(LABELS)
 
 
 def labels(record: Mapping[str, Any], names: KeyMap) -> dict[str, bool]:
     """The values of the keys that say whether the answer is a good one. Other labels, such as a name, are ignored.
 
-    Raises RecordRefusedError for 0 and 1 under `label`, which may be classes, and for a value that is neither yes nor
-    no under a key of `--map preferred=KEY`.
+    Raises RecordRefusedError for 0, 1 and -1 under `label`, which may be classes, and for a value that is neither yes
+    nor no under a key of `--map preferred=KEY`.
     """
     mapped = names.names.get("preferred", ())
     if not mapped and _LABELS.isdisjoint(record):
@@ -73,12 +79,14 @@ def labels(record: Mapping[str, Any], names: KeyMap) -> dict[str, bool]:
         if says_nothing(value) or key in names.metadata:
             continue
         said = truth(value)
-        if said is None and (value in ("0", "1") or (isinstance(value, int | float) and value in (0, 1))):
+        if said is None and isinstance(value, str):
+            said = _SAID.get(value.strip().lower())
+        if said is None and (value in ("0", "1", "-1") or (isinstance(value, int | float) and value in (0, 1, -1))):
             if key == "label" and key not in mapped:
                 raise RecordRefusedError(
                     Refusal.LABEL_UNCLEAR,
                     f"{key!r} is {value}: it may say whether the answer is a good one, or be a class",
-                    f"--map preferred={key} leaves out records of 0, --metadata {key} trains all",
+                    f"--map preferred={key} leaves out records of 0 and -1, --metadata {key} trains all",
                 )
             said = float(value) == 1
         if said is not None:
@@ -90,14 +98,38 @@ def labels(record: Mapping[str, Any], names: KeyMap) -> dict[str, bool]:
     return stated
 
 
+_FLAGS_OF_TURNS = re.compile(r"(^|_)(masks?|train(ed|able)?_?(turns?|messages?)|loss_weights?)$")
+_MASKS_OF_TOKENS = ("attention_mask", "input_mask", "special_tokens_mask", "position_mask")
+"""Names of flags of each message in one list, in lower case; and masks of tokens, which say nothing of training."""
+
+
+def _flags_messages(key: str, value: Any) -> bool:
+    """Whether a list says of each message whether it is trained, or which messages are."""
+    if not isinstance(value, list) or key in _MASKS_OF_TOKENS:
+        return False
+    if key in FLAGS:
+        return True
+    return _matches(_FLAGS_OF_TURNS, key) and all(isinstance(item, int | float) for item in value)
+
+
 @lru_cache(maxsize=1024)
 def _matches(pattern: re.Pattern[str], key: str) -> bool:
     return pattern.search(key.lower()) is not None
 
 
+def _attaches(key: str, value: Any) -> bool:
+    return key in ATTACHED and isinstance(value, list | dict)
+
+
 @lru_cache(maxsize=1024)
 def _is_watched(key: str) -> bool:
-    return key in MEDIA or key in TRUE_IS_TRAINED or _matches(_MEDIA, key)
+    return (
+        key in LAST_ALONE
+        or key in (*MEDIA, *ATTACHED)
+        or key in FLAGS
+        or _matches(_MEDIA, key)
+        or _matches(_FLAGS_OF_TURNS, key)
+    )
 
 
 def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> None:
@@ -105,31 +137,39 @@ def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> N
     for key, value in keys.items():
         if not _is_watched(key) or key in reading.metadata or says_nothing(value):
             continue
-        if key in MEDIA or (_matches(_MEDIA, key) and isinstance(value, str | list | dict)):
+        if key in MEDIA or (_matches(_MEDIA, key) and isinstance(value, str | list | dict)) or _attaches(key, value):
             raise RecordRefusedError(
                 Refusal.MEDIA,
                 f"{key!r} holds what is no text: text alone becomes tokens",
                 f"--drop {key} leaves it out, and its place in the text stays",
             )
-        if key not in TRUE_IS_TRAINED or key in (*names.names["weight"], *names.names.get("preferred", ())):
+        if key in LAST_ALONE and truth(value):
+            raise RecordRefusedError(
+                Refusal.LABEL_UNCLEAR,
+                f"{key!r} of the record is true: only its last answer is to be trained",
+                f"give the answers before it the key train, false; {SET_ASIDE}",
+            )
+        if key in (*names.names["weight"], *names.names.get("preferred", ())):
             continue
-        if isinstance(value, list):
+        if _flags_messages(key, value):
             raise RecordRefusedError(
                 Refusal.LABEL_UNCLEAR,
                 f"{key!r} of the record is a list, which says what is trained: a flag belongs to its message",
                 f"write each value as the key {key!r} of its message; {SET_ASIDE}",
             )
-        if truth(value) is False or (isinstance(value, int | float) and value == 0):
+        said = bool(value) if isinstance(value, int | float) and value in (0, 1) else truth(value)
+        if (said is False and key in TRUE_IS_TRAINED) or (said is True and key in TRUE_IS_MASKED):
             raise RecordRefusedError(
                 Refusal.LABEL_UNCLEAR,
                 f"{key!r} of the record is {value!r}: it may say that nothing of it is to be trained",
-                f"--map preferred={key} leaves such records out",
+                f"--map preferred={key} leaves such records out" if key in TRUE_IS_TRAINED else SET_ASIDE,
             )
 
 
-TOOLS = re.compile(
-    r"(^|_)(tools?|functions?|apis?)(_(defs?|definitions?|schemas?|specs?|specifications?|lists?|json))?$"
-)
+LAST_ALONE = ("train_on_last_turn_only", "last_turn_only", "mask_history")
+"""Flags of a record that are true if only its last answer is trained."""
+
+TOOLS = re.compile(r"tool|function|api")
 """Names of columns that may define tools, in lower case."""
 
 
@@ -137,13 +177,22 @@ def refuse_tools_beside(keys: Mapping[str, Any], names: KeyMap) -> None:
     """Raises RecordRefusedError for definitions of tools under a key that is not known: calls would be trained without
     them."""
     for key, value in keys.items():
-        if not _matches(TOOLS, key) or key in names.metadata or not _defines_tools(value):
+        if key in names.metadata:
             continue
-        raise RecordRefusedError(
-            Refusal.TOOLS_INVALID,
-            f"{key!r} beside the conversation looks like definitions of its tools",
-            f"--map tools={key} reads them, --metadata {key} leaves them out",
-        )
+        if _matches(TOOLS, key) and _defines_tools(value):
+            raise RecordRefusedError(
+                Refusal.TOOLS_INVALID,
+                f"{key!r} beside the conversation looks like definitions of its tools",
+                f"--map tools={key} reads them, --metadata {key} leaves them out",
+            )
+        for inner, held in value.items() if isinstance(value, dict) else ():
+            if _matches(TOOLS, inner) and _defines_tools(held):
+                program = f'.tools = .["{key}"]["{inner}"]'
+                raise RecordRefusedError(
+                    Refusal.TOOLS_INVALID,
+                    f"{inner!r} within {key!r} looks like definitions of the conversation's tools",
+                    f"jq -c '{program}' FILE > records.jsonl makes them its tools, --metadata {key} leaves them out",
+                )
 
 
 def _defines_tools(value: Any) -> bool:
@@ -161,6 +210,28 @@ def _defines_tools(value: Any) -> bool:
 
 
 _OF_TOOLS = frozenset({"description", "parameters", "input_schema", "inputSchema", "schema"})
+
+
+_SYSTEM = re.compile(r"(system|sys|developer)_?(prompts?|messages?|instructions?|texts?)|preamble|instructions")
+"""Names of columns that may be a system text, in lower case."""
+
+
+def refuse_system_beside(keys: Mapping[str, Any], names: KeyMap, messages: Sequence[Any]) -> None:
+    """Raises RecordRefusedError for a text under a key that is not known and looks like the system text."""
+    for key, value in keys.items():
+        if not isinstance(value, str) or not _is_system(key) or key in names.metadata:
+            continue
+        if value.strip() and not _is_said(value.strip(), messages):
+            raise RecordRefusedError(
+                Refusal.INPUT_BESIDE,
+                f"{key!r} beside the conversation looks like its system text",
+                f"--map system={key} reads it, --metadata {key} leaves it out",
+            )
+
+
+@lru_cache(maxsize=1024)
+def _is_system(key: str) -> bool:
+    return _SYSTEM.fullmatch(key.lower().replace("-", "_")) is not None
 
 
 def refuse_media_in(turns: Sequence[Turn]) -> None:
@@ -196,7 +267,9 @@ def refuse_beside_messages(
             raise RecordRefusedError(
                 Refusal.ANSWER_BESIDE,
                 f"{key!r} beside the messages looks like reasoning that leads to an answer",
-                f"--map reasoning={key} reads it as the reasoning of the last answer, --metadata {key} leaves it out",
+                f"--map reasoning={key} reads it as the reasoning of the last answer, --metadata {key} leaves it out"
+                if isinstance(value, str) or len(value) == 1
+                else f"--metadata {key} leaves it out",
             )
         if not _matches(SHOWN, key) or key in names.metadata or says_nothing(value):
             continue
@@ -215,13 +288,24 @@ def refuse_beside_messages(
     role = last["role"] if "role" in last else next((last[key] for key in ROLE_KEYS if key in last), None)
     if role == "assistant" or not isinstance(role, str) or ROLES.get(role.strip().lower()) != "user":
         return
-    answers = [key for key in KNOWN_NAMES["answer"] if not says_nothing(keys.get(key)) and key not in names.metadata]
+    named = (*KNOWN_NAMES["answer"], "choices")
+    answers = [key for key in named if not says_nothing(keys.get(key)) and key not in names.metadata]
+    if answers == ["choices"] and not _is_reply(keys["choices"]):  # such as those of a question
+        return
     if answers and (found := names.found("messages", record)):
+        key, remedy = answers[0], f"--map query={found[0]},answer={answers[0]} appends it to the messages"
+        if key == "choices" or (isinstance(keys[key], dict) and _is_reply(keys[key].get("choices"))):
+            first = "choices[0]" if key == "choices" else f"{key}.choices[0]"
+            program = f".{found[0]} += [.{first} | .message + {{finish_reason}}] | del(.{key})"
+            remedy = f"jq -c '{program}' FILE > records.jsonl appends its first choice"
         raise RecordRefusedError(
-            Refusal.UNANSWERED,
-            f"the last message has no answer, and {answers[0]!r} beside the messages looks like it",
-            f"--map query={found[0]},answer={answers[0]} appends it to the messages",
+            Refusal.UNANSWERED, f"the last message has no answer, and {key!r} beside the messages looks like it", remedy
         )
+
+
+def _is_reply(choices: Any) -> bool:
+    """Whether a value is the choices that a server of OpenAI's API replies with."""
+    return isinstance(choices, list) and bool(choices) and isinstance(choices[0], dict) and "message" in choices[0]
 
 
 def _is_reasoned(value: Any, messages: Sequence[Any]) -> bool:

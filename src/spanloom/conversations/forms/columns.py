@@ -20,9 +20,11 @@ from spanloom.conversations.forms.form import (
     Taken,
     are_messages,
     exchange,
+    is_one_text,
     joined,
     listed,
     listed_or_text,
+    reasoned,
 )
 from spanloom.conversations.forms.keys import KNOWN_NAMES, KeyMap
 from spanloom.conversations.reading.messages import ROLE_KEYS, ROLES
@@ -48,9 +50,23 @@ NO_INPUT = "<noinput>"
 """Self-Instruct's text for an instruction without input."""
 
 
+_CHOICE = re.compile(r"(opt|option|choice|alternative)[_ #-]?([a-h]|\d+)|op[a-e]|[a-e]")
+_FIRST_CHOICES = frozenset({"a", "b"})
+SEVERAL_ANSWERS = frozenset({"generations", "responses", "completions", "outputs", "rollouts", "samples", "candidates"})
+"""Names of columns with several answers, in lower case; the text beside them is the truth they are compared with."""
+
+
 def looks_like_input(key: str) -> bool:
     key = key.lower()
     return key in LIKE_INPUT or re.sub(r"_?\d+$", "", key).rpartition("_")[2] in _NOUNS
+
+
+def _is_choice(key: str, record: Mapping[str, Any]) -> bool:
+    """Whether a column is one of several choices: `option_a`, `choice1`, `opa`; `A` beside `B`."""
+    name = key.lower()
+    if not _CHOICE.fullmatch(name):
+        return False
+    return len(name) > 1 or {other.lower() for other in record} >= _FIRST_CHOICES
 
 
 def beside(record: Mapping[str, Any], taken: Mapping[str, tuple[str, ...]], names: KeyMap) -> str | None:
@@ -61,19 +77,21 @@ def beside(record: Mapping[str, Any], taken: Mapping[str, tuple[str, ...]], name
     for key, value in record.items():
         if key in used or key in names.metadata or says_nothing(value) or not isinstance(value, str | list | dict):
             continue
-        if not looks_like_input(key):
+        if not (looks_like_input(key) or _is_choice(key, record)):
             continue
         if not (isinstance(value, str) and (not value.strip() or any(value.strip() in text for text in queries))):
             return key
     return None
 
 
-def _remedy(key: str, value: Any, query: tuple[str, ...]) -> str:
-    """The options that decide the meaning of a key next to the question."""
-    metadata = f"--metadata {key} leaves it out of the question"
-    if not isinstance(value, str) or not query:
+def _remedy(key: str, left: Mapping[str, Any], query: tuple[str, ...]) -> str:
+    """The options that decide the meaning of a key next to the question; of all choices, if it is one of them."""
+    keys = [other for other in left if _is_choice(other, left)] if _is_choice(key, left) else [key]
+    it = "them" if len(keys) > 1 else "it"
+    metadata = f"--metadata {','.join(keys)} leaves {it} out of the question"
+    if not all(isinstance(left[name], str) for name in keys) or not query:
         return metadata
-    return f"--map query={'+'.join((*query, key))} appends it to the question, {metadata}"
+    return f"--map query={'+'.join((*query, *keys))} appends {it} to the question, {metadata}"
 
 
 def draft(taken: Taken) -> Draft:
@@ -96,14 +114,18 @@ def draft_of_columns(taken: Taken) -> Draft:
         if not isinstance(answer, str) or "answer" in taken.names.mapped or key in taken.names.metadata:
             continue
         another = key in KNOWN_NAMES["answer"]
-        reasons = looks_like_reasoning(key, value)
-        if another and not isinstance(value, str):  # messages beside a text, which may be the truth to compare with
-            said = bool(value) and are_messages(listed_or_text(value))
-        else:
-            said = isinstance(value, str) and bool(value.strip()) and value.strip() not in answer
-        if not said or not (another or reasons or key.lower() in LIKE_ANSWER):
-            continue
+        if key.lower() in SEVERAL_ANSWERS and isinstance(value, list) and value:
+            raise RecordRefusedError(
+                Refusal.ANSWER_BESIDE,
+                f"{key!r} beside the answer {taken.keys['answer'][0]!r} holds {len(value)} answers, and may be "
+                "the truth that they are compared with",
+                f"--metadata {key} leaves them out",
+            )
         if taken.values["reasoning"] and not another:
+            continue
+        if not (another or key.lower() in LIKE_ANSWER or looks_like_reasoning(key, value)):
+            continue
+        if not _adds(key, value, answer):
             continue
         name = taken.keys["answer"][0]
         raise RecordRefusedError(
@@ -111,10 +133,18 @@ def draft_of_columns(taken: Taken) -> Draft:
             f"{key!r} beside the answer {name!r} "
             + ("is another one" if another else "looks like a fuller answer, or what leads to it"),
             f"--map answer={key} trains it in place of {name}, "
-            + ("" if another else f"--map reasoning={key} reads it as analysis, ")
+            + ("" if another or not is_one_text(value) else f"--map reasoning={key} reads it as analysis, ")
             + f"--metadata {key} leaves it out",
         )
     return draft(taken)
+
+
+def _adds(key: str, value: Any, answer: str) -> bool:
+    """Whether a column holds a text that the answer lacks; messages, beside which the answer may be the truth to
+    compare with; or a list of thoughts."""
+    if isinstance(value, str):
+        return bool(value.strip()) and value.strip() not in answer
+    return looks_like_reasoning(key, value) or (bool(value) and are_messages(listed_or_text(value)))
 
 
 def refuse_beside(taken: Taken) -> None:
@@ -124,7 +154,7 @@ def refuse_beside(taken: Taken) -> None:
         raise RecordRefusedError(
             Refusal.INPUT_BESIDE,
             f"{key!r} beside question and answer looks like a part of the question",
-            _remedy(key, taken.left[key], taken.keys["query"]),
+            _remedy(key, taken.left, taken.keys["query"]),
         )
     for key, value in taken.left.items() if queries else ():
         if isinstance(value, list | dict) and key not in taken.names.metadata and value and (inner := _asked(value)):
@@ -166,7 +196,7 @@ def spoken(taken: Taken) -> list[Any]:
     last = messages[-1]
     if not isinstance(last, dict) or "reasoning" in last or not isinstance(taken.values["answer"][0], str):
         raise RecordRefusedError(Refusal.REASONING_TWICE, "the reasoning does not belong to a single answer")
-    return [*messages[:-1], {**last, "reasoning": joined(taken.values["reasoning"])}]
+    return [*messages[:-1], {**last, "reasoning": reasoned(taken)}]
 
 
 def _said(taken: Taken, meaning: str) -> Any:

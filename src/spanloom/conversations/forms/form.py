@@ -225,6 +225,26 @@ def joined(values: list[Any]) -> Any:
     return "\n\n".join(values)
 
 
+def is_one_text(value: Any) -> bool:
+    """Whether a value is a text, or a list of one text."""
+    return isinstance(value, str) or (isinstance(value, list) and len(value) == 1 and isinstance(value[0], str))
+
+
+def reasoned(taken: Taken) -> str:
+    """The reasoning of a record: a text, texts joined by a blank line, or a list of one text.
+
+    Raises RecordRefusedError for any other value.
+    """
+    value = joined(taken.values["reasoning"])
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    if not isinstance(value, str):
+        name = taken.keys["reasoning"][0]
+        detail = f"{name!r} is {kind(value)}, not the one text of a reasoning"
+        raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, detail, f"--metadata {name} leaves it out")
+    return value
+
+
 _TRANSCRIPT = re.compile(r"(?:\A\s*|\n\n)(Human|Assistant): ?")
 
 

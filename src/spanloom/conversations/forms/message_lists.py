@@ -7,7 +7,7 @@ In: a record whose messages are under `messages`, `conversations`, …, also as 
 from collections.abc import Mapping
 from typing import Any
 
-from spanloom.conversations.forms.form import Draft, FormKind, Taken, joined, listed
+from spanloom.conversations.forms.form import Draft, FormKind, Taken, listed, reasoned
 from spanloom.conversations.forms.keys import KeyMap
 from spanloom.conversations.reading.messages import REASONING_KEYS, ROLE_KEYS, ROLES
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
@@ -34,7 +34,7 @@ def _with_reasoning(values: list[Any], taken: Taken) -> list[Any]:
     Raises RecordRefusedError if the last message is no answer, or has a reasoning of its own.
     """
     last = values[-1] if values else None
-    reasoning = joined(taken.values["reasoning"])
+    reasoning = reasoned(taken)
     role = last.get(next((key for key in ROLE_KEYS if key in last), ""), "") if isinstance(last, dict) else ""
     if not isinstance(last, dict) or ROLES.get(str(role).strip().lower()) != "assistant":
         raise RecordRefusedError(Refusal.REASONING_TWICE, "the last message is not the assistant's: nothing reasons")

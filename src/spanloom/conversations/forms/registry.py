@@ -9,7 +9,8 @@ A new form is a module with a `FormKind`, and a line in `FORMS`.
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from spanloom.conversations.forms.beside import (
     refuse_beside_messages,
     refuse_media_in,
     refuse_react_in,
+    refuse_system_beside,
     refuse_tools_beside,
 )
 from spanloom.conversations.forms.columns import COLUMNS
@@ -39,7 +41,7 @@ from spanloom.conversations.forms.published.xlam import XLAM
 from spanloom.conversations.forms.unknown import remedy
 from spanloom.conversations.reading.call_tags import written_tools
 from spanloom.conversations.reading.flags import SET_ASIDE, is_truncated
-from spanloom.conversations.reading.messages import plain_turn, turns_of
+from spanloom.conversations.reading.messages import ROLE_KEYS, plain_turn, turns_of
 from spanloom.conversations.reading.parts import joined_parts
 from spanloom.conversations.reading.schemas import without_absent
 from spanloom.conversations.reading.tools import parsed_json, tool_descriptions
@@ -84,6 +86,13 @@ FORMS: tuple[FormKind, ...] = (
 
 def recognise(record: Any, keys: KeyMap, where: str) -> Form:
     """The form of the first record, which all others must have. Raises SourceError if the form is unknown."""
+    if isinstance(record, list) and record and not any(map(_speaks, record)):
+        path = where.rpartition(", ")[0] or "FILE"
+        raise SourceError(
+            "the record is a list of records, not of messages: an array on one line",
+            where=where,
+            remedy=f"cp {shlex.quote(path)} records.json makes a file of it that is read as an array",
+        )
     held = {keys.names["messages"][0]: record} if isinstance(record, list) else record
     if isinstance(held, dict):
         for form in FORMS:
@@ -96,6 +105,13 @@ def recognise(record: Any, keys: KeyMap, where: str) -> Form:
     raise SourceError(f"no known form of chat data: {_described(record)}", where=where, remedy=remedy(record))
 
 
+def _speaks(item: Any) -> bool:
+    """Whether an item of a list may be a message: it has a role, or no value that is a text or a list."""
+    if not isinstance(item, dict) or any(key in item for key in ROLE_KEYS):
+        return True
+    return not any(isinstance(value, str | list) for value in item.values())
+
+
 def _described(record: Any) -> str:
     if not isinstance(record, dict):
         return f"the first record is {kind(record)}"
@@ -106,8 +122,16 @@ def _described(record: Any) -> str:
     return f"the first record has {f'the keys {keys}' if keys else 'no keys'}"
 
 
-def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -> ChatRecord:
-    """Reads a record of this form. Raises RecordRefusedError; RecordLeftOutError for a record not to be trained."""
+TurnsOf = Callable[[Any, int, Reading, Dropping, str], list[Turn]]
+
+
+def read_record(
+    record: Any, form: Form, reading: Reading, dropping: Dropping, of_message: TurnsOf = turns_of
+) -> ChatRecord:
+    """Reads a record of this form. `of_message`: makes the turns of each message.
+
+    Raises RecordRefusedError; RecordLeftOutError for a record not to be trained.
+    """
     if isinstance(record, list) and "messages" in form.kind.meanings:
         record = {form.keys.names["messages"][0]: record}
     if not isinstance(record, dict):
@@ -125,8 +149,9 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
     taken = Taken(values=values, keys=keys_of, left=keys, names=form.keys, reading=reading, dropping=dropping)
     beside = {} if form.keys.beside.isdisjoint(keys) else _taken_beside(keys, form.keys)
     draft = form.kind.draft(taken)
-    if keys:
+    if keys and draft.tools is None and says_nothing(next(iter(values["tools"]), None)):
         refuse_tools_beside(keys, form.keys)
+        refuse_system_beside(keys, form.keys, draft.messages)
     if "messages" in form.kind.meanings:
         refuse_beside_messages(draft.messages, keys, form.keys, record)
     system = draft.system or values["system"]
@@ -134,7 +159,10 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
     written: str | None = None
     turns: list[Turn] = []
     in_parts = False
-    plainly = not (dropping.names or reading.call_tags or reading.roles or reading.trained_if or reading.masked_if)
+    own = of_message is not turns_of
+    plainly = not (
+        own or dropping.names or reading.call_tags or reading.roles or reading.trained_if or reading.masked_if
+    )
     for number, message in enumerate(draft.messages):
         if plainly and (plain := plain_turn(message, number, dropping)) is not None:
             turns.append(plain)
@@ -142,7 +170,7 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
             if type(message) is dict and ("tools" in message or "functions" in message):
                 message, tools = _without_tools(message, number, tools)
             written = _system_text(draft.messages, record, form) if written is None else written
-            for turn in turns_of(message, number, reading, dropping, written):
+            for turn in of_message(message, number, reading, dropping, written):
                 turns.append(turn)
                 in_parts = in_parts or turn.is_part
     if not reading.text_as_is:
@@ -158,7 +186,7 @@ def read_record(record: Any, form: Form, reading: Reading, dropping: Dropping) -
     if says_nothing(tools) and reading.call_tags is not None:
         tools = written_tools(_system_text(draft.messages, record, form), reading.call_tags)
     described = () if says_nothing(tools) else tuple(tool_descriptions(tools, dropping))
-    if described and any(call.nulls for turn in turns if turn.calls for call in turn.calls):
+    if any(call.nulls for turn in turns if turn.calls for call in turn.calls):
         turns = _without_padding(turns, described, dropping)
     return ChatRecord(
         id=_id(values["id"]),
@@ -216,8 +244,8 @@ def _without_padding(turns: list[Turn], tools: Sequence[Mapping[str, Any]], drop
     for turn in turns:
         calls = list(turn.calls)
         for number, call in enumerate(calls):
-            if call.nulls and call.name in schemas:
-                arguments, removed = without_absent(json.loads(call.arguments), schemas[call.name])
+            if call.nulls:
+                arguments, removed = without_absent(json.loads(call.arguments), schemas.get(call.name))
                 if removed:
                     dropping.note(PADDING, removed)
                     calls[number] = replace(call, arguments=json.dumps(arguments, ensure_ascii=False))

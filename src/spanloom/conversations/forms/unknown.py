@@ -42,9 +42,16 @@ def remedy(record: Any) -> str:
     if isinstance(prompt := record.get("prompt"), dict) and "replies" in prompt:
         return "each record is a tree of messages: write one record for each path through it"
     if are_messages([record]):
+        return _gathered(record)
+    if len(record) > 1 and all(map(_holds_dialogue, record.values())):
         return (
-            "each record is one message: if all of them are one conversation, jq -cs 'flatten(1)' FILE > "
-            "conversation.jsonl makes one record of it"
+            "each value is a record: jq -c 'to_entries[] | .value + {id: .key}' FILE > records.jsonl makes records "
+            "of them, with their keys as ids"
+        )
+    if columns := [key for key, value in record.items() if _is_column(value)]:
+        return (
+            f"{columns[0]!r} is a column of all records, as to_json of pandas writes it: write the records, "
+            'DataFrame.to_json(FILE, orient="records", lines=True)'
         )
     query, answer, reasoning = (_key(names, record) for names in (QUESTIONS, ANSWERS, REASONINGS))
     if query and answer:
@@ -59,6 +66,34 @@ def remedy(record: Any) -> str:
     if len(record) == 1 and any(sign in next(iter(record)) for sign in (";", "\t", "|")):
         return "a .csv file has commas between its columns, a .tsv file has tabs"
     return _shapes(record)
+
+
+CONVERSATION_KEYS = (
+    "conversation_id", "conv_id", "c_id", "chat_id", "session_id", "thread_id", "dialog_id", "dialogue_id", "group_id",
+)  # fmt: skip
+"""Names of columns that say to which conversation a message belongs."""
+
+
+def _gathered(record: Mapping[str, Any]) -> str:
+    """The remedy for records of one message each."""
+    if not isinstance(_role(record), str):
+        return "the columns are those of messages: give them under one key, " + '{"messages": {"role": […], …}}'
+    if key := next((name for name in CONVERSATION_KEYS if name in record), None):
+        path = _path(key)
+        program = f"group_by({path})[] | {{id: .[0]{path}, messages: map(del({path}))}}"
+        return (
+            f"each record is one message: jq -cs '{program}' FILE > conversations.jsonl makes a record of each "
+            f"{key!r}, for a file of JSON Lines"
+        )
+    return (
+        "each record is one message: if all of them are one conversation, jq -cs 'flatten(1)' FILE > "
+        "conversation.jsonl makes one record of it, for a file of JSON Lines"
+    )
+
+
+def _is_column(value: Any) -> bool:
+    """Whether a value holds messages or texts by the numbers of their rows, from 0."""
+    return isinstance(value, dict) and "0" in value and all(map(str.isdecimal, value))
 
 
 def _shapes(record: Any) -> str:

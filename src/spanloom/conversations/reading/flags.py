@@ -10,7 +10,9 @@ In: the keys of a message. Out: whether the message is trained, if a flag says s
     mask, masked, is_demo, ignore_loss      true, 1    not trained
     label_mask                              refused: in some data sets it marks trained messages, in some untrained;
                                             `--map trained=label_mask` and `--map masked=label_mask` say which
-    finish_reason, stop_reason, …           `length`, `max_tokens`: a limit of tokens cut the answer off
+    finish_reason, stop_reason, …           `length`, `max_tokens`, …: a limit of tokens cut the answer off
+    truncated, is_truncated                 true: the same
+    prefix; eot, end_turn                   true; false: the text is the beginning of an answer
 """
 
 import re
@@ -33,22 +35,43 @@ FLAGS = frozenset(_FLAGS)
 NOT_DROPPED = frozenset({*FLAGS, "label", "kto_tag"})
 """Names that `--drop` refuses: without its flag, a message that is marked as untrained would be trained."""
 
-_LIKE_FLAG = re.compile(r"train|loss|mask|learn|supervis|ignore|exclude")
+_LIKE_FLAG = re.compile(r"train|loss|mask|learn|supervis|ignore|exclud|includ|skip|omit|keep|target|grad|backprop|^use")
 """Parts of names of flags that are not known: their true may mean either."""
 
-ENDS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason")
+ENDS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason", "finish_reasons")
 """Keys of a message, or of a record, that say why its answer ended."""
-_ENDS = frozenset(ENDS)
-_CUT_OFF = frozenset({"length", "max_tokens", "max_output_tokens", "max_new_tokens", "model_length", "incomplete"})
+TRUE_IS_CUT_OFF = ("truncated", "is_truncated", "prefix")
+FALSE_IS_CUT_OFF = ("eot", "end_turn")
+"""Keys that say whether the text is a whole answer. `prefix`: of Mistral and DeepSeek; `eot`: of torchtune."""
+_WITHIN = ("metadata", "response_metadata", "generation_info", "meta", "info")
+"""Keys of objects that may hold one of these."""
+_ENDS = frozenset((*ENDS, *TRUE_IS_CUT_OFF, *FALSE_IS_CUT_OFF, *_WITHIN))
+_CUT_OFF = frozenset(
+    {
+        "length", "max_tokens", "max_output_tokens", "max_new_tokens", "max_completion_tokens", "max_length",
+        "model_length", "context_length", "context_length_exceeded", "context_window_exceeded",
+        "model_context_window_exceeded", "incomplete", "abort", "aborted",
+    }
+)  # fmt: skip
 """Values of these keys for an answer that a limit of tokens cut off, in lower case."""
 
 
 def is_truncated(keys: Mapping[str, Any], metadata: frozenset[str] = frozenset()) -> bool:
-    """Whether a key says that a limit of tokens cut the answer off. `metadata`: keys that an option makes metadata."""
+    """Whether a key, or one within its metadata, says that the text is no whole answer: a limit of tokens cut it off,
+    or it is a beginning.
+
+    `metadata`: keys that an option makes metadata.
+    """
     if _ENDS.isdisjoint(keys):
         return False
-    ends = (keys.get(name) for name in ENDS if name not in metadata)
-    return any(isinstance(end, str) and end.strip().lower() in _CUT_OFF for end in ends)
+    held = {name: keys[name] for name in _ENDS.intersection(keys) - metadata}
+    ends = [end[0] if isinstance(end, list) and len(end) == 1 else end for end in map(held.get, ENDS)]
+    return (
+        any(isinstance(end, str) and end.strip().lower() in _CUT_OFF for end in ends)
+        or any(truth(held.get(name)) is True for name in TRUE_IS_CUT_OFF)
+        or any(truth(held.get(name)) is False for name in FALSE_IS_CUT_OFF)
+        or any(isinstance(inner := held.get(name), dict) and is_truncated(inner, metadata) for name in _WITHIN)
+    )
 
 
 def like_flag(names: Iterable[str], keys: Mapping[str, Any]) -> str | None:

@@ -27,6 +27,12 @@ THINK_TAGS = (
     ("◁think▷", "◁/think▷"),
     ("<|START_THINKING|>", "<|END_THINKING|>"),
     ("<|channel>thought", "<channel|>"),
+    ("<Think>", "</Think>"),
+    ("<THINK>", "</THINK>"),
+    ("<mm:think>", "</mm:think>"),
+    ("<longcat_think>", "</longcat_think>"),
+    ("<thinking_process>", "</thinking_process>"),
+    ("<unused94>thought", "<unused95>"),
 )
 """Beginning and end of reasoning in a text."""
 
@@ -52,7 +58,9 @@ TEMPLATE_TAGS = (
     "tool_results", "function_call", "function_calls", "function_results", "available_tools", "arg_key", "arg_value",
     "tool_sep", "tool_def_sep", "assistant", "TOOLCALL", "TOOL_CALLS", "TOOL_RESPONSE", "AVAILABLE_TOOLS",
     "start_of_turn", "end_of_turn", "end_of_utterance", "beginning_of_sentence", "end_of_sentence", "begin_of_document",
-    "start_of_image", "end_of_image", "im_patch", "sop", "co", "REKA_IMG_TOKEN",
+    "start_of_image", "end_of_image", "im_patch", "sop", "co", "REKA_IMG_TOKEN", "start_function_call",
+    "end_function_call", "start_function_response", "end_function_response", "start_function_declaration",
+    "end_function_declaration", "tool_use", "tool_code", "longcat_tool_call",
 )  # fmt: skip
 """Names of tags that chat templates write and ordinary XML and HTML do not. `<tools>`, `<response>`, `<name>` are
 ordinary."""
@@ -104,10 +112,13 @@ TEMPLATE_SHAPES = {
     "<<SYS>>": r"<</?SYS>>",
     "<tool_response>": rf"</?(?:{'|'.join(TEMPLATE_TAGS)})(?:\s[^<>\n]{{0,200}})?/?>",
     "<co: 0>": r"<co: \d",
-    "<minimax:tool_call>": r"</?(?:seed|minimax|atem):[a-z_]+[\s>]",
+    "<minimax:tool_call>": r"</?(?:seed|minimax|atem|xai):[a-z_]+[\s>]",
     "<invoke name=": r"<invoke name=",
     "<role>HUMAN</role>": r"<role>(?:HUMAN|SYSTEM|ASSISTANT|OBSERVATION)</role>",
     "<extra_id_0>": r"<(?:SPECIAL|extra_id)_\d+>",
+    "<unused0>": r"<unused\d{1,3}>",  # Gemma
+    '<details type="reasoning"': r'<details type="(?:reasoning|tool_calls|code_interpreter)"',  # Open WebUI
+    "✿FUNCTION✿": r"✿(?:FUNCTION|ARGS|RESULT|RETURN)✿",  # Qwen-Agent
     "[INST]": rf"\[/?(?:{'|'.join(TEMPLATE_BRACKETS)})\]",
     "[ARGS]{": r"\[ARGS\]\s*\{",
 }
@@ -121,6 +132,8 @@ _REACT = re.compile(r"^Action:[^\n]+\s+Action Input:", re.MULTILINE)
 """A tool call written as ReAct text."""
 
 _STRIPPED = re.compile(r"(analysis|commentary).*?assistant(final|commentary)", re.DOTALL)
+FUNCTOOLS = "functools["
+"""The beginning of a call of Phi-4-mini and Firefunction."""
 STRIPPED_STARTS = ("analysis", "commentary")
 """Harmony text whose special tokens a server removed: `analysisHm.assistantfinalYes.`"""
 _CALL_MARKS = {mark: style for style, marks in CALL_STYLES.items() for mark in marks}
@@ -129,7 +142,7 @@ _THINKS = tuple(tag for pair in (*THINK_TAGS, *SOLUTION_TAGS) for tag in pair)
 _ANY_THINK = re.compile("|".join(map(re.escape, _THINKS)))
 _ALL = (*TEMPLATE_SHAPES.values(), *map(re.escape, (*_CALL_MARKS, *_THINKS)))
 _BY_START = [
-    (start, re.compile("|".join(shape for shape in _ALL if shape.removeprefix("\\")[0] == start))) for start in "<[◁〈"
+    (start, re.compile("|".join(shape for shape in _ALL if shape.removeprefix("\\")[0] == start))) for start in "<[◁〈✿"
 ]
 """Patterns of all marks with the same first character: most texts lack the character, and finding that out is fast."""
 _ANY_SHAPE = re.compile("|".join(TEMPLATE_SHAPES.values()))
@@ -139,7 +152,7 @@ _CLOSING_TAG = re.compile(f"</({'|'.join(TEMPLATE_PAIRS)})>")
 
 def may_hold_markup(text: str) -> bool:
     """False for a text that `refuse_markup`, `without_think_tags` and the reader of ToolACE's calls ignore."""
-    if text.startswith(STRIPPED_STARTS):
+    if text.startswith((*STRIPPED_STARTS, FUNCTOOLS)):
         return True
     for start, marks in _BY_START:
         if start in text and (marks.search(text) is not None or (start in "<[" and _paired_mark(text) is not None)):
@@ -149,14 +162,32 @@ def may_hold_markup(text: str) -> bool:
 
 def template_mark(text: str) -> str | None:
     """The first thing in a text that a chat template or a style of calls writes; None for ordinary text."""
+    if text.startswith(FUNCTOOLS):
+        return FUNCTOOLS
     for pattern in (_ANY_CALL, _ANY_SHAPE):
         if mark := pattern.search(text):
             return mark[0]
     return _paired_mark(text)
 
 
+_BEGINS = re.compile(r"\s*(?:<s>|<bos>|<BOS>|\[BOS\])")
+_ENDS = re.compile(r"(?:<eos>|<EOS>|<EOT>|\[EOS\])\s*\Z")
+"""The beginning and the end of a sequence, at the edges of a text. Elsewhere they are ordinary."""
+
+
+def _edge(text: str) -> str | None:
+    """A token at the edge of a text; `<s>` that begins it and is closed before its end is HTML's."""
+    begins = _BEGINS.match(text)
+    if begins and "<s>" in begins[0] and "</s>" in text.rstrip()[:-4]:
+        begins = None
+    edge = begins or _ENDS.search(text, max(0, len(text) - 16))
+    return edge[0].strip() if edge else None
+
+
 def _paired_mark(text: str) -> str | None:
-    """A name in brackets or a tag that is closed; `</s>` that closes no `<s>`."""
+    """A name in brackets or a tag that is closed; `</s>` that closes no `<s>`; a token at the edge of the text."""
+    if edge := _edge(text):
+        return edge
     if "[/" in text:
         for name in _CLOSING_BRACKET.findall(text):
             if name not in BB_CODE and f"[{name}]" in text:

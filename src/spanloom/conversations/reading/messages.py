@@ -11,6 +11,7 @@ message holds tool results next to text; or a refusal.
 """
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -23,7 +24,15 @@ from spanloom.conversations.reading.call_tags import (
     written_calls,
     written_results,
 )
-from spanloom.conversations.reading.flags import ENDS, FLAGS, is_trained, is_truncated
+from spanloom.conversations.reading.flags import (
+    ENDS,
+    FALSE_IS_CUT_OFF,
+    FLAGS,
+    SET_ASIDE,
+    TRUE_IS_CUT_OFF,
+    is_trained,
+    is_truncated,
+)
 from spanloom.conversations.reading.harmony import Part, rendered_parts
 from spanloom.conversations.reading.markup import (
     TAG_ENDS,
@@ -50,12 +59,14 @@ from spanloom.conversations.turns import (
 ROLE_KEYS = ("role", "from", "speaker", "author", "sender")
 TEXT_KEYS = ("content", "value", "text", "message")
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
+DETAILS = "reasoning_details"
 MESSAGE_METADATA = frozenset(
     {
         "language", "lang", "toxic", "redacted", "country", "state", "hashed_ip", "header", "timestamp",
         "turn_identifier", "created", "created_at", "createdAt", "run_id", "model", "model_name", *ENDS,
         "stop_sequence", "usage", "agent", "message_type", "tags", "cutoff_date", "status", "phase",
-        "system_fingerprint", "openai_id", "temperature", "top_p", "token_counter", "token_count", "prefix",
+        "system_fingerprint", "openai_id", "temperature", "top_p", "token_counter", "token_count", *TRUE_IS_CUT_OFF,
+        *FALSE_IS_CUT_OFF,
     }
 ) | PART_METADATA  # fmt: skip
 """Keys of a message that are not part of the conversation; they become metadata of the message."""
@@ -65,7 +76,7 @@ _REPEATING = frozenset(REPEATING)
 
 FUNCTION_CALL, FUNCTION_CALLS = "function_call", "function_calls"
 CALL_KEYS = (FUNCTION_CALL, FUNCTION_CALLS)
-CALL_ROLES = (FUNCTION_CALL, "tool_call")
+CALL_ROLES = (FUNCTION_CALL, "tool_call", FUNCTION_CALLS, "tool_calls", "function-call", "tool-call")
 REASONING_ROLES = ("reasoning", "thinking", "thought")
 """Roles of separate turns that hold the reasoning for the next turn."""
 ROLES: dict[str, Role] = {
@@ -81,8 +92,7 @@ ROLES: dict[str, Role] = {
     "model": "assistant",
     "ai": "assistant",
     "chatbot": "assistant",
-    FUNCTION_CALL: "assistant",
-    "tool_call": "assistant",
+    **dict.fromkeys(CALL_ROLES, "assistant"),
     **dict.fromkeys(REASONING_ROLES, "assistant"),
     "tool": "tool",
     "function": "tool",
@@ -90,10 +100,17 @@ ROLES: dict[str, Role] = {
     "tool_response": "tool",
     "tool_result": "tool",
     "function_response": "tool",
+    "tool_output": "tool",
+    "function_result": "tool",
+    "function-response": "tool",
+    "tool-response": "tool",
     "ipython": "tool",
     "environment": "tool",
 }
 """Names of roles in data sets → role. ShareGPT has separate turns for a call and for its result."""
+
+_LIKE_CALLS = re.compile(r"call|action|invo")
+"""Parts of names of roles whose messages may be calls."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -133,7 +150,8 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
             f"{of.where} has the role {role!r}, not one of {', '.join(ROLES)}"
             if role is not None
             else f"{of.where} has no role; its keys are {', '.join(map(repr, message))}",
-            f"--drop role:{name} leaves it out, --role {name}=user (or assistant, tool, system) says who speaks"
+            ("" if _LIKE_CALLS.search(name) else f"--drop role:{name} leaves it out, ")
+            + f"--role {name}=user (or assistant, tool, system) says who speaks"
             if isinstance(name, str)
             else None,
         )
@@ -333,10 +351,14 @@ def _assistant(keys: dict[str, Any], content: Any, of: _Message) -> Turn:
     where, dropping = of.where, of.dropping
     reasoning, texts = _parts(content, where, of)
     reasonings = [reasoning] if reasoning else []
+    if not says_nothing(keys.get(DETAILS)) and DETAILS not in dropping.names:
+        _take_details(keys, bool(reasonings), of)
+    brought: list[str] = []
     for key in REASONING_KEYS:
         value = keys.pop(key, None)
         if says_nothing(value) or dropping.drops(key, value):
             continue
+        brought.append(key)
         if not isinstance(value, str):
             raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{where}: {key} is {kind(value)}, not text")
         if value.strip() and (bare := bare_reasoning(value, where, of.reading)):
@@ -345,10 +367,10 @@ def _assistant(keys: dict[str, Any], content: Any, of: _Message) -> Turn:
         texts = ()
     tagged, texts = without_think_tags(texts, where, of.reading, dropping)
     reasonings += [tagged] if tagged else []
-    if any(candidate != reasonings[0] for candidate in reasonings[1:]):
-        raise RecordRefusedError(
-            Refusal.REASONING_TWICE, f"{where} brings two different reasonings", "--drop the key of one of them"
-        )
+    if any("".join(candidate).strip() != "".join(reasonings[0]).strip() for candidate in reasonings[1:]):
+        named = ", ".join(f"--drop {name}" for name in (*brought, *(["think"] if tagged else [])))
+        remedy = f"one of {named} leaves that one out" if named else None
+        raise RecordRefusedError(Refusal.REASONING_TWICE, f"{where} brings two different reasonings", remedy)
     texts, calls = _tagged_calls(texts, of)
     if not says_nothing(value := keys.pop("tool_calls", None)) and not dropping.drops("tool_calls", value):
         calls += calls_of(value, where, dropping)
@@ -358,6 +380,16 @@ def _assistant(keys: dict[str, Any], content: Any, of: _Message) -> Turn:
         calls += calls_of(value, where, dropping)
     spoken = reasonings[0] if reasonings else ()
     return Turn(number=of.number, role="assistant", texts=texts, reasoning=spoken, calls=tuple(calls))
+
+
+def _take_details(keys: dict[str, Any], reasons: bool, of: _Message) -> None:
+    """Makes `reasoning_details` of OpenRouter metadata; their texts are the reasoning if the message has no other."""
+    details = of.metadata[DETAILS] = keys.pop(DETAILS)
+    if reasons or any(not says_nothing(keys.get(key)) for key in REASONING_KEYS):
+        return
+    texts = [detail.get("text") for detail in details if isinstance(detail, dict)] if isinstance(details, list) else []
+    if said := "".join(text for text in texts if isinstance(text, str)):
+        keys[REASONING_KEYS[0]] = said
 
 
 def _tagged_calls(texts: tuple[str, ...], of: _Message) -> tuple[tuple[str, ...], list[Call]]:
@@ -420,8 +452,18 @@ def _function(name: str | None) -> str | None:
 def _are_parts(content: Any) -> bool:
     """Whether the content of a tool's message is a list of parts. Any other list or value is the result itself."""
     return isinstance(content, list) and all(
-        isinstance(part, dict) and (isinstance(part.get("type"), str) or part.keys() == {"text"}) for part in content
+        isinstance(part, dict) and (part.get("type") in RESULT_PARTS or part.keys() == {"text"}) for part in content
     )
+
+
+RESULT_PARTS = frozenset(
+    {
+        "text", "input_text", "output_text", "thinking", "reasoning", "image", "image_url", "input_image", "audio",
+        "input_audio", "video", "video_url", "file", "input_file", "document", "resource", "resource_link",
+        "search_result", "tool_reference", "refusal", "cachePoint", "guardContent", "citationsContent",
+    }
+)  # fmt: skip
+"""Types of the parts that a tool's message may have; a list of objects of other types is its result."""
 
 
 def _written_calls(keys: dict[str, Any], content: Any, of: _Message) -> Turn:
@@ -460,6 +502,9 @@ def _parts(content: Any, where: str, of: _Message) -> tuple[tuple[str, ...], tup
         return (), (content,)
     if not isinstance(content, list):
         raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{where}: the content is {kind(content)}, not text")
+    if len(content) > 1 and all(isinstance(part, str) for part in content):
+        detail = f"{where}: the content is a list of {len(content)} texts, and nothing says what is between them"
+        raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, detail, f"write one text; {SET_ASIDE}")
     reasoning: list[str] = []
     texts: list[str] = []
     for index, part in enumerate(content):

@@ -181,17 +181,37 @@ def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> N
     if left:
         named = f"the key {left[0]!r}" if len(left) == 1 else f"the keys {', '.join(map(repr, left))}"
         call = next((key for key in left if _may_be_call(key, keys[key])), None)
+        remedy = f"--drop {','.join(left)}"
+        if call is not None:
+            remedy = f"rename {call!r} to tool_calls if it holds calls; {SET_ASIDE}"
+        elif inner := next((f".{key}.{held}" for key in left if (held := _held_calls(keys[key]))), None):
+            remedy = f"its calls are within it: write {inner[1:]} as the message's own; {SET_ASIDE}"
+        elif result := next((key for key in left if key.lower() in RESULT_KEYS), None):
+            remedy = f"write {result!r} as a message of the role tool if it answers a call; {SET_ASIDE}"
+        elif "recipient" in left and keys["recipient"] != "all":
+            remedy = f"a message to a recipient is a call: write it as tool_calls; {SET_ASIDE}"
         raise RecordRefusedError(
             Refusal.KEY_UNKNOWN,
             f"{where} has {named}, which conversations do not have",
-            f"--drop {','.join(left)}"
-            if call is None
-            else f"rename {call!r} to tool_calls if it holds calls; {SET_ASIDE}",
+            remedy,
             key=left[0],
         )
 
 
 _LIKE_CALL = re.compile(r"call|action|tool|func|invo")
+
+
+RESULT_KEYS = frozenset({"result", "results", "output", "response", "observation", "tool_result"})
+"""Keys of a call or a message that may hold what a tool answered, in lower case."""
+
+
+def _held_calls(value: Any) -> str | None:
+    """The key of calls within an object (`additional_kwargs` of LangChain); None if it holds none."""
+    if not isinstance(value, dict):
+        return None
+    return next(
+        (key for key in ("tool_calls", "function_call", "function_calls") if not says_nothing(value.get(key))), None
+    )
 
 
 def _may_be_call(key: str, value: Any) -> bool:

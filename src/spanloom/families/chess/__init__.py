@@ -20,5 +20,5 @@
     root        the interface of prepared games to the shared commands
     steps/      the steps of the pipeline
 
-python-chess (GPL-3.0, extra `chess`) is needed to generate, convert, draw and check games, never to train on them.
+python-chess (GPL-3.0, extra `chess`) is needed to generate, draw and check games, never to convert PGN or to train.
 """

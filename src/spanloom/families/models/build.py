@@ -19,6 +19,7 @@ from spanloom.errors import SpanloomError
 from spanloom.families.models import dataset as family
 from spanloom.families.models import defaults
 from spanloom.families.models.documents.rules import MODEL_FILES, PROBE_NAME, ModelRules, load_ingredients
+from spanloom.families.models.places import held_model
 from spanloom.families.models.source.formats import FORMATS
 from spanloom.families.models.steps.tokenize_conversations import (
     ARRAY_DTYPES,
@@ -84,12 +85,19 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
     check_caps_of(options.caps, str(out))
     for folder in (options.source, options.model):
         check_apart(folder, out)
+    with held_model(options.model) as model:
+        return _built(options, model, progress)
+
+
+def _built(options: BuildOptions, model: Path, progress: Progress) -> BuildResult:
+    """`build`, of checked options. `model`: the copy of the model's folder."""
+    out = options.root
     source = open_source(options.source, FORMATS, shards=options.shards)
     for shard in source.shards:
         if not shard.rows:
             progress.say(f"warning: {shard.where} has 0 rows; it will have no files")
     with progress.stage("load the model"):
-        ingredients = load_ingredients(options.model, options.rules)
+        ingredients = load_ingredients(model, options.rules)
     config = config_of(ingredients, options.caps)
     identity = {"config": config, "manifest_sha256": source.manifest_sha256}
     record = BuildRecord(

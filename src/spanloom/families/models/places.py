@@ -1,17 +1,20 @@
 """The model's folder, from a path or a URI.
 
-In: a path or URI as text. Out: a folder on this machine. Only the files that decide a dataset's bytes are downloaded,
-not the weights.
+In: a path or URI as text. Out: a folder on this machine, with the files that decide a dataset's bytes, not the weights.
+A build holds a copy of them: the folder may change while it runs.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
+from spanloom.errors import SpanloomError
 from spanloom.families.models.documents.rules import MODEL_FILES
 from spanloom.families.models.errors import ModelError
 from spanloom.storage.scratch import Scratch, scratch_for
 from spanloom.storage.staging import Download, list_objects, stage_files
+from spanloom.storage.unchanged import check_unchanged, file_state
 from spanloom.storage.uri import is_uri, parse_uri
 
 
@@ -29,6 +32,37 @@ def staged_model(scratch: Scratch, place: str) -> Path:
         raise ModelError("the model's folder is missing", where=place, remedy="give a folder with tokenizer.json")
     stage_files([Download(uri=uri / name, path=path / name, bytes=sizes[name]) for name in names])
     return path
+
+
+@contextmanager
+def held_model(folder: Path) -> Iterator[Path]:
+    """A copy of the files of a model's folder that decide bytes, of the same name, while the block runs.
+
+    Each file is read once. What is hashed, what workers load and what the dataset carries are these bytes. An error
+    names the folder, not its copy. Raises SourceError for a file that is written while it is copied.
+    """
+    if not folder.is_dir():
+        yield folder  # to load it raises the error
+        return
+    with TemporaryDirectory(prefix="spanloom-model-") as place:
+        held = Path(place) / (folder.resolve().name or "model")
+        held.mkdir()
+        states = {path: file_state(path) for name in MODEL_FILES if (path := folder / name).is_file()}
+        for path in states:
+            (held / path.name).write_bytes(path.read_bytes())
+        for path, state in states.items():
+            check_unchanged(path, state)
+        try:
+            yield held
+        except SpanloomError as fault:
+            if str(held) not in str(fault):
+                raise
+            what, where, remedy = (text and text.replace(str(held), str(folder)) for text in _texts(fault))
+            raise type(fault)(what or "", where=where, remedy=remedy) from None
+
+
+def _texts(fault: SpanloomError) -> tuple[str | None, str | None, str | None]:
+    return fault.what, fault.where, fault.remedy
 
 
 @contextmanager

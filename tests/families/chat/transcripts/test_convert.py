@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spanloom.conversations.reading.messages import ROLES as KNOWN_ROLES
 from spanloom.errors import ChatError
 from spanloom.families.chat.markers import CONTROL_STRINGS
 from spanloom.families.chat.transcripts.convert import clean, generate
 from spanloom.families.chat.transcripts.left_out import NO_ROLE, GeneratorCounts, GeneratorRules
 from spanloom.families.chat.transcripts.source import (
-    ROLE_NAMES,
     Conversation,
     Message,
     conversation_of,
@@ -34,7 +34,7 @@ def characters(texts: Sequence[str]) -> list[int]:
 
 def conversation(*messages: tuple[str | None, str | None]) -> Conversation:
     return Conversation(
-        messages=tuple(Message(role=ROLE_NAMES.get(role or "", role), text=text) for role, text in messages)
+        messages=tuple(Message(role=KNOWN_ROLES.get(role or "", role), text=text) for role, text in messages)
     )
 
 
@@ -318,8 +318,9 @@ def test_half_a_think_block_is_never_dropped_by_guessing(half: str) -> None:
 WORDS = [f"w{number}w" for number in range(60)]
 """Texts that are told apart wherever they turn up; each is used once in an input."""
 
-KEYS = ["reasoning_content", "tool_calls", "name", "weight", "reasoning"]
+KEYS = ["reasoning_content", "tool_calls", "name", "refusal", "reasoning"]
 ROLES = ["system", "user", "assistant", "tool", "developer", "function", None]
+TOOLS = ("tool", "function")
 NAMES = [*KEYS, *ROLES[3:6], NO_ROLE, "tools", "source", "think"]
 
 
@@ -356,6 +357,10 @@ def test_every_word_of_the_input_is_written_refused_with_its_line_or_dropped_and
     made = data.draw(record(words))
     drop = frozenset(data.draw(st.lists(st.sampled_from(NAMES), unique=True)))
     think = data.draw(st.sampled_from(["keep", "drop", "refuse"]))
+    if any(isinstance(message.get("name"), list) for message in made["messages"] if message["role"] in TOOLS):
+        with pytest.raises(ChatError, match=r"chats\.jsonl, line 7"):
+            conversation_of(made, "chats.jsonl, line 7")
+        return
     given_ = conversation_of(made, "chats.jsonl, line 7")
     refused = None
     try:
@@ -401,3 +406,35 @@ def keyed(made: dict[str, Any]) -> list[Any]:
     return values + [
         value for message in made["messages"] for key, value in message.items() if key not in ("role", "content")
     ]
+
+
+@pytest.mark.parametrize(
+    ("extra", "reason", "said"),
+    [
+        ({"weight": 0}, "untrained", "is marked as not to be trained"),
+        ({"finish_reason": "length"}, "truncated", "was cut off by a limit of tokens"),
+    ],
+)
+def test_an_answer_that_is_not_to_be_trained_whole_is_refused_or_skipped(extra: Any, reason: str, said: str) -> None:
+    asked, answer = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+    given_ = conversation_of({"messages": [asked, {**answer, **extra}, asked, answer]}, "chats.jsonl, line 7")
+    with pytest.raises(ChatError, match=f"{said}(?s:.*)line 7, message 1(?s:.*)--on-error skip"):
+        written(given_)
+    lines, counts = written(given_, on_error="skip")
+    assert (lines, counts.as_dict()["conversations_skipped"]) == ([], {reason: 1})
+    assert counts.as_dict()["messages_left_out"] == {"conversation_skipped": 4}
+
+
+def test_thoughts_and_calls_are_left_out_by_name_alone() -> None:
+    call = {"role": "assistant", "content": "a", "thinking": "r", "tool_calls": [{"name": "f", "arguments": {}}]}
+    given_ = conversation_of({"messages": [{"role": "user", "content": "q"}, call]})
+    with pytest.raises(ChatError, match="no place for the keys thinking, tool_calls"):
+        written(given_)
+    lines, counts = written(given_, drop=frozenset({"thinking", "tool_calls"}))
+    assert lines == ["<|USER|>q<|END|><|ASSISTANT|>a<|END|>"]
+    assert counts.as_dict()["keys_dropped"] == {"thinking": 1, "tool_calls": 1}
+
+
+def test_a_record_that_a_label_rejects_is_counted() -> None:
+    lines, counts = written(conversation_of({"prompt": "q", "completion": "a", "label": False}))
+    assert (lines, counts.as_dict()["conversations_skipped"]) == ([], {"not_preferred": 1})

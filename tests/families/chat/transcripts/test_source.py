@@ -39,7 +39,7 @@ def test_keys_that_hold_something_and_are_not_read_are_named() -> None:
     for message, unused in (
         (
             user | {"name": "Ann", "weight": 0, "tool_calls": [], "refusal": None, "audio": {"id": None}},
-            ("name", "weight"),
+            ("name",),
         ),
         (user | {"from": "user", "text": "a"}, ()),
         (user | {"from": "human", "text": "b"}, ("from", "text")),
@@ -73,15 +73,14 @@ def test_columns_and_repeated_keys_are_not_passed_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        ({"prompt": "a"}, "none of messages, conversations"),
-        ("text", "no list of messages but text"),
-        ({"messages": {"role": "user"}}, "no list of messages but an object"),
-        ({"messages": ["hello"]}, "message is no object but text"),
-        ({"messages": [{"role": "user", "content": 3}]}, "text of the message is a number"),
-        ({"messages": [{"role": 3, "content": "a"}]}, "role is no text but a number"),
-        ({"messages": [{"role": "user", "content": [{"type": "image", "url": "x"}]}]}, "something else than text"),
-        ({"messages": [{"role": "user", "content": [{"type": ["image"], "text": "x"}]}]}, "something else than text"),
-        ({"messages": "not json"}, "text that is not JSON"),
+        ({"prompt": "a"}, "the first record has the keys 'prompt'"),
+        ("text", "the first record is text"),
+        ({"messages": {"role": "user"}}, "must be a list, not an object"),
+        ({"messages": ["hello"]}, "message 0 is text, not an object"),
+        ({"messages": [{"role": "user", "content": 3}]}, "message 0: the content is a number, not text"),
+        ({"messages": [{"role": 3, "content": "a"}]}, "message 0 has the role 3"),
+        ({"messages": [{"role": "user", "content": [{"type": ["image"], "text": "x"}]}]}, "part 0 is of type"),
+        ({"messages": "not json"}, "must be a list, not text"),
         ({"messages": '[{"role": "user", "content": "a", "content": "b"}]'}, "the key 'content' twice"),
         ({"messages": '[{"role": "user", "content": "\\ud800"}]'}, "text that is not JSON"),
     ],
@@ -132,15 +131,87 @@ def test_files_that_are_no_source_are_refused(tmp_path: Path) -> None:
         list(read_conversations(tmp_path / "missing.jsonl"))
     with pytest.raises(SourceError, match="holds none of"):
         list(read_conversations(tmp_path))
-    (tmp_path / "x.csv").write_text("a,b")
+    (tmp_path / "x.xlsx").write_text("a,b")
     with pytest.raises(SourceError, match="unsupported file type"):
-        list(read_conversations(tmp_path / "x.csv"))
+        list(read_conversations(tmp_path / "x.xlsx"))
     (tmp_path / "x.parquet").write_bytes(b"PAR1 and no more")
     with pytest.raises(SourceError, match="not a Parquet file"):
         list(read_conversations(tmp_path / "x.parquet"))
     pq.write_table(pa.table({"prompt": ["a"]}), tmp_path / "x.parquet")
-    with pytest.raises(SourceError, match="no column is named messages"):
+    with pytest.raises(ChatError, match="no known form of chat data: the first record has the keys 'prompt'"):
         list(read_conversations(tmp_path / "x.parquet"))
     (tmp_path / "x.jsonl.gz").write_bytes(gzip.compress(b"[]\n" * 9999)[:40])
     with pytest.raises(SourceError, match="cannot be unpacked"):
         list(read_conversations(tmp_path / "x.jsonl.gz"))
+
+
+USER = {"role": "user", "content": "q"}
+ANSWER = {"role": "assistant", "content": "a"}
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"prompt": "q", "response": "a"},
+        {"instruction": "q", "output": "a"},
+        {"conversation": [{"human": "q", "assistant": "a"}]},
+        {"contents": [{"role": "user", "parts": [{"text": "q"}]}, {"role": "model", "parts": [{"text": "a"}]}]},
+        {"messages": [USER, {"role": "assistant", "content": [{"type": "text", "text": "a"}]}]},
+        {"prompt": [USER], "completion": [ANSWER], "answer": "truth"},
+        {"data": ["q", "a"]},
+    ],
+)
+def test_any_form_that_convert_reads_is_read(record: Any) -> None:
+    read = conversation_of(record)
+    assert [(message.role, message.text, message.unused) for message in read.messages] == [
+        ("user", "q", ()),
+        ("assistant", "a", ()),
+    ]
+    assert read.unused == (("answer",) if "completion" in record else ())
+
+
+def test_system_texts_and_developers_are_system_texts() -> None:
+    for record in (
+        {"system": "s", "messages": [USER, ANSWER]},
+        {"system_prompt": "s", "conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]},
+    ):
+        read = conversation_of(record)
+        assert (read.messages[0].role, read.messages[0].text, read.unused) == ("system", "s", ())
+    assert conversation_of({"messages": [{"role": "developer", "content": "s"}, USER, ANSWER]}).messages[0].role == (
+        "developer"
+    )
+
+
+@pytest.mark.parametrize(
+    ("answer", "unused"),
+    [
+        ({"content": "a", "reasoning_content": "r"}, ("reasoning_content",)),
+        ({"content": "a", "thinking": "r"}, ("thinking",)),
+        ({"content": [{"type": "thinking", "content": "r"}, {"type": "text", "text": "a"}]}, ("part:thinking",)),
+        ({"content": "a", "tool_calls": [{"name": "f", "arguments": {}}]}, ("tool_calls",)),
+        ({"content": "a", "function_call": {"name": "f", "arguments": "{}"}}, ("function_call",)),
+    ],
+)
+def test_thoughts_and_calls_are_named_and_never_text(answer: Any, unused: tuple[str, ...]) -> None:
+    (_, message) = conversation_of({"messages": [USER, {"role": "assistant", **answer}]}).messages
+    assert (message.text, message.unused) == ("a", unused)
+
+
+def test_turns_of_thoughts_and_calls_leave_the_answer() -> None:
+    turns = [
+        {"from": "human", "value": "q"},
+        {"from": "thought", "value": "r"},
+        {"from": "gpt", "value": "a"},
+    ]
+    read = conversation_of({"conversations": turns})
+    assert [(message.role, message.text) for message in read.messages] == [("user", "q"), ("assistant", "a")]
+
+
+@pytest.mark.parametrize(
+    "flag", [{"train": False}, {"weight": 0}, {"loss_mask": 0}, {"mask": True}, {"trainable": False}]
+)
+def test_flags_and_ends_are_read(flag: Any) -> None:
+    assert not conversation_of({"messages": [USER, {**ANSWER, **flag}]}).messages[1].trained
+    assert conversation_of({"messages": [USER, {**ANSWER, "train": True}]}).messages[1].trained
+    assert conversation_of({"messages": [USER, {**ANSWER, "finish_reason": "length"}]}).messages[1].truncated
+    assert not conversation_of({"prompt": "q", "completion": "a", "label": False}).preferred

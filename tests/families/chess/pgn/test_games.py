@@ -136,6 +136,7 @@ def test_one_game_in_many_spellings(moves: str) -> None:
         ("1. e4 ) e5", "moves that cannot be read", "')' is no move, line 4"),
         ("1. e4 } e5", "moves that cannot be read", "'}' is no move, line 4"),
         ("1. e4 [%clk 0:01] e5", "moves that cannot be read", "'[' is no move, line 4"),
+        ("1. e4\n[clk 0:01]\ne5", "moves that cannot be read", "'[clk 0:01]' is no move, line 5"),
         ("1. e4 <x> e5", "moves that cannot be read", "'<x>' is no move, line 4"),
         ("1. e4 $ e5", "moves that cannot be read", "'$' is no move, line 4"),
         ("1. e4 e5 2. Qxf7", "moves that cannot be read", "'Qxf7' is not one legal move"),
@@ -160,6 +161,10 @@ def test_what_is_not_understood_leaves_the_game_out_by_name(moves: str, reason: 
     ("tags", "reason"),
     [
         ('[Event "open]', "tags that cannot be read"),
+        ('[Event "open"', "tags that cannot be read"),
+        ('[Event "a"]\n[Site]\n[Round "1"]', "tags that cannot be read"),
+        ('[Variant Atomic]\n[Event "a"]', "tags that cannot be read"),
+        ("[Variant “Atomic”]", "tags that cannot be read"),
         ('[SetUp "1"]', "tags that cannot be read"),
         ('[FEN "4k3/8/8/8/8/8/8/8 w - - 0 1"]', "tags that cannot be read"),
         ('[Variant "Standard"]\n[Variant "Atomic"]', "tags that cannot be read"),

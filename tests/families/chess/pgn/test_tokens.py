@@ -25,6 +25,7 @@ def _words(text: str) -> list[str]:
         ('[A "b"][C "d"] e4', ['[A "b"]', '[C "d"]', "e4"]),
         ('[A "The "B" C"]\ne4', ['[A "The "B" C"]', "e4"]),
         ('[A "two\nlines"]\ne4', ['[A "two\nlines"]', "e4"]),
+        ('[A b]\n[C "d"]\ne4 [e', ["[A b]", '[C "d"]', "e4", "[", "e"]),
         ('[A "open]\n[B "c"]\ne4', ['[A "open]', '[B "c"]', "e4"]),
         ('e4 {see\n[A "b"]\n1. d4} e5', ["e4", '{see\n[A "b"]\n1. d4}', "e5"]),
         ('e4 {open e5 *\n\n[A "b"]\n\nd4 {c} *', ["e4", "{open e5 *\n", '[A "b"]', "d4", "{c}", "*"]),

@@ -143,9 +143,10 @@ def test_parquet_save_to_disk_gzip_and_stdin_give_the_same_traces(
 def test_records_without_reasoning_are_left_out_by_reason(tmp_path: Path) -> None:
     answered = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "<think>t</think>a"}]
     plain = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
-    records = [{"messages": answered}, {"messages": plain}, {"messages": [*answered, *answered]}]
+    cut = [answered[0], {**answered[1], "finish_reason": "length"}]
+    records = [{"messages": answered}, {"messages": plain}, {"messages": [*answered, *answered]}, {"messages": cut}]
     (tmp_path / "m.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
     done, payloads = taken(tmp_path, tmp_path / "m.jsonl")
     assert [parts(payload) for payload in payloads] == [("q", ["t"], "a")]
-    assert dict(done.left_out) == {"no reasoning": 1, "no single question": 1}
-    assert [line["line"] for line in done.skipped] == [2, 3]
+    assert dict(done.left_out) == {"no reasoning": 1, "no single question": 1, "truncated": 1}
+    assert [line["line"] for line in done.skipped] == [2, 3, 4]

@@ -51,7 +51,7 @@ def _draft(taken: Taken) -> Draft:
     if question is None or answer is None:
         what = "no text" if whole is None else f"{kind(whole)} that does not begin with {START}"
         raise RecordRefusedError(Refusal.NO_MESSAGES, f"the record holds {what}, and no messages")
-    if _is_rendered(question) and is_rendered_answer(answer):
+    if _is_rendered(question) and is_rendered_answer(answer) and not taken.reading.text_as_is:
         return draft_of(_parsed(question.strip() + whole_text(answer), taken))
     return columns.draft_of_columns(taken)
 

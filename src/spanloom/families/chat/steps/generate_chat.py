@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from spanloom.conversations.forms import key_map
 from spanloom.errors import ChatError
 from spanloom.families.chat.tokenizer import load_tokenizer
 from spanloom.families.chat.transcripts.convert import generate
@@ -15,13 +16,14 @@ from spanloom.families.chat.transcripts.files import TranscriptWriter, is_line_b
 from spanloom.families.chat.transcripts.left_out import GeneratorCounts, Skip
 from spanloom.families.chat.transcripts.left_out import GeneratorRules as GeneratorRules
 from spanloom.families.chat.transcripts.places import staged_tokenizer
-from spanloom.families.chat.transcripts.source import SUFFIXES, Conversation, conversation_files, read_conversations
+from spanloom.families.chat.transcripts.source import Conversation, conversation_files, read_conversations
 from spanloom.provenance import git_sha, readable_json
-from spanloom.records.files import name_below
+from spanloom.records.files import passed_over, stop
+from spanloom.records.record_files import SUFFIXES
 from spanloom.records.staging import staged_records
 from spanloom.storage import sha256_file, write_atomically
 from spanloom.storage.scratch import scratch_for
-from spanloom.storage.unchanged import check_unchanged, file_state
+from spanloom.storage.unchanged import check_unchanged
 from spanloom.storage.uri import is_uri
 from spanloom.workers import OnProgress
 
@@ -43,11 +45,11 @@ def generate_chat(
     drops; nothing to write), ConflictError if `out` exists with other bytes.
     """
     files = conversation_files(source)
-    before = [file_state(file) for file in files]
     inputs: list[dict[str, Any]] = [
-        {"path": name_below(file, source), "bytes": file.stat().st_size, "sha256": sha256_file(file)} for file in files
+        {"path": file.name, "bytes": file.state.bytes, "sha256": sha256_file(file.path)} for file in files
     ]
-    if report is not None and report.resolve() in {path.resolve() for path in (out, *files)}:
+    not_read = passed_over(source, {file.path for file in files})
+    if report is not None and report.resolve() in {path.resolve() for path in (out, *(file.path for file in files))}:
         raise ChatError(
             "the report would take the place of the conversations or of the transcripts",
             where=str(report),
@@ -62,6 +64,8 @@ def generate_chat(
             "output": output,
             "context_len": rules.context_len,
             "drop": sorted(rules.drop),
+            **({"maps": list(rules.maps)} if rules.maps else {}),
+            **({"metadata": sorted(rules.metadata)} if rules.metadata else {}),
             "think": rules.think,
             "on_error": rules.on_error,
             "line_based": is_line_based(out),
@@ -69,6 +73,7 @@ def generate_chat(
             "git_sha": git_sha(),
             **counts.as_dict(),
             "inputs": inputs,
+            **({"not_read": not_read} if not_read else {}),
         }
         if report is not None:
             write_atomically(report, readable_json(result))
@@ -84,8 +89,8 @@ def generate_chat(
         )
         for text in transcripts:
             writer.write(text)
-        for file, state, hashed in zip(files, before, inputs, strict=True):
-            check_unchanged(file, state, sha256=hashed["sha256"])
+        for file, hashed in zip(files, inputs, strict=True):
+            check_unchanged(file.path, file.state, sha256=hashed["sha256"])
         if not counts.conversations_written:
             write_report(None)
             skipped = ", ".join(f"{count} {reason.value}" for reason, count in counts.conversations_skipped.items())
@@ -102,7 +107,8 @@ def _read(
     source: Path, rules: GeneratorRules, counts: GeneratorCounts, on_progress: OnProgress | None
 ) -> Iterator[Conversation]:
     """The conversations; reports from time to time how many were read. The total is unknown."""
-    reading = read_conversations(source, counts.unreadable) if rules.on_error == "skip" else read_conversations(source)
+    unreadable = counts.unreadable if rules.on_error == "skip" else stop
+    reading = read_conversations(source, unreadable, key_map(rules.maps, sorted(rules.metadata)))
     for number, conversation in enumerate(reading, start=1):
         if on_progress is not None and number % PROGRESS_EVERY == 0:
             on_progress(number, number)

@@ -15,13 +15,13 @@ refused, or left out and counted if `GeneratorRules` allow it. Each message is w
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from spanloom.errors import ChatError
 from spanloom.families.chat.markers import ASSISTANT_STRING, CONTROL_STRINGS, END_STRING, SYSTEM_STRING, USER_STRING
 from spanloom.families.chat.transcripts.left_out import NO_ROLE, GeneratorCounts, GeneratorRules, LeftOut, Skip, Think
-from spanloom.families.chat.transcripts.source import ASSISTANT, SYSTEM, USER, Conversation, Message
+from spanloom.families.chat.transcripts.source import ASSISTANT, DEVELOPER, SYSTEM, USER, Conversation, Message
 
 BATCH = 256
 
@@ -116,8 +116,13 @@ def _judged(
 ) -> _Walk | None:
     """The pairs of a conversation; None if it is skipped. Raises ChatError if it is refused."""
     counts.conversations_read += 1
+    if DEVELOPER not in rules.drop and any(message.role == DEVELOPER for message in conversation.messages):
+        conversation = replace(conversation, messages=tuple(map(_instructing, conversation.messages)))
     messages = conversation.messages
     counts.messages_read += len(messages)
+    if not conversation.preferred:
+        counts.skip(Skip.NOT_PREFERRED, len(messages), **_named(conversation))
+        return None
     fault = _control_string(messages, rules) or _without_a_place(conversation, rules)
     if fault is not None:
         if rules.on_error == "raise" or (rules.on_error is None and fault.reason is not Skip.CONTROL_STRING):
@@ -135,6 +140,11 @@ def _judged(
         counts.skip(Skip.EMPTY_ANSWER if empty else Skip.NO_PAIR, len(messages), **_named(conversation))
         return None
     return walk
+
+
+def _instructing(message: Message) -> Message:
+    """A developer's message as a system message, of which a transcript has one."""
+    return replace(message, role=SYSTEM) if message.role == DEVELOPER else message
 
 
 def _named(conversation: Conversation) -> dict[str, str | None]:
@@ -256,6 +266,16 @@ def _without_a_place(conversation: Conversation, rules: GeneratorRules) -> _Faul
             "conversations with --on-error skip; a Harmony dataset can hold reasoning and tools",
         )
     for number, message in enumerate(conversation.messages):
+        if message.role == ASSISTANT and (message.truncated or not message.trained):
+            reason = Skip.UNTRAINED if not message.trained else Skip.TRUNCATED
+            is_ = "is marked as not to be trained" if not message.trained else "was cut off by a limit of tokens"
+            return _Fault(
+                reason=reason,
+                what=f"the answer {is_}, and a transcript trains each answer with its end",
+                message=number,
+                found=(reason.value,),
+                remedy="skip and count such conversations with --on-error skip; a Harmony dataset can hold them",
+            )
         if message.role == ASSISTANT and (tag := _stray_tag(message.text or "", rules.think)) is not None:
             half = rules.think == "drop"
             return _Fault(

@@ -29,6 +29,9 @@ class Skip(StrEnum):
     UNKNOWN_ROLE = "unknown_role"
     THINK_TAG = "think_tag"
     UNREADABLE = "unreadable"
+    UNTRAINED = "untrained"
+    TRUNCATED = "truncated"
+    NOT_PREFERRED = "not_preferred"
 
 
 class LeftOut(StrEnum):
@@ -59,6 +62,7 @@ class GeneratorRules:
     `on_error`: "raise" stops at a control string in a text, and at a record that is unreadable or has content that a
     transcript cannot hold; "skip" counts all of these. None, the default, counts control strings, which are a property
     of the data, and stops at the others, which are errors or would lose content.
+    `maps`, `metadata`: the meaning of the records' keys, as `spanloom convert` takes them.
     `empty_answers`: write them, as the program did that this format comes from; no command offers it.
 
     Raises ChatError for a context of less than one token, and for an unknown `on_error`.
@@ -68,6 +72,8 @@ class GeneratorRules:
     drop: frozenset[str] = frozenset()
     think: Think = defaults.THINK
     on_error: OnError = None
+    maps: tuple[str, ...] = ()
+    metadata: frozenset[str] = frozenset()
     empty_answers: bool = False
 
     def __post_init__(self) -> None:

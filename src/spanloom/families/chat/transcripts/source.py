@@ -1,159 +1,168 @@
-"""JSONL, JSON and Parquet in many layouts → conversations with role and text.
+"""Files of chat data of any form → conversations with role and text.
 
 In: a file or a folder. Out: a stream of `Conversation`, each with its place.
 
-The names that datasets commonly use are recognised: a conversation is a list of messages, by itself or under one of
-`CONVERSATION_KEYS`; a message has its role under one of `ROLE_KEYS`, its text under one of `TEXT_KEYS`. Nothing is
-refused or lost here: an unknown role stays as it is, and each key with a value that was not read is in `unused`. The
-generator decides how to handle them.
+Records are read as `spanloom convert` reads them (`spanloom.conversations`): the same files, forms, roles, flags. A
+transcript holds less than such a conversation: what it has no place for, as reasoning, calls, tools and other keys, is
+named in `unused`, and so are unknown roles. The generator decides how to handle them.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+from spanloom.conversations.forms import Form, KeyMap, key_map, read_record, recognise
+from spanloom.conversations.forms.keys import KNOWN_NAMES
+from spanloom.conversations.forms.message_lists import OPENAI, SHAREGPT
+from spanloom.conversations.reading.flags import ENDS, NOT_DROPPED
+from spanloom.conversations.reading.harmony import Part
+from spanloom.conversations.reading.messages import (
+    CALL_ROLES,
+    REASONING_KEYS,
+    REASONING_ROLES,
+    ROLE_KEYS,
+    ROLES,
+    TEXT_KEYS,
+    turns_of,
+)
+from spanloom.conversations.turns import (
+    Dropping,
+    Reading,
+    RecordLeftOutError,
+    RecordRefusedError,
+    Refusal,
+    Role,
+    Turn,
+    kind,
+)
 from spanloom.errors import ChatError, SourceError
-from spanloom.records.files import OnUnreadable, find_files, stop
-from spanloom.records.json_array import is_json_lines, json_array
-from spanloom.records.json_lines import json_lines, unique_keys
-from spanloom.records.parquet import parquet_rows, parquet_schema
-
-_DATA = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".parquet")
-_JSON = (".json", ".json.gz", ".json.zst")
-SUFFIXES = (*_DATA, *_JSON)
-CONVERSATION_KEYS = ("messages", "conversations", "conversation", "turns")
-ROLE_KEYS = ("role", "from", "speaker")
-TEXT_KEYS = ("content", "text", "value")
-ID_KEYS = ("id", "conversation_id", "uuid")
+from spanloom.records.files import OnUnreadable, stop
+from spanloom.records.record_files import RecordFile, find_record_files, read_records
 
 SYSTEM, USER, ASSISTANT = "system", "user", "assistant"
-ROLE_NAMES = {
-    "system": SYSTEM,
-    "user": USER,
-    "prompter": USER,
-    "human": USER,
-    "assistant": ASSISTANT,
-    "gpt": ASSISTANT,
-    "chatgpt": ASSISTANT,
-    "bot": ASSISTANT,
-    "model": ASSISTANT,
-}
-"""Names of the three roles in datasets. Any other name is an unknown role."""
+DEVELOPER = "developer"
+_IDS = KNOWN_NAMES["id"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Message:
-    """`role` as in `ROLE_NAMES`, else the original value; None if there was none. `text` is None if it was null.
+    """`role` is system, developer, user or assistant, else the original value; None if there was none. `text` is None
+    if it was null.
 
-    `unused`: keys of the message with a value, other than its role and text.
+    `unused`: what the message holds besides role and text, by the names that `--drop` takes. `trained`: false if a flag
+    says that it is only context. `truncated`: a limit of tokens cut it off.
     """
 
     role: str | None
     text: str | None
     unused: tuple[str, ...] = ()
+    trained: bool = True
+    truncated: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Conversation:
     """Messages in order, with the place of the record for error messages, and its id if it has one.
 
-    `unused`: keys of the record with a value, other than its messages and id.
+    `unused`: keys of the record with a value, other than its messages, system text and id. `preferred`: false if a
+    label rejects the answer.
     """
 
     messages: tuple[Message, ...]
     where: str = ""
     id: str | None = None
     unused: tuple[str, ...] = ()
+    preferred: bool = True
 
 
-def read_conversations(source: Path, unreadable: OnUnreadable = stop) -> Iterator[Conversation]:
-    """All conversations of a file or a folder, streamed, in the order of files and lines.
+def read_conversations(
+    source: Path, unreadable: OnUnreadable = stop, keys: KeyMap | None = None
+) -> Iterator[Conversation]:
+    """All conversations of a file or a folder, streamed, in the order of files and records.
 
-    Raises SourceError for files that are missing or cannot be opened. Other records go to `unreadable`.
+    `keys`: the meaning of the records' keys. Raises SourceError for files that are missing or cannot be opened. Other
+    records go to `unreadable`.
     """
-    for path in conversation_files(source):
-        if path.suffix == ".parquet":
-            rows = _parquet(path, unreadable)
-        elif path.name.endswith(_JSON) and not is_json_lines(path):
-            rows = json_array(path, unreadable)
-        else:
-            rows = json_lines(path, unreadable, repeated_keys="refuse")
-        for where, row in rows:
+    form: Form | None = None
+    for file in conversation_files(source):
+        for where, record in read_records(file, unreadable):
             try:
-                yield conversation_of(row, where)
+                form = form or _form(record, where, keys or key_map(()))
+                yield conversation_of(record, where, form)
             except ChatError as error:
                 unreadable(error)
 
 
-def conversation_files(source: Path) -> list[Path]:
-    """The file, or the files of a folder. `.json` is read only if there is no other: beside data it is a description.
-
-    Raises SourceError if there are none.
-    """
-    if source.is_dir():
-        try:
-            return find_files(source, _DATA)
-        except SourceError:
-            pass  # the error below names the files that exist
-    return find_files(source, SUFFIXES)
+def conversation_files(source: Path) -> list[RecordFile]:
+    """The file, or the files of a folder, in the order in which they are read. Raises SourceError if there are none."""
+    return find_record_files([source])
 
 
-def conversation_of(row: Any, where: str = "") -> Conversation:
-    """A conversation from a JSON value: a list of messages, or an object with such a list. Raises ChatError."""
-    messages, identity = row, None
-    unused: tuple[str, ...] = ()
-    if isinstance(row, dict):
-        # Tests for null, not for presence: Parquet gives every row all columns.
-        key = _key(row, CONVERSATION_KEYS) or next((key for key in CONVERSATION_KEYS if key in row), None)
-        if key is None:
-            raise ChatError(f"the record has none of {', '.join(CONVERSATION_KEYS)}", where=where, remedy=_SHAPE)
-        messages = row[key]
-        ids = [name for name in ID_KEYS if isinstance(row.get(name), str | int)]
-        identity = next((row[name] for name in ids), None)
-        unused = _unused(row, {key, *ids})
-        if isinstance(messages, str):
-            messages = _parsed(messages, where)
-    if messages is None:
-        messages = []
-    if not isinstance(messages, list):
-        raise ChatError(f"the conversation is no list of messages but {_kind(messages)}", where=where, remedy=_SHAPE)
+def _form(record: Any, where: str, keys: KeyMap) -> Form:
+    try:
+        return recognise(record, keys, where)
+    except SourceError as fault:
+        if isinstance(record, dict) and any(name in record for name in keys.names["messages"]):
+            return Form(kind=OPENAI, keys=keys.of_form(OPENAI.names))  # a list without messages
+        raise ChatError(fault.what, where=where, remedy=fault.remedy) from None
+    except RecordRefusedError as refused:
+        raise ChatError(refused.detail, where=where, remedy=refused.remedy) from None
+
+
+def conversation_of(record: Any, where: str = "", form: Form | None = None) -> Conversation:
+    """A conversation from a JSON value of this form; without one, of its own form. Raises ChatError."""
+    form = form or _form(record, where, key_map(()))
+    held = {form.keys.names["messages"][0]: record} if isinstance(record, list) else record
+    if not isinstance(held, dict):
+        raise ChatError(f"the record is {kind(record)}, not an object", where=where, remedy=_SHAPE)
+    if form.kind in _LISTS:
+        read, unused = _parted(held, form)
+        if not form.keys.found("messages", read) and any(name in held for name in form.keys.names["messages"]):
+            return Conversation(messages=(), where=where, id=_id(held), unused=unused)
+    else:
+        read, unused = held, ()
+    unplaced = _Unplaced()
+    try:
+        chat = read_record(read, form, _READING, unplaced, unplaced.turns_of)
+    except RecordLeftOutError:
+        return Conversation(messages=(), where=where, id=_id(held), preferred=False)
+    except RecordRefusedError as refused:
+        raise ChatError(refused.detail, where=where, remedy=refused.remedy or _SHAPE) from None
+    if form.kind not in _LISTS:
+        unused = tuple(key for key in held if key in chat.rest)
+    more = ("tools",) if chat.tools and not set(form.keys.names["tools"]) & {*unused} else ()
     return Conversation(
-        messages=tuple(_message(message, where, number) for number, message in enumerate(messages)),
+        messages=tuple(map(unplaced.message, chat.turns)),
         where=where,
-        id=None if identity is None else str(identity),
-        unused=unused,
+        id=chat.id if chat.id is not None else _id(held),
+        unused=(*unused, *more),
     )
 
 
+_LISTS = (OPENAI, SHAREGPT)
+_TEXTS = ("part:text", "part:input_text", "part:output_text")
+_READING = Reading(think_tags=False, text_as_is=True)
 _SHAPE = 'give records such as {"messages": [{"role": "user", "content": "…"}, …]}'
 
 
-def _message(message: Any, where: str, number: int) -> Message:
-    place = f"{where}, message {number}"
-    if not isinstance(message, dict):
-        raise ChatError(f"the message is no object but {_kind(message)}", where=place, remedy=_SHAPE)
-    role_key, text_key = _key(message, ROLE_KEYS), _key(message, TEXT_KEYS)
-    role = message[role_key] if role_key else None
-    if role is not None and not isinstance(role, str):
-        raise ChatError(f"the role is no text but {_kind(role)}", where=place, remedy=_SHAPE)
-    if role is not None:
-        role = ROLE_NAMES.get(role.strip().lower(), role)
-    text, parts = _text(message[text_key] if text_key else None, place)
-    # A second key with the same value, such as `from` beside `role`, adds nothing.
-    read = {key for keys, chosen in ((ROLE_KEYS, role_key), (TEXT_KEYS, text_key)) if chosen for key in keys
-            if message.get(key) == message[chosen]}  # fmt: skip
-    return Message(role=role, text=text, unused=(*_unused(message, read), *parts))
+def _parted(record: dict[str, Any], form: Form) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The keys of a record with lists of messages that are read, and the names of its other keys with a value."""
+    found = (*form.keys.found("messages", record), *form.keys.found("system", record))
+    kept: dict[str, Any] = {}
+    unused: list[str] = []
+    for key, value in record.items():
+        if key in found or key in NOT_DROPPED or key in ENDS:
+            kept[key] = value
+        elif key in _IDS and isinstance(value, str | int):
+            continue
+        elif key not in form.keys.metadata and _says_something(value):
+            unused.append(key)
+    return kept, tuple(unused)
 
 
-def _key(value: dict[str, Any], keys: tuple[str, ...]) -> str | None:
-    """The first of `keys` with a value other than null."""
-    return next((key for key in keys if value.get(key) is not None), None)
-
-
-def _unused(value: dict[str, Any], read: set[str]) -> tuple[str, ...]:
-    """The other keys that have a value."""
-    return tuple(key for key, content in value.items() if key not in read and _says_something(content))
+def _id(record: Mapping[str, Any]) -> str | None:
+    return next((str(record[key]) for key in _IDS if isinstance(record.get(key), str | int)), None)
 
 
 def _says_something(value: Any) -> bool:
@@ -165,45 +174,68 @@ def _says_something(value: Any) -> bool:
     return value is not None and value != ""
 
 
-def _text(value: Any, place: str) -> tuple[str | None, tuple[str, ...]]:
-    """Text, or the concatenated text parts; and the keys of parts that are not text."""
-    unused: tuple[str, ...] = ()
-    if isinstance(value, list):
-        parts: list[Any] = [part.get("text") if isinstance(part, dict) else part for part in value]
-        kinds = {str(part.get("type") or "text") for part in value if isinstance(part, dict)}
-        if not kinds <= {"text"} or not all(isinstance(part, str) for part in parts):
-            others = ", ".join(sorted(kinds - {"text"}))
-            raise ChatError(
-                f"the message holds something else than text{others and ': ' + others}",
-                where=place,
-                remedy="give text alone",
-            )
-        unused = tuple(key for part in value if isinstance(part, dict) for key in _unused(part, {"type", "text"}))
-        value = "".join(parts)
-    if value is not None and not isinstance(value, str):
-        raise ChatError(f"the text of the message is {_kind(value)}", where=place, remedy="give text alone")
-    return value, unused
+@dataclass(kw_only=True)
+class _Unplaced(Dropping):
+    """Leaves out everything that a transcript cannot hold, and remembers its names: message → names."""
 
+    found: list[str] = field(default_factory=list)
+    of_turns: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
-def _parquet(path: Path, unreadable: OnUnreadable) -> Iterator[tuple[str, Any]]:
-    names = parquet_schema(path).names
-    if not set(CONVERSATION_KEYS) & set(names):
-        raise SourceError(
-            f"no column is named {', '.join(CONVERSATION_KEYS)}; there are {', '.join(names)}",
-            where=str(path),
-            remedy="name the column of messages so",
+    def drops(self, name: str, value: Any) -> bool:
+        """As for `Dropping`, but every name is left out; roles are for the generator."""
+        if name.startswith("role:") or name in _TEXTS or name in ENDS:
+            return False
+        if _says_something(value):
+            self.found.append(name)
+        return True
+
+    def turns_of(self, message: Any, number: int, reading: Reading, dropping: Dropping, system: str = "") -> list[Turn]:
+        """`messages.turns_of`, also for a message without text, and for one of an unknown role."""
+        if type(message) is dict and len(message) == 2:
+            role, text = message.get("role"), message.get("content")
+            if type(text) is str and text and type(role) is str and role in (SYSTEM, USER, ASSISTANT):
+                return [Turn(number=number, role=cast(Role, role), texts=(text,))]
+        keys = message.message if isinstance(message, Part) else message
+        name = _first(keys, ROLE_KEYS) if isinstance(keys, dict) else None
+        if isinstance(keys, dict) and (name is None or (isinstance(name, str) and name.strip().lower() not in ROLES)):
+            text = _first(keys, TEXT_KEYS)
+            texts = (text,) if isinstance(text, str) else ()
+            return [Turn(number=number, role=cast(Role, name), texts=texts)]
+        self.found = []
+        try:
+            turns = turns_of(message, number, reading, dropping, system)
+        except RecordRefusedError as refused:
+            if refused.reason not in (Refusal.ASSISTANT_EMPTY, Refusal.CONTENT_MISSING):
+                raise
+            role = str(name).strip().lower()
+            parted = isinstance(message, Part) or role in (*CALL_ROLES, *REASONING_ROLES)
+            turns = [] if parted and self.found else [Turn(number=number, role=ROLES[role])]
+        repeated = {key for key in (*ROLE_KEYS, *TEXT_KEYS) if keys.get(key) in (name, _first(keys, TEXT_KEYS))}
+        names = tuple(dict.fromkeys(name for name in self.found if name not in repeated))
+        if turns and names:
+            turns[0] = replace(turns[0], metadata={"unused": names})
+        if ROLES.get(str(name).strip().lower()) == "tool":  # a result is named as its role is written
+            turns = [replace(turn, metadata={**turn.metadata, "role": name}) for turn in turns]
+        return turns
+
+    def message(self, turn: Turn) -> Message:
+        """A message of a transcript."""
+        if turn.texts and not (turn.metadata or turn.reasoning or turn.calls or turn.call_id or turn.name):
+            return Message(role=turn.role, text="".join(turn.texts), trained=turn.trained, truncated=turn.truncated)
+        names = list(turn.metadata.get("unused", ()))
+        names += [REASONING_KEYS[0]] if turn.reasoning else []
+        names += ["tool_calls"] if turn.calls else []
+        names += ["tool_call_id"] if turn.call_id is not None else []
+        names += ["name"] if turn.name is not None else []
+        return Message(
+            role=turn.metadata.get("role") or turn.role,
+            text="".join(turn.texts) if turn.texts else None,
+            unused=tuple(names),
+            trained=turn.trained,
+            truncated=turn.truncated,
         )
-    for where, values in parquet_rows(path, names, unreadable):
-        yield where, dict(zip(names, values, strict=True))
 
 
-def _parsed(text: str, where: str) -> Any:
-    try:
-        return unique_keys(text.encode())
-    except (ValueError, RecursionError) as fault:
-        raise ChatError(f"the conversation is text that is not JSON: {fault}", where=where, remedy=_SHAPE) from None
-
-
-def _kind(value: Any) -> str:
-    names = {dict: "an object", list: "a list", str: "text", bool: "a boolean", int: "a number", float: "a number"}
-    return names.get(type(value), type(value).__name__)
+def _first(keys: Mapping[str, Any], names: Sequence[str]) -> Any:
+    """The first value of these names that is not null."""
+    return next((keys[name] for name in names if keys.get(name) is not None), None)

@@ -34,7 +34,7 @@ class PgnCounts:
     """The counts of a conversion: games and rows written, rows with values, games left out by reason (`skipped`).
 
     `unclear_values`: evaluations left out of written games, as their unit or form is unclear; `foreign`: written games
-    with other piece letters, by language; `texts`: texts between games that are none.
+    with other piece letters, by language; `texts`: texts between the games.
     """
 
     games: int = 0

@@ -20,7 +20,7 @@ from spanloom.families.chess.pgn.notation import ENGLISH, FOREIGN, Notation, is_
 from spanloom.families.chess.pgn.position import Position, PositionError
 from spanloom.families.chess.pgn.schema import SCHEMA
 from spanloom.families.chess.pgn.text import GameText
-from spanloom.families.chess.pgn.tokens import is_closed, tag_of, token_places, tokens_of
+from spanloom.families.chess.pgn.tokens import begins_tags, is_closed, tag_of, token_places, tokens_of
 from spanloom.families.chess.pgn.values import UnclearEvaluation, Unit, Values, may_evaluate, values_of
 
 VARIANT, CHESS960 = "another variant", "Chess960"
@@ -86,8 +86,8 @@ class _LeftOut(Exception):
 
 @dataclass(slots=True)
 class _MainLine:
-    """The positions and moves of a game; the comments that may hold a value, by the number of moves before them; one past
-    the game's last token."""
+    """The positions and moves of a game; its comments that may hold a value, by the number of moves before them; one
+    past its last token."""
 
     fens: list[str] = field(default_factory=list)
     moves: list[str] = field(default_factory=list)
@@ -129,7 +129,7 @@ class _Run:
                 return tags, number, fault
             if kind == "{" and not is_closed(token):
                 fault = fault or _LeftOut(OPEN_COMMENT, _short(token), number)
-                if not tags and number + 1 < len(self.tokens) and _is_tag(self.tokens[number + 1][1]):
+                if not tags and number + 1 < len(self.tokens) and begins_tags(self.tokens[number + 1][1]):
                     return tags, number + 1, fault  # it is no part of the game with these tags
             if kind != "[":
                 continue
@@ -153,7 +153,7 @@ class _Run:
             token = self.tokens[number][1]
             if token in _RESULTS and not depth:
                 return number + 1
-            if _is_tag(token):
+            if begins_tags(token):
                 return number
             depth = max(0, depth + (token == "(") - (token == ")"))
         return len(self.tokens)
@@ -191,7 +191,7 @@ class _Run:
                 elif token in _RESULTS:
                     number += 1
                     break
-                elif kind == "[" and _is_tag(token):
+                elif begins_tags(token):
                     break
                 elif not ((kind in "$%" and len(token) > 1) or self._annotates(number)):
                     if token in _NULL_MOVES:
@@ -224,7 +224,7 @@ class _Run:
                     return number
             elif kind == "{" and not is_closed(token):
                 raise _LeftOut(OPEN_COMMENT, _short(token), number)
-            elif kind == "[" and _is_tag(token):
+            elif begins_tags(token):
                 break
         raise _LeftOut(OPEN_VARIATION, "no ) closes it", at)
 
@@ -235,10 +235,6 @@ class _Run:
             following = self.tokens[number + 1] if number + 1 < len(self.tokens) else ("", "")
             return token not in _BEFORE_NO_SQUARE or bool(following[0]) or not _SQUARE.fullmatch(following[1])
         return _NUMBER.fullmatch(token) is not None
-
-
-def _is_tag(token: str) -> bool:
-    return token[:1] == "[" and len(token) > 1
 
 
 def _short(token: str) -> str:
@@ -362,7 +358,7 @@ def _unwanted(tags: dict[str, str], wanted: GameFilter) -> _LeftOut | None:
     if wanted.min_rating is not None:
         for tag in ("WhiteElo", "BlackElo"):
             value = tags.get(tag.lower(), "")
-            if not value.isdecimal() or int(value) < wanted.min_rating:
+            if not value.isdecimal() or len(value) > 9 or int(value) < wanted.min_rating:
                 return _LeftOut(RATING, f"{tag} {value or 'is missing'}")
     if wanted.min_seconds is not None or wanted.max_seconds is not None:
         control = tags.get("timecontrol", "")

@@ -18,7 +18,7 @@ PAWN, KNIGHT, BISHOP, ROOK, QUEEN, KING = range(6)
 LETTERS = "PNBRQK"
 _LETTERS = (LETTERS.lower(), LETTERS)
 SHORT, LONG, ANY = 6, 7, 8
-"""Where a move has a piece: castling, and whatever stands on the one square that it comes from."""
+"""Where a move has a piece: castling, and whatever is on the one square that it comes from."""
 
 San = tuple[int, int, int, int]
 """A move as written: piece, or SHORT, LONG or ANY; target square; squares that it may come from; promotion, or 0."""
@@ -318,7 +318,7 @@ def _parsed(fen: str) -> tuple[tuple[str, ...], tuple[list[int], list[int]], int
 
 
 def _of_chess960(ranks: tuple[str, ...], castling: str, rights: str) -> bool:
-    """Whether a castling field has a right that `rights` lacks, but king and rook stand for it as in Chess960."""
+    """Whether a castling field has a right that `rights` lacks, but king and rook are placed for it as in Chess960."""
     for letter in castling.replace("-", ""):
         rank, king, rook = (ranks[0], "K", "R") if letter.isupper() else (ranks[7], "k", "r")
         place = rank.find(king)

@@ -2,7 +2,8 @@ r"""The text of PGN → its tokens.
 
 In: text. Out: pairs of the move number before a token, often empty, and the token:
 
-    tag         [White "a"]       also with a space in its name, quotes in its value, a value over a few lines
+    tag         [White "a"]       also with a space in its name, quotes in its value, a value over a few lines;
+                                  a line such as [White a] or [White "a, which `tag_of` refuses
     comment     {…}               over many lines; one that ends at the next tags, or at the end, is not closed
     comment     ; …               to the end of the line
     escape      % …               a line that begins so
@@ -27,7 +28,7 @@ _TAG = (
 )
 COMMENT_LIMIT = 1 << 16
 """How many characters a comment with a tag line in it may have."""
-_UNTIL_TAG = rf"(?:\n(?![ \t]*{_TAG_BEGIN})"
+_UNTIL_TAG = rf"(?:\n(?![ \t\ufeff]*{_TAG_BEGIN})"
 _COMMENT = (
     rf"\{{[^}}\n]*+{_UNTIL_TAG}[^}}\n]*+)*+\}}"
     rf"|\{{[^{{}}]{{0,{COMMENT_LIMIT}}}+\}}"
@@ -37,7 +38,7 @@ _SPACE = r"\s\ufeff\x1a"  # the byte order mark of a file that was appended, the
 TOKEN = re.compile(
     rf"((?:\d*+[.…]++[{_SPACE}]*+)*+)"
     rf"([^{_SPACE}{{}}()\[\];$%][^{_SPACE}{{}}()\[\];$]*+(?:(?<=[18])\([^\W\d_]+\))?"
-    rf"|{_COMMENT}|{_TAG}|\$\d*|[()\[\]}}]|;[^\n]*|^%[^\n]*|%|\Z)",
+    rf"|{_COMMENT}|{_TAG}|^\[[ \t]*\w[^\n]*|\$\d*|[()\[\]}}]|;[^\n]*|^%[^\n]*|%|\Z)",
     re.MULTILINE,
 )
 TAG_LINE = re.compile(rf"^[ \t\ufeff]*{_TAG_BEGIN}", re.MULTILINE)
@@ -51,6 +52,11 @@ def tokens_of(text: str) -> list[tuple[str, str]]:
 def token_places(text: str) -> list[int]:
     """Where each token of a text begins."""
     return [match.start(2) for match in TOKEN.finditer(text)]
+
+
+def begins_tags(token: str) -> bool:
+    """Whether a token behind moves is the first tag of the next game."""
+    return token[:1] == "[" and '"' in token
 
 
 def is_closed(comment: str) -> bool:

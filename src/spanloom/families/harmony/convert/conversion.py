@@ -252,8 +252,8 @@ def _count_messages(conversation: Conversation, counts: Counts) -> bool:
     """Counts messages by role; with reasoning, with calls, untrained, truncated, with a placeholder, with a call as
     ReAct text; calls of tools that are not declared.
 
-    Also counts what Harmony does not render. Returns whether messages of the assistant stand alone and have an answer
-    or a call: `run_fault` then finds nothing.
+    Also counts what Harmony does not render. Returns whether no two messages of the assistant follow each other and
+    each has an answer or a call: `run_fault` then finds nothing.
     """
     messages = counts.messages
     fits, before = True, ""

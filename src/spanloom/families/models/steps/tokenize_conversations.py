@@ -51,7 +51,7 @@ from spanloom.families.models.documents.rules import (
     load_ingredients,
 )
 from spanloom.families.models.errors import ModelError
-from spanloom.families.models.places import staged_model
+from spanloom.families.models.places import held_model, staged_model
 from spanloom.families.models.probe.conversations import probed_conversations
 from spanloom.families.models.probe.result import as_json, probe
 from spanloom.families.models.source.formats import FORMATS, staged_source
@@ -394,9 +394,9 @@ def run(
     with (
         scratch_for("tokenize-conversations", [source, model, root, asset], scratch) as staging,
         TemporaryDirectory(prefix="spanloom-") as work,
+        held_model(staged_model(staging, model)) as folder,
     ):
         opened = open_source(staged_source(staging, source), FORMATS, shards=shards)
-        folder = staged_model(staging, model)
         loaded = load_ingredients(folder, rules)
 
         def make(place: Path) -> Manifest:

@@ -68,6 +68,8 @@ def _single_turn(chat: ChatRecord, turns: Sequence[Turn]) -> tuple[str, list[str
         raise NoTraceError("system not first", "a system text comes after the question")
     if not all(turn.trained for turn in answers):
         raise NoTraceError("not trained", "the record says that an answer is not to be trained")
+    if any(turn.truncated for turn in answers):
+        raise NoTraceError("truncated", "a limit of tokens cut the answer off, and a trace is trained with its end")
     if chat.tools or any(turn.calls or turn.role != "assistant" or turn.channel == "commentary" for turn in answers):
         raise NoTraceError("tools", "a trace holds no calls of functions")
     thoughts = [part for turn in answers for part in turn.reasoning if part.strip()]
