@@ -209,7 +209,7 @@ SMALL: list[list[Record]] = [
         {"role": "assistant", "content": "Look.", "tool_calls": [call(1, "find", '{"user": "mia", "n": 1}')]},
         {"role": "tool", "tool_call_id": "c1", "content": "two"},
         {"role": "user", "content": "Both."},
-        {"role": "assistant", "content": None, "tool_calls": [call(2, "f", '{"é": null}'), call(3, "f", "{}")]},
+        {"role": "assistant", "content": None, "tool_calls": [call(2, "f", '{"é": 2}'), call(3, "f", "{}")]},
         {"role": "tool", "tool_call_id": "c2", "content": "done"},
         {"role": "tool", "tool_call_id": "c3", "content": "done"},
         {"role": "assistant", "content": "They are cancelled."},

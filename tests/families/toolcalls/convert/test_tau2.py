@@ -98,6 +98,13 @@ def test_a_simulation_has_a_policy_of_its_own_or_a_system_message(tmp_path: Path
     assert not any("system_given" in sample["metadata"] for sample in samples)
 
 
+def test_a_null_that_the_model_wrote_stays(tmp_path: Path) -> None:
+    value = json.loads((REPORTS / "tau2_policy.json").read_bytes())
+    value["simulations"][0]["messages"][8]["tool_calls"][1]["arguments"] = {"id": None}
+    _, (sample,) = made(written(tmp_path / "results.json", value), tmp_path)
+    assert sample["assistant_raw"].endswith('<|python_tag|>{"name": "get_bill", "parameters": {"id": null}}<|eom_id|>')
+
+
 def test_without_a_policy_the_remedy_names_system(tmp_path: Path, run: Run) -> None:
     value = json.loads((REPORTS / "tau2_policy.json").read_bytes())
     del value["info"]["environment_info"]["policy"]

@@ -20,6 +20,7 @@ from spanloom.conversations.forms import Form, ReadingOptions, read_record
 from spanloom.conversations.forms.message_lists import OPENAI
 from spanloom.conversations.reading.flags import SET_ASIDE
 from spanloom.conversations.reading.markup import without_think_tags
+from spanloom.conversations.reading.tools import ARGUMENTS
 from spanloom.conversations.turns import (
     ChatRecord,
     Dropping,
@@ -114,6 +115,23 @@ def _may_be_encrypted(record: Mapping[str, Any]) -> bool:
             if type(message) is dict and type(message.get("content")) is list:
                 return True
     return False
+
+
+def as_called(calls: Any, *bookkeeping: str) -> Any:
+    """The calls of a run without these keys; objects of arguments become JSON text, whose nulls the model wrote.
+
+    In an object they may be padding of Arrow, but runs are published as JSON. Anything else is unchanged.
+    """
+    if not isinstance(calls, list) or not all(isinstance(call, dict) for call in calls):
+        return calls
+    return [_with_text({key: value for key, value in call.items() if key not in bookkeeping}) for call in calls]
+
+
+def _with_text(call: dict[str, Any]) -> dict[str, Any]:
+    if isinstance(call.get("function"), dict):
+        return {**call, "function": _with_text(call["function"])}
+    texts = {key: json.dumps(call[key], ensure_ascii=False) for key in ARGUMENTS if isinstance(call.get(key), dict)}
+    return {**call, **texts}
 
 
 def unusable(refused: RecordRefusedError | SourceError) -> UnusableError:

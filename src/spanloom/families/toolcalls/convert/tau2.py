@@ -20,7 +20,7 @@ from typing import Any
 from spanloom.conversations.reading.flags import is_truncated
 from spanloom.conversations.reading.messages import CALL_KEYS, REASONING_KEYS
 from spanloom.conversations.turns import Dropping
-from spanloom.families.toolcalls.convert.dialogues import exchanges, read_messages
+from spanloom.families.toolcalls.convert.dialogues import as_called, exchanges, read_messages
 from spanloom.families.toolcalls.convert.drafts import Draft, Options, UnusableError
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
 from spanloom.families.toolcalls.format.tables import RETAIN, mapping
@@ -140,11 +140,8 @@ def _message(message: Any, users_own: Dropping) -> Any:
         users_own.count(USERS_TOOLS, keys.pop("tool_calls"))
     if role == "tool" and "tool_call_id" not in keys:
         keys["tool_call_id"] = keys.pop("id", None)
-    if isinstance(calls := keys.get("tool_calls"), list):
-        keys["tool_calls"] = [
-            {key: value for key, value in call.items() if key != "requestor"} if isinstance(call, dict) else call
-            for call in calls
-        ]
+    if keys.get("tool_calls"):
+        keys["tool_calls"] = as_called(keys["tool_calls"], "requestor")
     if _is_cut_off(keys.get("raw_data")):
         keys["finish_reason"] = "length"
     silent = role in ("user", "assistant") and not any(keys.get(key) for key in _SPEAKING)

@@ -31,7 +31,7 @@ from spanloom.families.toolcalls.convert.agentdojo.answers import verdict_of
 from spanloom.families.toolcalls.convert.agentdojo.injections import Injection, Known, find_injection, repeated_by_model
 from spanloom.families.toolcalls.convert.agentdojo.serving import Asked, Serving, asked_by, serving_calls
 from spanloom.families.toolcalls.convert.agentdojo.text import letters
-from spanloom.families.toolcalls.convert.dialogues import Dialogue, answer_fault, read_messages
+from spanloom.families.toolcalls.convert.dialogues import Dialogue, answer_fault, as_called, read_messages
 from spanloom.families.toolcalls.convert.drafts import Draft, Options, UnusableError
 from spanloom.families.toolcalls.format.calls import parse_calls
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
@@ -341,11 +341,8 @@ def _message(message: Any, tagged: bool) -> Any:
     if not isinstance(message, dict):
         return message
     keys = {key: value for key, value in message.items() if key != "tool_call"}  # the call that a result answers
-    if isinstance(calls := keys.get("tool_calls"), list):
-        keys["tool_calls"] = [
-            {key: value for key, value in call.items() if key != "placeholder_args"} if isinstance(call, dict) else call
-            for call in calls
-        ]
+    if keys.get("tool_calls"):
+        keys["tool_calls"] = as_called(keys["tool_calls"], "placeholder_args")
     text, role = keys.get("content"), keys.get("role")
     if isinstance(text, list):  # thoughts between texts too
         keys["content"] = sorted(text, key=lambda part: not (isinstance(part, dict) and part.get("type") in REASONING))
