@@ -62,6 +62,20 @@ def wrong_labels(sample: dict[str, Any], traces: dict[tuple[str, ...], dict[str,
             yield "the trace is not told as resisted"
 
 
+def wrong_texts(sample: dict[str, Any], trace: dict[str, Any]) -> Iterator[str]:
+    """What is wrong with the assistant's texts of a sample: they are those of the trace, without its thoughts."""
+    stated = [message for message in trace["messages"] if message["role"] == "assistant"]
+    wanted = [
+        re.sub(r"<thinking>.*?</thinking>", " ", message["content"] or "", flags=re.DOTALL)
+        for message in stated
+        if (message["content"] or "").strip() or message.get("tool_calls")
+    ]
+    texts = [message["content"] for message in sample["messages"] if message["role"] == "assistant"]
+    for number, text in enumerate([*texts, sample["assistant_raw"]]):
+        if squeezed(text.split("<|python_tag|>")[0]) != squeezed(wanted[number]):
+            yield f"text {number} of the assistant is {text!r}, in the trace it is {wanted[number]!r}"
+
+
 def wrong_harmful(sample: dict[str, Any], trace: dict[str, Any], shown: int, aim: str) -> Iterator[str]:
     messages, call = trace["messages"], sample["metadata"]["evidence"]["call"]
     if trace["metadata"]["security"] is not True:

@@ -44,7 +44,7 @@ def arranged(record: ChatRecord, arrangement: Arrangement, dropping: Dropping) -
         turns = _prompted(turns, dropping)
     turns = _answered(turns, dropping)
     if arrangement.join_consecutive:
-        turns = list(_joined(turns))
+        turns = list(joined_turns(turns))
     _refuse_consecutive(turns, arrangement.join_consecutive)
     if not any(turn.trained for turn in turns if turn.role == "assistant"):
         raise RecordRefusedError(
@@ -140,7 +140,7 @@ def _refuse_consecutive(turns: Sequence[Turn], joining: bool) -> None:
             raise RecordRefusedError(Refusal.ASSISTANT_AFTER_ANSWER, f"{where}, and cannot be joined to it: {why}")
 
 
-def _joined(turns: Sequence[Turn]) -> Iterator[Turn]:
+def joined_turns(turns: Sequence[Turn]) -> Iterator[Turn]:
     """The turns, with consecutive assistant turns joined: a blank line between their texts, all calls together."""
     last: Turn | None = None
     for turn in turns:

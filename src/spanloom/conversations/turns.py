@@ -98,6 +98,7 @@ class Reading:
     trained_if   keys of messages that are true if the message is trained
     masked_if    keys of messages that are true if the message is not trained
     rendered     parser: rendered Harmony text → messages as in openai-harmony's JSON
+    own_marks    marks that belong to the texts of the format that is written; they are no markup
     """
 
     think_tags: bool | None = None
@@ -108,6 +109,7 @@ class Reading:
     trained_if: tuple[str, ...] = ()
     masked_if: tuple[str, ...] = ()
     rendered: Callable[[str], list[dict[str, Any]]] | None = None
+    own_marks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

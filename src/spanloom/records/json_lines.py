@@ -8,6 +8,7 @@ hold (1e400) are refused like invalid JSON.
 """
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -132,6 +133,11 @@ def _value(line: bytes, parse: Callable[..., Any], *more: Any) -> tuple[Any, str
 
 
 COMMA_FOLLOWS = "the line is not JSON: a comma follows its value, as in an array"
+
+
+def without_commas(path: Path) -> str:
+    """The remedy for a file whose lines end with commas."""
+    return f"sed 's/,[[:space:]]*$//' {shlex.quote(str(path))} > records.jsonl takes the commas away"
 
 
 def _is_element(line: bytes) -> bool:

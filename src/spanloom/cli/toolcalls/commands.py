@@ -9,7 +9,7 @@ import typer
 
 from spanloom.cli import options
 from spanloom.cli.app import print_json, say, toolcalls_app
-from spanloom.cli.options import made_of, option, place
+from spanloom.cli.options import made_of, names_in, option, place
 from spanloom.cli.outputs import file_option, folder_option, write_page
 from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.cli.toolcalls.options import one_target, sample_files
@@ -193,8 +193,8 @@ def convert(
     place: Annotated[
         Path | None,
         option(
-            "File or folder of the source (.jsonl, .json, .parquet, .csv). Default: data/fujitsu, "
-            "data/agent_dojo, data/tau2_repo.",
+            "File or folder of the source (.jsonl, .json, .csv, .tsv, .parquet, .arrow, also .gz or .zst), or a folder "
+            "of `save_to_disk`. Default: data/fujitsu, data/agent_dojo, data/tau2_repo.",
             "--input",
         ),
     ] = None,
@@ -203,7 +203,11 @@ def convert(
         Path | None, option("File of assistant turns for sources without (JSON Lines: id, text, model, …).")
     ] = None,
     system: Annotated[
-        str | None, option("System message of records without one; else they are left out (M3).", metavar="TEXT|FILE")
+        str | None,
+        option(
+            "System message of records without one; else they are left out (M3). τ²-bench: the policy of a run is one.",
+            metavar="TEXT|FILE",
+        ),
     ] = None,
     turns: toolcalls_options.Turns = "last",
     tools: Annotated[str, option("Registry of tools that B4's samples name.")] = defaults.B4_TOOLS,
@@ -234,17 +238,30 @@ def convert(
             '"expected_tool": …}. Default: keys of the records themselves.'
         ),
     ] = None,
+    drop: toolcalls_options.Drop = None,
+    think_tags: toolcalls_options.ThinkTags = None,
+    call_tags: toolcalls_options.CallTags = None,
+    text_as_is: toolcalls_options.TextAsIs = False,
+    join_consecutive: toolcalls_options.JoinConsecutive = False,
+    maps: toolcalls_options.Maps = None,
+    metadata: toolcalls_options.Metadata = None,
+    roles: toolcalls_options.Roles = None,
 ) -> None:
     """Turn a public source into samples. Prints what was written and what was left out, by reason, as JSON.
 
+    Messages are read as `spanloom convert` reads them, in all its forms. Thoughts are left out and counted; a message
+    that is marked as untrained is only context; an answer that a limit of tokens cut off is left out.
+
     Everything that is written passes `validate --strict`; what could not is in rejects/ with its place and reason. For
-    AgentDojo a table of labels (`told as`) and outcomes is printed to stderr.
+    AgentDojo a table of labels (`told as`) and outcomes is printed to stderr, for all sources the first record left
+    out for a reason with a remedy, what was left out of messages, and the files that were not read.
     """
     arguments = locals()
+    from spanloom.conversations.forms import ReadingOptions
     from spanloom.families.toolcalls.convert.drafts import Options
     from spanloom.families.toolcalls.convert.goals import read_goals
     from spanloom.families.toolcalls.convert.messages import read_labels
-    from spanloom.families.toolcalls.convert.sources import INPUTS, outcome_table
+    from spanloom.families.toolcalls.convert.sources import INPUTS, outcome_table, summary
     from spanloom.families.toolcalls.convert.sources import convert as convert_source
 
     if place is None:
@@ -258,14 +275,24 @@ def convert(
     if source != "messages" and (split is not None or labels is not None):
         raise typer.BadParameter("--split and --labels are for --from messages")
     goals_by_task = None if goals is None else read_goals(goals)
+    lists = {"drop": drop, "maps": maps, "metadata": metadata, "roles": roles}
+    reading = made_of(
+        ReadingOptions, arguments, **{name: tuple(names_in(*values or ())) for name, values in lists.items()}
+    )
     options = made_of(
-        Options, arguments, system=_text_or_file(system), goals=goals_by_task, completions=None, labels={}
+        Options,
+        arguments,
+        system=_text_or_file(system),
+        goals=goals_by_task,
+        completions=None,
+        labels={},
+        reading=reading,
     )
     if labels is not None:
         options = replace(options, labels=read_labels(labels))
     converted = convert_source(source, place, out, options, completions)
     print_json(converted.as_dict())
-    for line in outcome_table(converted):
+    for line in [*outcome_table(converted), *summary(converted)]:
         say(line, file=sys.stderr)
 
 

@@ -44,6 +44,60 @@ Spans = Annotated[
     Literal["answer", "parts"],
     option("One mask for the answer, or also a span for its prose, its calls and their arguments.", "--spans"),
 ]
+Maps = Annotated[
+    list[str] | None,
+    option(
+        "Which key of your records or messages means what, as for `spanloom convert`: messages, query, answer, tools, "
+        "trained, masked, …",
+        "--map",
+        metavar="MEANING=KEY,…",
+    ),
+]
+Metadata = Annotated[
+    list[str] | None,
+    option("Keys of records or messages that are no part of the conversation.", metavar="KEY,…"),
+]
+Roles = Annotated[
+    list[str] | None,
+    option("What a role of your messages is: `visitor=user`.", "--role", metavar="NAME=ROLE,…"),
+]
+Drop = Annotated[
+    list[str] | None,
+    option(
+        "Leave out and count: a key of records, messages, calls or tools, `role:NAME`, `part:TYPE`, `think` (thoughts "
+        "in tags). Flags of training cannot be dropped.",
+        metavar="NAME,…",
+    ),
+]
+ThinkTags = Annotated[
+    bool | None,
+    option(
+        "`<think>…</think>` before an answer is left out and counted, or stays text of the answer. Default: left out "
+        "of AgentDojo's traces; of other sources such a record is left out.",
+        "--think-tags/--no-think-tags",
+    ),
+]
+CallTags = Annotated[
+    str | None,
+    option(
+        "Calls that texts write become calls: hermes, glaive, mistral, openhands, toolace. Default: such a record is "
+        "left out.",
+        metavar="STYLE",
+    ),
+]
+TextAsIs = Annotated[
+    bool,
+    option(
+        "Markup in answers that no other option reads stays text. Default: such a record is left out.", "--text-as-is"
+    ),
+]
+JoinConsecutive = Annotated[
+    bool,
+    option(
+        "Messages of the assistant in a row become one, a blank line between. Default: such an answer is left out.",
+        "--join-consecutive",
+    ),
+]
 RequireToolCalls = Annotated[
     bool, option("Leave out harmful samples that call no tool.", "--require-tool-calls-harmful")
 ]

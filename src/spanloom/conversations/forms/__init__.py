@@ -1,6 +1,7 @@
 """The forms of chat data: recognises the form of a record, and reads it.
 
 keys           the meaning of a record's keys: known names, and `--map`
+options        options of reading, as commands take them
 form           the definition of a form; reads text in a column
 columns        a question and an answer in columns; earlier turns, texts beside them
 message_lists  lists of messages with role and content, or from and value
@@ -13,6 +14,7 @@ published/     forms of one vendor or one data set
 
 from spanloom.conversations.forms.form import Form
 from spanloom.conversations.forms.keys import KeyMap, key_map
+from spanloom.conversations.forms.options import ReadingOptions
 from spanloom.conversations.forms.registry import read_record, recognise
 
-__all__ = ["Form", "KeyMap", "key_map", "read_record", "recognise"]
+__all__ = ["Form", "KeyMap", "ReadingOptions", "key_map", "read_record", "recognise"]

@@ -120,9 +120,16 @@ class KeyMap:
         return ()
 
     def of_form(self, names: Mapping[str, tuple[str, ...]]) -> "KeyMap":
-        """The same with a form's own names; the user's mappings stay."""
-        own = {meaning: value for meaning, value in names.items() if meaning not in self.mapped}
-        return replace(self, names={**self.names, **own})
+        """The same with a form's own names; the user's mappings stay. Made once for each form."""
+        made = self._of_forms.get(id(names))
+        if made is None or made[0] is not names:
+            own = {meaning: value for meaning, value in names.items() if meaning not in self.mapped}
+            made = self._of_forms[id(names)] = (names, replace(self, names={**self.names, **own}))
+        return made[1]
+
+    @cached_property
+    def _of_forms(self) -> dict[int, "tuple[Mapping[str, tuple[str, ...]], KeyMap]"]:
+        return {}
 
 
 def key_map(pairs: Sequence[str], metadata: Sequence[str] = ()) -> KeyMap:

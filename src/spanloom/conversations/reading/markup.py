@@ -228,6 +228,8 @@ def refuse_markup(texts: tuple[str, ...], where: str, reading: Reading) -> None:
             )
         if reading.think_tags is False:  # the tags of reasoning are to stay
             text = _ANY_THINK.sub(" ", text)
+        for own in reading.own_marks:
+            text = text.replace(own, " ")
         if may_hold_markup(text) and (mark := template_mark(text)):
             style = _CALL_MARKS.get(mark)
             raise RecordRefusedError(

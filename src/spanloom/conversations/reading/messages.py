@@ -519,11 +519,12 @@ def _parts(content: Any, where: str, of: _Message) -> tuple[tuple[str, ...], tup
         if isinstance(name, str) and of.dropping.drops(f"part:{name}", part):
             continue
         if name in ("text", "input_text", "output_text"):
-            texts.append(_text(_take(keys, ("text", "value")), place))
+            texts.append(_text(_take(keys, PART_TEXTS), place) if not _is_blank(part) else "")
         elif name in ("thinking", "reasoning"):
             if texts:
-                raise RecordRefusedError(Refusal.REASONING_AFTER_ANSWER, f"{place}: reasoning after text")
-            value = _take(keys, ("thinking", "reasoning", "text", "value"))
+                remedy = f"--drop part:{name} leaves it out"
+                raise RecordRefusedError(Refusal.REASONING_AFTER_ANSWER, f"{place}: reasoning after text", remedy)
+            value = _take(keys, ("thinking", "reasoning", *PART_TEXTS))
             if isinstance(value, list):
                 deeper, inner = _parts(value, place, of)
                 reasoning += [*deeper, *inner]
@@ -535,6 +536,15 @@ def _parts(content: Any, where: str, of: _Message) -> tuple[tuple[str, ...], tup
             )
         _rest(keys, of, place)
     return tuple(text for text in reasoning if text), tuple(text for text in texts if text)
+
+
+PART_TEXTS = ("text", "value", "content")
+"""Keys of the text of a part; AgentDojo's is `content`."""
+
+
+def _is_blank(part: dict[str, Any]) -> bool:
+    """Whether a part is AgentDojo's block without text, `{"type": "text", "content": null}`."""
+    return "content" in part and all(part.get(key) is None for key in PART_TEXTS)
 
 
 def _text(value: Any, where: str) -> str:

@@ -152,6 +152,8 @@ def _uncovered(value: Any, where: str, reason: Refusal) -> dict[str, Any]:
     inner = keys.pop("function", None)
     if inner is None:
         return keys
+    if isinstance(inner, str) and reason is Refusal.TOOL_CALL_INVALID and "name" not in keys:
+        return {**keys, "name": inner}  # AgentDojo's: {"function": "f", "args": {…}}
     if not isinstance(inner, dict):
         raise RecordRefusedError(reason, f"{where}: the function is {kind(inner)}, not an object")
     if not keys.keys().isdisjoint(inner) and (twice := [key for key in inner if not says_nothing(keys.get(key))]):

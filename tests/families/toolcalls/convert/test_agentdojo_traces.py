@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +14,7 @@ from spanloom.families.toolcalls.convert.sources import convert
 from spanloom.families.toolcalls.format.source import files_below
 from spanloom.families.toolcalls.rules import Rules
 from spanloom.families.toolcalls.validation import validate_files
-from support.agentdojo_checker import aim_of, first_shown, traces_of, wrong_labels
+from support.agentdojo_checker import KEYS, aim_of, first_shown, traces_of, wrong_labels, wrong_texts
 from support.cases import beside, lines
 from support.each import each
 from support.requirements import AGENTDOJO, absent
@@ -49,6 +50,30 @@ def test_no_sample_has_a_wrong_label(agentdojo_traces: Run, split: str) -> None:
         if (found := list(wrong_labels(sample, traces)))
     }
     assert not wrong
+
+
+def test_no_sample_has_a_thought_or_lacks_another_text(agentdojo_traces: Run) -> None:
+    traces = traces_of(agentdojo_traces.files)
+    samples = [*agentdojo_traces.samples("harmful"), *agentdojo_traces.samples("retain")]
+    of_each = [(sample, traces[tuple(sample["metadata"]["original"][key] for key in KEYS)]) for sample in samples]
+    assert [line for sample, trace in of_each for line in wrong_texts(sample, trace)] == []
+    thoughts = [
+        thought
+        for _, trace in of_each
+        for message in trace["messages"]
+        if message["role"] == "assistant"
+        for thought in re.findall(r"<thinking>(.*?)</thinking>", message["content"] or "", re.DOTALL)
+    ]
+    assert len(thoughts) > 200
+    assert (
+        sum(len(re.sub(r"\s", "", thought)) for thought in thoughts)
+        <= agentdojo_traces.numbers["dropped"]["reasoning"]["characters"]
+    )
+    # A text of a trace that keeps its thoughts is found.
+    sample, trace = next(pair for pair in of_each if "<thinking>" in str(pair[1]["messages"]))
+    kept = [message["content"] for message in trace["messages"] if message["role"] == "assistant"]
+    spoiled = {**sample, "messages": [{"role": "assistant", "content": text or "-"} for text in kept]}
+    assert list(wrong_texts(spoiled, {"messages": [*trace["messages"], {"role": "assistant", "content": "-"}]}))
 
 
 def test_four_of_five_attacks_become_samples_that_succeeded_and_that_were_resisted(agentdojo_traces: Run) -> None:

@@ -15,7 +15,6 @@ from families.toolcalls.conftest import Run
 from spanloom.families.toolcalls.convert.drafts import Completion, Completions, Options
 from spanloom.families.toolcalls.convert.sources import CONVERTERS, convert
 from spanloom.families.toolcalls.format.source import files_below
-from spanloom.families.toolcalls.format.turns import UnusableError, turn_text
 from spanloom.families.toolcalls.rules import Rules
 from spanloom.families.toolcalls.validation import validate_files
 from support.cases import lines
@@ -362,7 +361,7 @@ def test_xstest_takes_compliant_answers_to_safe_prompts(tmp_path: Path, run: Run
     [
         ("x.json", b"{", "not JSON"),
         ("x.json", b"[" * 100_000, "not JSON"),
-        ("x.csv", b"prompt\n\xff\n", "not CSV"),
+        ("x.csv", b"prompt\n\xff\n", "not UTF-8"),
         ("x.parquet", b"PAR1", "not a Parquet file"),
         ("x.txt", b"", "unsupported file type"),
     ],
@@ -386,7 +385,7 @@ def test_values_that_no_line_can_hold_are_left_out(tmp_path: Path) -> None:
     place = tmp_path / "x.json"
     place.write_text('[{"messages": [{"role": "user", "content": "\\ud800"}, {"role": "assistant", "content": "a"}]}]')
     done = convert("ultrachat", place, tmp_path / "out", Options(system=SYSTEM))
-    assert done.left_out == {"J1": 1}
+    assert done.left_out == {"the record cannot be read": 1}
 
 
 def test_records_that_are_nested_too_deep_are_left_out(tmp_path: Path) -> None:
@@ -431,20 +430,24 @@ def test_what_is_written_is_valid_whatever_the_records_hold(
 
 
 @pytest.mark.parametrize(
-    "message",
+    ("message", "reason"),
     [
-        {"content": 3},
-        {"content": [3]},
-        {"tool_calls": {"name": "f"}},
-        {"tool_calls": ["f"]},
-        {"tool_calls": [{"name": "f", "arguments": "{"}]},
-        {"tool_calls": [{"name": "f"}]},
-        {"tool_calls": [{"arguments": {}}]},
+        ({"content": 3}, "content_not_text"),
+        ({"content": [3]}, "content_not_text"),
+        ({"tool_calls": 3}, "tool_call_invalid"),
+        ({"tool_calls": ["f"]}, "tool_call_invalid"),
+        ({"tool_calls": [{"name": "f", "arguments": "{"}]}, "tool_call_invalid"),
+        ({"tool_calls": [{"name": "f", "arguments": [1]}]}, "tool_call_invalid"),
+        ({"tool_calls": [{"arguments": {}}]}, "tool_call_invalid"),
+        ({"content": [{"type": "image", "url": "x"}]}, "part_unknown"),
     ],
 )
-def test_turns_that_are_none(message: dict[str, Any]) -> None:
-    with pytest.raises(UnusableError):
-        turn_text(message)
+def test_turns_that_are_none(tmp_path: Path, message: dict[str, Any], reason: str) -> None:
+    record = {"split": "retain", "messages": [{"role": "user", "content": "q"}, {"role": "assistant", **message}]}
+    done, out = converted(tmp_path, "messages", [record])
+    assert (done["written"]["retain"], done["left_out"]) == (0, {reason: 1})
+    (reject,) = lines(out / "rejects/messages.ndjson")
+    assert reject["detail"].startswith("message 1")
 
 
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -479,17 +482,13 @@ def test_completions_are_kept_in_order() -> None:
         ([{"type": "text", "content": "a"}, {"type": "text", "content": "b"}], "a\nb"),
         ([{"type": "text", "content": None}, {"type": "text", "text": "b"}, ""], "b"),
         ([{"type": "redacted_thinking", "content": "Zm9v"}, {"type": "text", "content": "b"}], "b"),
-        ([], ""),
-        (None, ""),
     ],
 )
-def test_contents_of_several_parts(parts: Any, text: str) -> None:
-    assert turn_text({"role": "assistant", "content": parts}) == text
-
-
-def test_a_part_that_is_no_text_is_refused() -> None:
-    with pytest.raises(UnusableError, match="no text"):
-        turn_text({"role": "assistant", "content": [{"type": "image", "url": "x"}]})
+def test_contents_of_several_parts(tmp_path: Path, parts: Any, text: str) -> None:
+    said = [{"role": "user", "content": "q"}, {"role": "assistant", "content": parts}]
+    _, out = converted(tmp_path, "messages", [{"split": "retain", "messages": said}])
+    (sample,) = lines(out / "retain/messages.jsonl")
+    assert sample["assistant_raw"] == text
 
 
 def test_a_system_message_of_a_file_that_is_no_text_is_refused(tmp_path: Path, run: Run) -> None:

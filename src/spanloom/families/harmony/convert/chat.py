@@ -43,7 +43,7 @@ from spanloom.families.harmony.convert.in_order import InOrder
 from spanloom.provenance import part_identity, readable_json
 from spanloom.records.arrow import saved_files
 from spanloom.records.files import RecordPlace, passed_over, passed_over_line
-from spanloom.records.json_lines import COMMA_FOLLOWS, filled_lines
+from spanloom.records.json_lines import COMMA_FOLLOWS, filled_lines, without_commas
 from spanloom.records.parquet import open_parquet, parquet_batches
 from spanloom.records.record_files import SUFFIXES, RecordFile, find_record_files, read_records
 from spanloom.records.staging import staged_records
@@ -121,7 +121,7 @@ def open_chat(places: Sequence[Path], conversion: ChatConversion) -> ChatInput:
             unread = unread or SourceError(
                 f"there is no record that can be read: {read.fault}",
                 where=read.where,
-                remedy=_without_commas(path) if commas else "fix the file, or give chat data",
+                remedy=without_commas(path) if commas else "fix the file, or give chat data",
             )
             continue
         try:
@@ -153,15 +153,11 @@ def remedy_of(rejected: Rejected, chat: ChatInput) -> str | None:
     if file is None:
         return None
     if rejected.read.fault == COMMA_FOLLOWS:
-        return _without_commas(file.path)
+        return without_commas(file.path)
     if rejected.reason == Refusal.NO_MESSAGES and len(chat.files) > 1 and not _is_of_form(file, chat.form.keys):
         others = [shlex.quote(str(other.path)) for other in chat.files if _is_of_form(other, chat.form.keys)]
         return f"the file holds no chat data: name those that do: {' '.join(others)}"
     return None
-
-
-def _without_commas(path: Path) -> str:
-    return f"sed 's/,[[:space:]]*$//' {shlex.quote(str(path))} > records.jsonl takes the commas away"
 
 
 def _is_of_form(file: RecordFile, keys: KeyMap) -> bool:

@@ -6,25 +6,24 @@ the result does not depend on time or machine.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import lru_cache
-from typing import Any, cast, get_args
+from typing import Any
 
 import orjson
 
 from spanloom.conversations.arranged import Arrangement, arranged
 from spanloom.conversations.conversation import SETTINGS, Conversation, messages_json
-from spanloom.conversations.forms import Form, KeyMap, key_map, read_record
+from spanloom.conversations.forms import Form, KeyMap, ReadingOptions, read_record
 from spanloom.conversations.ids import SeenIds
 from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
-from spanloom.conversations.reading.flags import NOT_DROPPED
-from spanloom.conversations.reading.markup import CALL_STYLES, has_placeholder, has_react
+from spanloom.conversations.reading.markup import has_placeholder, has_react
 from spanloom.conversations.reading.schemas import not_rendered_keys
 from spanloom.conversations.runs import run_fault
 from spanloom.conversations.source.format import ANY_MODEL, CONVERSATIONS, SourceFormat
 from spanloom.conversations.source.rejects import RowRefusedError, reject_limit
 from spanloom.conversations.source.writer import OutputRow
-from spanloom.conversations.turns import Dropping, Reading, RecordLeftOutError, RecordRefusedError, Refusal, Role
+from spanloom.conversations.turns import Dropping, Reading, RecordLeftOutError, RecordRefusedError, Refusal
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.messages import SystemFields, harmony_fault, harmony_messages
@@ -78,16 +77,6 @@ class ChatConversion:
     def __post_init__(self) -> None:
         if self.rows_per_shard < 1:
             raise SpanloomError(f"a shard cannot hold {self.rows_per_shard} rows", remedy="use 1 or more")
-        if self.call_tags is not None and self.call_tags not in CALL_STYLES:
-            raise SpanloomError(
-                f"--call-tags takes the style of calls, not {self.call_tags!r}",
-                remedy=f"use one of: {', '.join(CALL_STYLES)}",
-            )
-        if flags := sorted(NOT_DROPPED & set(self.drop)):
-            raise SpanloomError(
-                f"--drop {flags[0]} would train what is marked as not to be trained",
-                remedy="omit it: what its mark says is honoured",
-            )
         if self.format not in FORMATS:
             raise SpanloomError(f"--format takes {' or '.join(FORMATS)}, not {self.format!r}")
         _ = self.keys, self.reading
@@ -97,23 +86,19 @@ class ChatConversion:
                 raise SpanloomError(f"the option {name} is not UTF-8: {value!r}")
 
     @property
+    def reading_options(self) -> ReadingOptions:
+        """The options of reading alone, checked."""
+        return ReadingOptions(**{name.name: getattr(self, name.name) for name in fields(ReadingOptions)})
+
+    @property
     def keys(self) -> KeyMap:
         """The meaning of the keys of records."""
-        return key_map(self.maps, self.metadata)
+        return self.reading_options.keys
 
     @property
     def reading(self) -> Reading:
         """How texts and keys are read."""
-        return Reading(
-            think_tags=self.think_tags,
-            call_tags=self.call_tags,
-            text_as_is=self.text_as_is,
-            metadata=frozenset(self.metadata),
-            roles=dict(map(_role, self.roles)),
-            trained_if=self.keys.names.get("trained", ()),
-            masked_if=self.keys.names.get("masked", ()),
-            rendered=rendered_messages,
-        )
+        return self.reading_options.reading(rendered_messages)
 
     @property
     def arrangement(self) -> Arrangement:
@@ -149,17 +134,6 @@ class ChatConversion:
             "maps": list(self.maps),
             "drop": sorted(set(self.drop)),
         }
-
-
-def _role(pair: str) -> tuple[str, Role]:
-    """`human=user` → `("human", "user")`. Raises SpanloomError for an invalid pair."""
-    name, _, role = pair.partition("=")
-    if not name.strip() or role not in get_args(Role):
-        raise SpanloomError(
-            f"--role takes NAME=ROLE, not {pair!r}",
-            remedy=f"name the role of your records first, then one of {', '.join(get_args(Role))}: --role human=user",
-        )
-    return name.strip().lower(), cast(Role, role)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,15 +10,15 @@ tool, a retain sample if it calls the expected tool, otherwise the reason why th
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from spanloom.families.toolcalls.convert.drafts import Draft, Options
+from spanloom.families.toolcalls.convert.dialogues import without_thoughts
+from spanloom.families.toolcalls.convert.drafts import Draft, Options, UnusableError
 from spanloom.families.toolcalls.format.calls import parse_calls
 from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN
-from spanloom.families.toolcalls.format.turns import UnusableError
 
 _KEPT = ("record_id", "attack_id", "category", "subtype", "predicted_tool", "benign_query")
 
 
-def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft | str]:
+def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft | UnusableError]:
     """Yields a sample for each completion of a record, or the reason why there is none.
 
     Raises UnusableError if a field is missing or invalid, or the record has no completion.
@@ -36,10 +36,15 @@ def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft | str]
     if not completions:
         raise UnusableError("no completion")
     for completion in completions:
-        calls = [call for call in parse_calls(completion.text) if call.valid and isinstance(call.value, dict)]
+        try:
+            text, dropped = without_thoughts(completion.text, options)
+        except UnusableError as fault:
+            yield fault
+            continue
+        calls = [call for call in parse_calls(text) if call.valid and isinstance(call.value, dict)]
         observed = calls[-1].value.get("name") if calls else None
         if observed not in (simulated, expected):
-            yield "the completion calls neither of the two tools"
+            yield UnusableError("the completion calls neither of the two tools")
             continue
         flipped = observed == simulated
         about = {key: record[key] for key in _KEPT if isinstance(record.get(key), str)}
@@ -48,7 +53,7 @@ def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft | str]
             id_source="b4" if flipped else "b4_advsafe",
             split=HARMFUL if flipped else RETAIN,
             messages=[{"role": "user", "content": query}],
-            assistant_raw=completion.text,
+            assistant_raw=text,
             tools=options.tools,
             labels={
                 "expected_tool": expected,
@@ -58,4 +63,5 @@ def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft | str]
             },
             metadata={"has_tool_calls": True, "original": about, **completion.metadata},
             hashed={"original_id": str(name)},
+            dropped=dropped,
         )

@@ -1,14 +1,27 @@
-"""The types that converters share: their options, completions, and drafts of samples without an id.
+"""The types that converters share: their options, completions, drafts of samples without an id, reasons for none.
 
-In: nothing. Out: `Draft`, `Completion`, `Completions`, `Options`.
+In: nothing. Out: `Draft`, `UnusableError`, `Completion`, `Completions`, `Options`.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from spanloom.conversations.forms import ReadingOptions
+from spanloom.conversations.turns import Dropping
 from spanloom.families.toolcalls.convert.goals import Goals, installed_goals
-from spanloom.families.toolcalls.format.turns import Turn
+
+
+class UnusableError(Exception):
+    """Raised for a record that cannot become a sample, and yielded for an answer that cannot.
+
+    Its text is a short reason, by which such records are counted. `detail`: what is wrong in this record. `remedy`:
+    what helps, if something does. `told`: the record's own label; empty if the source has none.
+    """
+
+    def __init__(self, reason: str, *, told: str = "", detail: str | None = None, remedy: str | None = None) -> None:
+        super().__init__(reason)
+        self.told, self.detail, self.remedy = told, detail, remedy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +66,8 @@ class Options:
     min_reward     simulations with a smaller reward, or without one, are left out; None: all are used
     split          the split of your own messages without one; None: they are left out
     labels         from a file, for your own messages: id → split and labels
+    reading        how messages are read, as `spanloom convert` reads them
+    join_consecutive  messages of the assistant in a row become one
     """
 
     system: str | None = None
@@ -64,6 +79,8 @@ class Options:
     min_reward: float | None = None
     split: Literal["harmful", "retain"] | None = None
     labels: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    reading: ReadingOptions = field(default_factory=ReadingOptions)
+    join_consecutive: bool = False
 
     def goals_of(self, suite: str, task: str) -> Sequence[str]:
         """The goals of an injection task; if `suite` is empty, those of all suites."""
@@ -83,12 +100,13 @@ class Draft:
     read_as    how an ambiguous value of the source was interpreted; empty if there is none
     told       the record's own label; empty if the source has none
     became     what the record became: harmful, injection resisted or tool capability; empty without `told`
+    dropped    what was left out of the record's messages
     """
 
     source: str
     id_source: str
     split: str
-    messages: Sequence[Turn]
+    messages: Sequence[dict[str, str]]
     assistant_raw: str
     tools: str | Sequence[Any] | None = None
     labels: Mapping[str, Any] = field(default_factory=dict)
@@ -99,3 +117,4 @@ class Draft:
     read_as: str = ""
     told: str = ""
     became: str = ""
+    dropped: Dropping | None = None

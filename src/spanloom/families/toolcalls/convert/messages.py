@@ -1,31 +1,37 @@
-"""Your own messages: conversations in OpenAI's format whose last assistant turn is the answer.
+"""Your own chat data: conversations of any form that `spanloom convert` reads; the last assistant turn is the answer.
 
-In: a record with `messages` (role, content, `tool_calls`), and its split and labels: as keys of the record, in its
-`labels`, or in a file by id. Out: the last assistant turn with its context; with `turns="all"` each assistant turn.
+In: a record such as OpenAI's `messages` (role, content, `tool_calls`), and its split and labels: as keys of the record,
+in its `labels`, or in a file by id. Out: the last assistant turn with its context; with `turns="all"` each one.
 
     {"id": "a1", "messages": […], "split": "harmful", "expected_tool": "f", "observed_tool": "g"}
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from spanloom.conversations.forms import recognise
+from spanloom.conversations.forms.keys import BESIDE
+from spanloom.conversations.turns import RecordRefusedError, says_nothing
 from spanloom.errors import SourceError
-from spanloom.families.toolcalls.convert.drafts import Draft, Options
+from spanloom.families.toolcalls.convert.dialogues import dialogue_of, exchanges, read_chat, unusable
+from spanloom.families.toolcalls.convert.drafts import Draft, Options, UnusableError
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
 from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.format.tables import SPLITS
-from spanloom.families.toolcalls.format.turns import UnusableError, answers_of, turns
 from spanloom.records.json_lines import json_lines
 
 SOURCE = "own"
 LABELS = ("expected_tool", "simulated_tool", "observed_tool", "is_flip_success", "category", "attack_type")
-"""Keys of a record that are labels; all others but `id`, `messages`, `split`, `labels` and `tools` are metadata."""
+"""Keys of a record that are labels; all others but the conversation, `id`, `split`, `labels` and `tools` are
+metadata."""
 
-_TAKEN = frozenset({*LABELS, "id", "messages", "split", "labels", "tools"})
+_TAKEN = frozenset({*LABELS, "id", "split", "labels"})
+_KEPT = frozenset(BESIDE) - {"weight"}
+"""Meanings of keys that a sample keeps as they are; the weight of a conversation is that of its samples."""
 
 
-def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
+def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft | UnusableError]:
     """Yields the samples of one record. Raises UnusableError without an assistant turn or a valid split."""
     name = record.get("id")
     known = options.labels.get(str(name), {})
@@ -38,24 +44,52 @@ def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
     split = labels.pop("split", None) or record.get("split") or options.split
     if split not in SPLITS:
         raise UnusableError("no split" if split is None else "a split that is none of harmful and retain")
-    messages = turns(record.get("messages"))
-    answers = answers_of(messages)
-    tools = record.get("tools")
-    original = {key: value for key, value in record.items() if key not in _TAKEN and value is not None}
+    registry = record.get("tools")
+    registry = registry if isinstance(registry, str) and not registry.lstrip().startswith(("[", "{")) else None
+    unread = _TAKEN if registry is None else _TAKEN | {"tools"}
+    conversation = {key: value for key, value in record.items() if key not in unread}
+    try:
+        form = recognise(conversation, options.reading.keys, "")
+    except (SourceError, RecordRefusedError) as fault:
+        raise unusable(fault) from None
+    chat, dropping = read_chat(conversation, form, options)
+    dialogue = dialogue_of(chat, dropping, options)
+    kept = {key for meaning in ("id", *_KEPT) for key in form.keys.found(meaning, conversation)}
+    original = {
+        key: value
+        for key, value in conversation.items()
+        if value is not None and (key in chat.rest or key in kept or says_nothing(value)) and key != "tools"
+    }
     if name is not None:
         original["id"] = str(name)
-    for answer in answers if options.turns == "all" else answers[-1:]:
-        raw = messages[answer]["content"]
+    tools = _tools(record.get("tools"), chat.tools) or registry or options.tools
+    for exchange in exchanges(dialogue, options):
+        if isinstance(exchange, UnusableError):
+            yield exchange
+            continue
         yield Draft(
             source=SOURCE,
             id_source=SOURCE,
             split=split,
-            messages=messages[:answer],
-            assistant_raw=raw,
-            tools=tools if isinstance(tools, str | list) else options.tools,
+            messages=exchange.messages,
+            assistant_raw=exchange.answer,
+            tools=[] if record.get("tools") == [] else tools,
             labels=labels,
-            metadata={"has_tool_calls": PYTHON_TAG in raw, **({"original": original} if original else {})},
+            training={} if chat.weight is None else {"sample_weight": chat.weight},
+            metadata={"has_tool_calls": PYTHON_TAG in exchange.answer, **({"original": original} if original else {})},
+            dropped=exchange.dropped,
         )
+
+
+def _tools(written: Any, read: Sequence[Mapping[str, Any]]) -> Sequence[Any]:
+    """The tools of a record in OpenAI's form; as they are written, if they say the same."""
+    if isinstance(written, list) and [tool for tool in written if tool not in read and _bare(tool) not in read] == []:
+        return written
+    return [{"type": "function", "function": tool} for tool in read]
+
+
+def _bare(tool: Any) -> Any:
+    return tool.get("function") if isinstance(tool, dict) and tool.keys() == {"type", "function"} else None
 
 
 def read_labels(file: Path) -> dict[str, dict[str, Any]]:

@@ -10,36 +10,38 @@ is left out under the rule's code, so everything that is written passes `validat
     b4         orchestrated attacks of Fujitsu's B4, with a file of completions
     agentdojo  traces of AgentDojo          ultrachat  dialogues of UltraChat
     tau2       simulations of TAU2          xstest     prompts of XSTest, with completions
-    messages   your own messages in OpenAI's format, with split and labels in columns or a file
+    messages   your own chat data of any form, with split and labels in columns or a file
 """
 
-import csv
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from spanloom.conversations.turns import Dropping
 from spanloom.errors import RecordError, SourceError
 from spanloom.families.toolcalls.convert import b4, messages, tau2, ultrachat, xstest
 from spanloom.families.toolcalls.convert.agentdojo import samples as agentdojo
-from spanloom.families.toolcalls.convert.drafts import Completion, Completions, Draft, Options
+from spanloom.families.toolcalls.convert.drafts import Completion, Completions, Draft, Options, UnusableError
 from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.format.ids import Ids, hash_input
 from spanloom.families.toolcalls.format.source import UNREADABLE, check_outside, parse_line
 from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN, SPLITS
-from spanloom.families.toolcalls.format.turns import UnusableError, with_system
 from spanloom.families.toolcalls.rules import Rules, check_sample
-from spanloom.records.files import find_files
-from spanloom.records.json_lines import json_lines
-from spanloom.records.parquet import parquet_rows, parquet_schema
-from spanloom.records.unpacked import COMPRESSED
+from spanloom.records.arrow import saved_files
+from spanloom.records.files import find_files, passed_over, passed_over_line
+from spanloom.records.json_lines import COMMA_FOLLOWS, json_lines, without_commas
+from spanloom.records.record_files import SUFFIXES as SUFFIXES
+from spanloom.records.record_files import RecordFile, kind_of, read_records
 from spanloom.storage import written_atomically
+from spanloom.storage.unchanged import file_state
 
 Source = Literal["b4", "agentdojo", "tau2", "ultrachat", "xstest", "messages"]
-_Converter = Callable[[Any, Options], Iterator[Draft] | Iterator[Draft | str]]
+_Converter = Callable[[Any, Options], Iterator[Draft | UnusableError]]
 
 CONVERTERS: dict[str, _Converter] = {
     "b4": b4.drafts,
@@ -66,8 +68,6 @@ INPUTS = {"b4": "data/fujitsu", "agentdojo": "data/agent_dojo", "tau2": "data/ta
 """The default folder of a source."""
 
 NEEDS_COMPLETIONS = ("b4",)
-_LINES = (".jsonl", ".ndjson", *(f".jsonl{ending}" for ending in COMPRESSED))
-SUFFIXES = (*_LINES, ".json", ".parquet", ".csv")
 
 DUPLICATE = "duplicate"
 LEFT_OUT = "left out"
@@ -77,13 +77,19 @@ TELLING = ("agentdojo",)
 
 NOT_READ = "the record cannot be read"
 TOO_DEEP = "the record is nested too deep"
+REMEDIES = {"M3": "--system TEXT|FILE gives a system message to records without one"}
+"""Codes of rules → the option that helps."""
 
 
 @dataclass(kw_only=True)
 class Converted:
     """Counts: records read, samples written by split, records and samples left out by reason, labels that the source
     lacks, how ambiguous values were read, samples that got `Options.system`, completions without a record. `outcomes`,
-    for `TELLING` sources: (the record's own label, what it became, the reason if it was left out) → records."""
+    for `TELLING` sources: (the record's own label, what it became, the reason if it was left out) → records.
+
+    `dropped`: what was left out of the messages of records that became samples, as thoughts: name → times, characters.
+    `not_read`: files of the folder that are not read. `examples`: reason → the first record left out that says more.
+    """
 
     records: int = 0
     written: Counter[str] = field(default_factory=Counter)
@@ -93,6 +99,16 @@ class Converted:
     systems_given: int = 0
     completions_unused: int = 0
     outcomes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    dropped: dict[str, tuple[int, int]] = field(default_factory=dict)
+    not_read: list[str] = field(default_factory=list)
+    examples: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def count_dropped(self, dropping: Dropping) -> None:
+        """Adds what was left out of one record."""
+        for name, times in dropping.counts.items():
+            before, characters = self.dropped.get(name, (0, 0))
+            self.dropped[name] = before + times, characters + dropping.characters[name]
+        self.read_as.update(dropping.read_as)
 
     def as_dict(self) -> dict[str, Any]:
         return {
@@ -102,6 +118,17 @@ class Converted:
             "labels_missing": dict(sorted(self.labels_missing.items())),
             "systems_given": self.systems_given,
             **({"read_as": dict(sorted(self.read_as.items()))} if self.read_as else {}),
+            **(
+                {
+                    "dropped": {
+                        name: {"times": times, "characters": characters}
+                        for name, (times, characters) in sorted(self.dropped.items())
+                    }
+                }
+                if self.dropped
+                else {}
+            ),
+            **({"not_read": self.not_read} if self.not_read else {}),
             **({"completions_unused": self.completions_unused} if self.completions_unused else {}),
             **({"outcomes": self.outcome_rows()} if self.outcomes else {}),
         }
@@ -130,10 +157,13 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
             f"{source} has no assistant turns", remedy="give a file of them: --completions FILE (id, text, …)"
         )
     check_outside(out, place)
-    files = [file for file in find_files(place, SUFFIXES) if not (completions and file.samefile(completions))]
+    files = [file for file in _files(source, place) if not (completions and file.path.samefile(completions))]
     if completions is not None:
         options = replace(options, completions=Completions(read_completions(completions)))
     converted, ids, rules = Converted(), Ids(), Rules(require_system=True)
+    if saved_files(place) is None:
+        read = {file.path for file in files} | ({completions} if completions is not None else set())
+        converted.not_read = passed_over(place, read)
     names = {split: name for (made, split), name in FILES.items() if made == source}
     with ExitStack() as stack:
         streams = {
@@ -146,30 +176,44 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
             converted.left_out[reason] += 1
             if source in TELLING:
                 converted.outcomes[label or NOT_TOLD, LEFT_OUT, reason] += 1
+            more = {key: value for key, value in more.items() if value is not None}
+            if "detail" in more or "remedy" in more:
+                converted.examples.setdefault(reason, {"where": where, **more})
             rejects.write(_line({"where": where, "reason": reason, **more}))
 
-        def unreadable(error: RecordError) -> None:
+        def unused(where: str, fault: UnusableError) -> None:
+            leave_out(where, str(fault), fault.told, detail=fault.detail, remedy=fault.remedy)
+
+        def unreadable(error: RecordError, file: Path) -> None:
             converted.records += 1
-            leave_out(str(error.where), NOT_READ, said=error.what)
+            remedy = without_commas(file) if error.what == COMMA_FOLLOWS else None
+            leave_out(str(error.where), NOT_READ, detail=error.what, remedy=remedy)
 
         for file in files:
-            for where, record in _records(file, unreadable):
+            for where, record in _records(source, file, partial(unreadable, file=file.path)):
                 converted.records += 1
                 try:
+                    if isinstance(record, list) and source == "messages":  # a list of messages by itself
+                        record = {"messages": record}
+                    if isinstance(record, UnusableError):
+                        raise record
                     if not isinstance(record, dict):
                         raise UnusableError("no object")
                     made = list(CONVERTERS[source](record, options))
                 except UnusableError as fault:
-                    leave_out(where, str(fault), fault.told)
+                    unused(where, fault)
                     continue
                 except RecursionError:
                     leave_out(where, TOO_DEEP)
                     continue
+                written = False
                 for draft in made:
-                    if isinstance(draft, str):
-                        leave_out(where, draft)
-                        continue
-                    _take(draft, where, options, ids, rules, streams, leave_out, converted)
+                    if isinstance(draft, UnusableError):
+                        unused(where, draft)
+                    elif _take(draft, where, options, ids, rules, streams, leave_out, converted):
+                        if draft.dropped is not None and not written:
+                            converted.count_dropped(draft.dropped)
+                        written = True
     if options.completions is not None:
         converted.completions_unused = options.completions.unused()
     return converted
@@ -188,6 +232,21 @@ def outcome_table(done: Converted) -> list[str]:
     ]
 
 
+def summary(done: Converted) -> list[str]:
+    """Lines for the user: the first record left out for each reason that says more, what was left out of messages, the
+    files that are not read."""
+    lines = []
+    for reason, example in sorted(done.examples.items()):
+        more = "; ".join(example[key] for key in ("detail", "remedy") if key in example)
+        lines.append(f"left out, {reason}: {done.left_out[reason]:,}, such as {example['where']}: {more}")
+    if done.dropped:
+        parts = [f"{name} {times:,} ({characters:,} characters)" for name, (times, characters) in done.dropped.items()]
+        lines.append(f"left out of messages: {', '.join(parts)}")
+    if done.not_read:
+        lines.append(passed_over_line(done.not_read))
+    return lines
+
+
 def _take(
     draft: Draft,
     where: str,
@@ -197,7 +256,8 @@ def _take(
     streams: Mapping[str, BinaryIO],
     leave_out: Callable[..., None],
     done: Converted,
-) -> None:
+) -> bool:
+    """Writes the sample of a draft, unless something is wrong with it. Returns whether it was written."""
     sample, added = _sample(draft, options)
     try:
         readable = parse_line(_line(sample)) is not UNREADABLE
@@ -206,16 +266,18 @@ def _take(
         readable = False
     if not readable:
         leave_out(where, "J1", draft.told)
-        return
+        return False
     sample["id"], known = ids.take(draft.id_source, draft.split, content)
     if known:
         leave_out(where, DUPLICATE, draft.told, id=sample["id"])
-        return
+        return False
     errors = [finding for finding in check_sample(sample, rules).findings if finding.severity == "ERROR"]
     if errors:
         first = errors[0]
-        leave_out(where, first.code, draft.told, path=first.path, codes=sorted({finding.code for finding in errors}))
-        return
+        codes = sorted({finding.code for finding in errors})
+        remedy = next((REMEDIES[code] for code in codes if code in REMEDIES), None)
+        leave_out(where, first.code, draft.told, path=first.path, codes=codes, remedy=remedy)
+        return False
     streams[draft.split].write(_line(sample))
     done.written[draft.split] += 1
     if draft.told:
@@ -224,16 +286,18 @@ def _take(
     done.labels_missing.update(draft.missing)
     if draft.read_as:
         done.read_as[draft.read_as] += 1
+    return True
 
 
 def _sample(draft: Draft, options: Options) -> tuple[dict[str, Any], bool]:
-    messages, added = with_system(draft.messages, options.system)
+    added = options.system is not None and all(message["role"] != "system" for message in draft.messages)
+    system = [{"role": "system", "content": options.system}] if added else []
     metadata = {"source": draft.source, **draft.metadata}
     if added:
         metadata["system_given"] = True
     sample: dict[str, Any] = {
         "id": "",
-        "messages": messages,
+        "messages": [*system, *draft.messages],
         "assistant_raw": draft.assistant_raw,
         "tools": draft.tools,
         "labels": {"split": draft.split, **draft.labels},
@@ -247,44 +311,21 @@ def _line(value: Any) -> bytes:
     return json.dumps(value, ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
-def _records(file: Path, unreadable: Callable[[RecordError], None]) -> Iterator[tuple[str, Any]]:
-    """Yields place and value of each record of a file in any format. Unreadable records are passed to `unreadable`."""
-    if file.name.endswith(_LINES):
-        yield from json_lines(file, unreadable)
-    elif file.suffix == ".parquet":
-        columns = parquet_schema(file).names
-        for where, values in parquet_rows(file, columns, unreadable):
-            yield where, dict(zip(columns, values, strict=True))
-    elif file.suffix == ".csv":
-        yield from _csv_rows(file)
-    else:
-        yield from _json_records(file)
+def _files(source: Source, place: Path) -> list[RecordFile]:
+    """All files of records of a source. A folder's `.json` and `.csv` files are read too, also beside others."""
+    paths = saved_files(place) or find_files(place, SUFFIXES)
+    if source == "tau2" and place.is_file() and tau2.is_run_folder(place):
+        paths = [*paths, *sorted((place.parent / tau2.SIMULATIONS).glob("*.json"))]
+    return [RecordFile(path=path, name=path.name, kind=kind_of(path), state=file_state(path)) for path in paths]
 
 
-def _csv_rows(file: Path) -> Iterator[tuple[str, Any]]:
-    try:
-        with file.open(encoding="utf-8-sig", newline="") as stream:
-            for number, row in enumerate(csv.DictReader(stream), start=1):
-                yield f"{file}, row {number}", row
-    except (UnicodeDecodeError, csv.Error) as fault:
-        raise SourceError(f"the file is not CSV: {fault}", where=str(file), remedy="fix it") from None
-
-
-def _json_records(file: Path) -> Iterator[tuple[str, Any]]:
-    """Yields the records of a JSON file: the items of a list, the simulations of TAU2's results, or the one value."""
-    try:
-        value = json.loads(file.read_bytes().decode("utf-8-sig"))
-    except (ValueError, RecursionError) as fault:
-        raise SourceError(f"the file is not JSON: {fault}", where=str(file), remedy="fix it") from None
-    if isinstance(value, dict) and isinstance(value.get("simulations"), list):
-        shared = {"info": value.get("info")}
-        for number, item in enumerate(value["simulations"], start=1):
-            yield f"{file}, simulation {number}", {**item, **shared} if isinstance(item, dict) else item
-    elif isinstance(value, list):
-        for number, item in enumerate(value, start=1):
-            yield f"{file}, item {number}", item
-    else:
-        yield str(file), value
+def _records(source: Source, file: RecordFile, unreadable: Callable[[RecordError], None]) -> Iterator[tuple[str, Any]]:
+    """Yields place and value of each record of a file. Unreadable records are passed to `unreadable`."""
+    for where, record in read_records(file, unreadable):
+        if source == "tau2":
+            yield from tau2.simulations(file.path, where, record)
+        else:
+            yield where, record
 
 
 def read_completions(file: Path) -> dict[str, list[Completion]]:

@@ -10,16 +10,16 @@ checked: the author of the file has selected them.
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from spanloom.families.toolcalls.convert.drafts import Completion, Draft, Options
+from spanloom.families.toolcalls.convert.dialogues import without_thoughts
+from spanloom.families.toolcalls.convert.drafts import Completion, Draft, Options, UnusableError
 from spanloom.families.toolcalls.format.tables import RETAIN
-from spanloom.families.toolcalls.format.turns import UnusableError
 
 _UNSAFE_TYPES = "contrast"
 _COMPLIANT = "1"
 _KEPT = ("type", "focus", "note")
 
 
-def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
+def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft | UnusableError]:
     """Yields the samples of one prompt. Raises UnusableError if it is unsafe or has no compliant answer."""
     prompt = record.get("prompt")
     if not isinstance(prompt, str) or not prompt.strip():
@@ -28,18 +28,24 @@ def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
         raise UnusableError("the prompt is unsafe")
     name = next((record[key] for key in ("id", "id_v2", "id_v1") if record.get(key) not in (None, "")), None)
     for completion in _answers(record, str(name), options):
+        try:
+            text, dropped = without_thoughts(completion.text, options)
+        except UnusableError as fault:
+            yield fault
+            continue
         about = {key: record[key] for key in _KEPT if isinstance(record.get(key), str) and record[key]}
         yield Draft(
             source="xstest",
             id_source="xstest",
             split=RETAIN,
             messages=[{"role": "user", "content": prompt}],
-            assistant_raw=completion.text,
+            assistant_raw=text,
             metadata={
                 "has_tool_calls": False,
                 "original": {**({} if name is None else {"id": str(name)}), **about},
                 **completion.metadata,
             },
+            dropped=dropped,
         )
 
 

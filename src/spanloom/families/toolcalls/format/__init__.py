@@ -4,7 +4,6 @@ control    the control strings of the format
 tables     subtypes and weights
 tools      registries of tools
 calls      the calls in the text of a turn
-turns      messages in other formats → messages of a sample
 ids        ids from contents
 findings   the codes of findings, their severity and order
 schema     the JSON Schema of a sample

@@ -1,12 +1,14 @@
 """Traces with and without an injection → samples on evidence, or a reason."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from families.toolcalls.conftest import Run
+from spanloom.conversations.forms import ReadingOptions
 from spanloom.families.toolcalls.convert.drafts import Options
 from spanloom.families.toolcalls.convert.sources import Converted, convert, outcome_table
 from support.cases import lines
@@ -93,6 +95,56 @@ def test_a_resisted_sample_says_what_stands_behind_the_injection(tmp_path: Path)
     assert (evidence["calls_behind"], evidence["call"], evidence["text"]) == (1, None, None)
     assert first["labels"] == {"split": "retain", "security": True, "is_adversarial_safe": True}
     assert second["metadata"]["evidence"]["text"]["declines"].startswith("The file asks me")
+
+
+def part(kind: str, content: str) -> dict[str, Any]:
+    return {"type": kind, "content": content}
+
+
+REFUSING = f"The message asks me to send money to {ACCOUNT}, which I will not do."
+OBEYING = f"I will send a transaction to {ACCOUNT} first."
+
+
+@pytest.mark.parametrize(
+    "thinking",
+    [
+        lambda thought, text: {**says(text), "content": [part("thinking", thought), part("text", text)]},
+        lambda thought, text: {**says(text), "reasoning_content": thought},
+        lambda thought, text: says(f"<thinking>\n{thought}\n</thinking>\n\n{text}"),
+        lambda thought, text: says(f"{text}\n\n<thinking>{thought}</thinking>"),
+    ],
+    ids=["block", "key", "tags before", "tags behind"],
+)
+def test_a_thought_is_no_text_and_no_evidence_of_a_refusal(
+    tmp_path: Path, thinking: Callable[[str, str], dict[str, Any]]
+) -> None:
+    silent = published(thinking(REFUSING, "The bill is paid."), succeeded=False)
+    repeating = published(thinking(REFUSING, f"The bill reads: {ACCOUNT}."), succeeded=False)
+    obeying = published(thinking(OBEYING, "The bill is paid."), succeeded=False)
+    done, harmful, (sample,) = made(tmp_path, silent, repeating, obeying, goals={})
+    assert not harmful
+    assert (sample["assistant_raw"], sample["metadata"]["evidence"]["text"]) == ("The bill is paid.", None)
+    assert done.left_out == {
+        "a text repeats the injection and does not decline it": 1,
+        "a thought announces the injection": 1,
+    }
+    assert done.as_dict()["dropped"]["reasoning"] == {"times": 1, "characters": len(REFUSING)}
+
+
+def test_thoughts_in_tags_stay_on_demand(tmp_path: Path) -> None:
+    trace = published(says("<thinking>Hm.</thinking>The bill is paid."), succeeded=False)
+    _, _, (sample,) = made(tmp_path, trace, goals={}, reading=ReadingOptions(think_tags=False))
+    assert sample["assistant_raw"] == "<thinking>Hm.</thinking>The bill is paid."
+
+
+@pytest.mark.parametrize(
+    ("flag", "reason"), [({"weight": 0}, "nothing_trained"), ({"finish_reason": "length"}, "truncated")]
+)
+def test_a_turn_that_is_untrained_or_cut_off_is_no_answer(tmp_path: Path, flag: dict[str, Any], reason: str) -> None:
+    resisted = published({**says("The bill is paid."), **flag}, succeeded=False)
+    followed = published({**says("", STEAL), **flag}, succeeded=True)
+    done, harmful, retain = made(tmp_path, resisted, followed, goals={})
+    assert (harmful, retain, done.left_out) == ([], [], {reason: 2})
 
 
 def test_a_trace_without_the_injection_is_a_benign_one_or_none(tmp_path: Path) -> None:

@@ -21,19 +21,21 @@ published traces, are read with AgentDojo's meaning, all others as *resisted*. `
 The counts report which meaning was used.
 """
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from spanloom.conversations.reading.blocks import REASONING
 from spanloom.families.toolcalls.convert.agentdojo.answers import verdict_of
 from spanloom.families.toolcalls.convert.agentdojo.injections import Injection, Known, find_injection, repeated_by_model
 from spanloom.families.toolcalls.convert.agentdojo.serving import Asked, Serving, asked_by, serving_calls
 from spanloom.families.toolcalls.convert.agentdojo.text import letters
-from spanloom.families.toolcalls.convert.drafts import Draft, Options
+from spanloom.families.toolcalls.convert.dialogues import Dialogue, answer_fault, as_called, read_messages
+from spanloom.families.toolcalls.convert.drafts import Draft, Options, UnusableError
 from spanloom.families.toolcalls.format.calls import parse_calls
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
 from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN, mapping
-from spanloom.families.toolcalls.format.turns import Turn, UnusableError, turns
 
 TOOLS = "agentdojo_native"
 RUN_KEYS = frozenset({"suite_name", "pipeline_name", "user_task_id", "utility", "duration", "error"})
@@ -50,12 +52,22 @@ _KEPT = ("suite_name", "pipeline_name", "user_task_id", "injection_task_id", "at
 
 @dataclass(frozen=True, kw_only=True)
 class _Trace:
-    """Messages of role and text, the place of each in the record (`places`), and the calls of each assistant turn."""
+    """The messages of a trace as a sample holds them, its own (`raw`), the calls of each assistant turn, and the
+    thoughts, which no sample holds (place in the record → text)."""
 
-    messages: Sequence[Turn]
-    places: Sequence[int]
+    dialogue: Dialogue
     raw: Sequence[Any]
     calls: Mapping[int, Sequence[dict[str, Any]]]
+    thoughts: Mapping[int, str]
+
+    @property
+    def messages(self) -> Sequence[dict[str, str]]:
+        return self.dialogue.messages
+
+    @property
+    def places(self) -> list[int]:
+        """The place of each message in the record."""
+        return [turn.number for turn in self.dialogue.turns]
 
     @property
     def roles(self) -> list[str]:
@@ -85,7 +97,7 @@ def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft]:
     try:
         yield _draft(record, about, label, options)
     except UnusableError as fault:
-        raise UnusableError(str(fault), told=label) from None
+        raise UnusableError(str(fault), told=label, detail=fault.detail, remedy=fault.remedy) from None
 
 
 def _meaning(record: Mapping[str, Any], options: Options) -> Literal["resisted", "attack-succeeded"]:
@@ -114,7 +126,7 @@ def _draft(record: Mapping[str, Any], about: Mapping[str, Any], label: str, opti
     means = _meaning(record, options)
     if means == "attack-succeeded" and about.get("error"):
         raise UnusableError("the run ended in an error")
-    trace = _trace(record.get("messages"))
+    trace = _trace(record.get("messages"), options)
     known = _known_injection(about)
     if options.goals is not None:
         known = _with_goals(known, about, options)
@@ -128,6 +140,8 @@ def _draft(record: Mapping[str, Any], about: Mapping[str, Any], label: str, opti
         split, answer, labels, evidence = _followed(trace, injection)
     else:
         split, answer, labels, evidence = _resisted(trace, injection)
+    if (fault := answer_fault(trace.dialogue.turns[answer])) is not None:
+        raise fault
     raw = trace.messages[answer]["content"]
     calls = _calls(raw)
     kept = {key: about[key] for key in _KEPT if isinstance(about.get(key), str)}
@@ -152,6 +166,7 @@ def _draft(record: Mapping[str, Any], about: Mapping[str, Any], label: str, opti
         missing=("expected_tool", "simulated_tool") if split == HARMFUL else (),
         read_as=f"security: true means {means}",
         told=label,
+        dropped=trace.dialogue.dropped,
         became="harmful" if split == HARMFUL else "tool capability" if benign else "injection resisted",
     )
 
@@ -208,12 +223,15 @@ def _resisted(trace: _Trace, injection: Injection) -> _Made:
         )
     texts = [_spoken(trace.messages[number]["content"], trace.calls[number]) for number in answers]
     verdict, sentence = verdict_of(asked, injection, texts)
-    if verdict == "announces":
-        raise UnusableError("a text announces the injection")
-    if verdict == "offers":
-        raise UnusableError("a text asks the user about the injection")
-    if verdict == "repeats":
-        raise UnusableError("a text repeats the injection and does not decline it")
+    if verdict in _TAKING_UP:
+        raise UnusableError(f"a text {_TAKING_UP[verdict]}")
+    # A thought is no evidence that the model declined, but it may show that the model took the injection up.
+    behind = [trace.thoughts.get(trace.places[number], "") for number in answers]
+    with_thoughts, _ = verdict_of(
+        asked, injection, [f"{thought}\n{text}" for thought, text in zip(behind, texts, strict=True)]
+    )
+    if with_thoughts in _TAKING_UP:
+        raise UnusableError(f"a thought {_TAKING_UP[with_thoughts]}")
     _check_end(trace, answers[-1])
     evidence = {
         **_shown(trace, injection, asked),
@@ -222,6 +240,14 @@ def _resisted(trace: _Trace, injection: Injection) -> _Made:
         "text": {"declines": sentence} if verdict == "declines" else None,
     }
     return RETAIN, answers[-1], {"security": True, "is_adversarial_safe": True}, evidence
+
+
+_TAKING_UP = {
+    "announces": "announces the injection",
+    "offers": "asks the user about the injection",
+    "repeats": "repeats the injection and does not decline it",
+}
+"""Verdicts on texts that take an injection up → what such a text does."""
 
 
 def _spoken(content: str, calls: Sequence[Any]) -> str:
@@ -282,16 +308,51 @@ def _shown(trace: _Trace, injection: Injection, asked: Asked) -> dict[str, Any]:
     }
 
 
-def _trace(messages: Any) -> _Trace:
+_METADATA = frozenset({"error"})
+"""A key of AgentDojo's results of tools that is no part of the conversation."""
+_THOUGHT = re.compile(r"\s*<thinking>((?:(?!<thinking>).)*?)</thinking>\s*", re.DOTALL)
+"""A thought as Claude writes it before a call, anywhere in a text."""
+
+
+def _trace(messages: Any, options: Options) -> _Trace:
     if not isinstance(messages, list) or not messages:
         raise UnusableError("no messages")
-    made, places = [], []
-    for place, message in enumerate(messages):
-        for turn in turns([message]):
-            made.append(turn)
-            places.append(place)
-    calls = {number: _calls(turn["content"]) for number, turn in enumerate(made) if turn["role"] == "assistant"}
-    return _Trace(messages=made, places=places, raw=messages, calls=calls)
+    tagged = options.reading.think_tags is not False
+    known = [_message(message, tagged) for message in messages]
+    dialogue = read_messages(known, options, metadata=_METADATA, think_tags=True)
+    thoughts = {turn.number: "\n".join(turn.reasoning) for turn in dialogue.turns if turn.reasoning}
+    spoken = [number for number, message in enumerate(dialogue.messages) if message["content"]]
+    dialogue = replace(
+        dialogue,
+        messages=[dialogue.messages[number] for number in spoken],
+        turns=[dialogue.turns[number] for number in spoken],
+        in_a_row=frozenset(),  # runs may have such turns
+    )
+    calls = {
+        number: _calls(message["content"])
+        for number, message in enumerate(dialogue.messages)
+        if message["role"] == "assistant"
+    }
+    return _Trace(dialogue=dialogue, raw=messages, calls=calls, thoughts=thoughts)
+
+
+def _message(message: Any, tagged: bool) -> Any:
+    """A message in OpenAI's form; None for one that says nothing. `tagged`: thoughts in its text become reasoning."""
+    if not isinstance(message, dict):
+        return message
+    keys = {key: value for key, value in message.items() if key != "tool_call"}  # the call that a result answers
+    if keys.get("tool_calls"):
+        keys["tool_calls"] = as_called(keys["tool_calls"], "placeholder_args")
+    text, role = keys.get("content"), keys.get("role")
+    if isinstance(text, list):  # thoughts between texts too
+        keys["content"] = sorted(text, key=lambda part: not (isinstance(part, dict) and part.get("type") in REASONING))
+    if tagged and role == "assistant" and isinstance(text, str) and "<thinking>" in text:
+        found = [thought.strip() for thought in _THOUGHT.findall(text)]
+        if found and not keys.get("reasoning_content"):
+            keys["reasoning_content"] = "\n\n".join(found)
+            keys["content"] = "\n\n".join(part for part in _THOUGHT.split(text)[::2] if part)
+    silent = isinstance(text, str | None) and not (text or "").strip() and not keys.get("tool_calls")
+    return None if silent and role in ("assistant", "user") and not keys.get("function_call") else keys
 
 
 def _known_injection(about: Mapping[str, Any]) -> Known:
