@@ -91,23 +91,26 @@ def test_reasoning_without_an_answer_is_refused(tmp_path: Path, cli: Cli) -> Non
         made(source, small(tmp_path / "model"), tmp_path / "root", ())
 
 
-@pytest.mark.parametrize(
-    ("name", "options", "place"),
-    [("sep_calls.jsonl", (), 2), ("tool_call_role.jsonl", ("--think-tags",), 4)],
-)
-def test_messages_in_a_row_are_refused_unless_they_are_joined(
-    name: str, options: tuple[str, ...], place: int, tmp_path: Path, cli: Cli
-) -> None:
+def test_messages_in_a_row_are_refused_unless_they_are_joined(tmp_path: Path, cli: Cli) -> None:
     model = small(tmp_path / "model")
-    source = converted(cli, name, tmp_path / "apart", *options)
-    with pytest.raises(RejectedRowError, match=f"assistant_in_a_row: message {place} follows") as refused:
+    source = converted(cli, "sep_calls.jsonl", tmp_path / "apart")
+    with pytest.raises(RejectedRowError, match="assistant_in_a_row: message 2 follows") as refused:
         made(source, model, tmp_path / "no", ())
     assert "spanloom convert --join-consecutive" in str(refused.value.remedy)
-    joined = converted(cli, name, tmp_path / "joined", *options, "--join-consecutive")
-    result = made(joined, model, tmp_path / "root", ())
+    joined = converted(cli, "sep_calls.jsonl", tmp_path / "joined", "--join-consecutive")
+    check_one_message_of_calls(made(joined, model, tmp_path / "root", ()), thought="")
+
+
+def test_a_thought_and_turns_of_calls_are_one_message(tmp_path: Path, cli: Cli) -> None:
+    source = converted(cli, "tool_call_role.jsonl", tmp_path / "source", "--think-tags")
+    result = made(source, small(tmp_path / "model"), tmp_path / "root", ())
+    check_one_message_of_calls(result, thought="Two words.")
+
+
+def check_one_message_of_calls(result: BuildResult, *, thought: str) -> None:
+    """Both calls, and the thought before them, are trained in one turn with one stop."""
     assert result.report.clean, result.report.findings
-    calls = [text for text in trained_texts(result.root) if "<call>" in text]
-    assert len(calls) == 1  # both calls in one turn, with one stop
-    assert calls[0].count("<call>lookup") == 2
-    assert calls[0].count("<|end|>") == 1
-    assert ("Two words." in calls[0]) == ("--think-tags" in options)
+    (turn,) = [text for text in trained_texts(result.root) if "<call>" in text]
+    assert turn.count("<call>lookup") == 2
+    assert turn.count("<|end|>") == 1
+    assert thought in turn

@@ -200,7 +200,8 @@ class _Unplaced(Dropping):
         if isinstance(keys, dict) and (name is None or (isinstance(name, str) and name.strip().lower() not in ROLES)):
             text = _first(keys, TEXT_KEYS)
             texts = (text,) if isinstance(text, str) else ()
-            return [Turn(number=number, role=cast(Role, name), texts=texts)]
+            others = [key for key, value in keys.items() if value not in (name, text) and _says_something(value)]
+            return [Turn(number=number, role=cast(Role, name), texts=texts, metadata={"unused": tuple(others)})]
         self.found = []
         try:
             turns = turns_of(message, number, reading, dropping, system)
