@@ -15,11 +15,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from spanloom.conversations.conversation import Conversation
-from spanloom.conversations.outcomes import Rejected
+from spanloom.conversations.outcomes import LeftAway, Read, Rejected
 from spanloom.conversations.turns import Refusal
 from spanloom.errors import SourceError, SpanloomError
 from spanloom.families.harmony.convert.chat import conversations, open_chat, remedy_of
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted, Converter
+from spanloom.records.record_files import read_records
 from support.cases import cases_of
 
 REPORTS = cases_of("reports")
@@ -31,7 +32,8 @@ ANSWER = {"role": "assistant", "content": "A"}
 
 def outcomes(file: Path, **options: Any) -> list[Converted | Rejected]:
     conversion = ChatConversion(**options)
-    return [done for done in conversations(open_chat([file], conversion), conversion) if not hasattr(done, "LeftAway")]  # type: ignore[misc]
+    done = conversations(open_chat([file], conversion), conversion)
+    return [outcome for outcome in done if not isinstance(outcome, LeftAway)]
 
 
 def read(file: Path, **options: Any) -> list[Conversation]:
@@ -57,10 +59,9 @@ def counted(file: Path, **options: Any) -> tuple[Counter[str], Counter[str]]:
     conversion = ChatConversion(**options)
     chat = open_chat([file], conversion)
     converter = Converter(chat.form, conversion)
-    from spanloom.families.harmony.convert.chat import _reads
-
-    for record in _reads(chat.files):
-        converter.convert(record)
+    for path in chat.files:
+        for where, value in read_records(path):
+            converter.convert(Read(file=path.name, number=where.number, where=where, value=value))
     return converter.counts.messages, converter.counts.read_as
 
 
