@@ -499,9 +499,9 @@ def test_records_of_any_form_in_one_file_end_in_no_traceback(tmp_path: Path, for
     others = [line for path in sorted(folder.glob("*.jsonl")) for line in path.read_text("utf-8").splitlines()[:1]]
     path = tmp_path / "mixed.jsonl"
     path.write_text("\n".join([*(folder / form).read_text("utf-8").splitlines()[:1], *others]), "utf-8")
-    options: dict[str, Any] = {"think_tags": True, "text_as_is": True}
-    assert len(outcomes(path, **options)) == len(others) + 1
-    assert Refusal.UNREADABLE not in [reason for reason, _ in refused(path, **options)]
+    conversion = ChatConversion(think_tags=True, text_as_is=True)
+    assert len(list(conversations(open_chat([path], conversion), conversion))) == len(others) + 1
+    assert Refusal.UNREADABLE not in [reason for reason, _ in refused(path, think_tags=True, text_as_is=True)]
 
 
 def test_an_array_on_one_line_has_a_remedy_that_works_when_pasted(tmp_path: Path) -> None:
