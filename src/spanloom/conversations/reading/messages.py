@@ -25,10 +25,12 @@ from spanloom.conversations.reading.call_tags import (
     written_results,
 )
 from spanloom.conversations.reading.flags import (
+    DETAILS_OF_END,
     ENDS,
     FALSE_IS_CUT_OFF,
     FLAGS,
     SET_ASIDE,
+    STATUS,
     TRUE_IS_CUT_OFF,
     is_trained,
     is_truncated,
@@ -64,7 +66,7 @@ MESSAGE_METADATA = frozenset(
     {
         "language", "lang", "toxic", "redacted", "country", "state", "hashed_ip", "header", "timestamp",
         "turn_identifier", "created", "created_at", "createdAt", "run_id", "model", "model_name", *ENDS,
-        "stop_sequence", "usage", "agent", "message_type", "tags", "cutoff_date", "status", "phase",
+        "stop_sequence", "usage", "agent", "message_type", "tags", "cutoff_date", STATUS, DETAILS_OF_END, "phase",
         "system_fingerprint", "openai_id", "temperature", "top_p", "token_counter", "token_count", *TRUE_IS_CUT_OFF,
         *FALSE_IS_CUT_OFF,
     }

@@ -42,6 +42,8 @@ def tool_descriptions(value: Any, dropping: Dropping) -> list[dict[str, Any]]:
                 raise
     if isinstance(value, dict) and value.keys() <= {"tools", "toolChoice"}:  # Bedrock's
         value = value.get("tools")
+    if isinstance(value, dict) and ("function" in value or "name" in value):  # one tool
+        value = [value]
     if says_nothing(value):
         return []
     if not isinstance(value, list):
