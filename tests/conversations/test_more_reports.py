@@ -165,6 +165,32 @@ def test_indices_of_trained_messages_are_asked_about(tmp_path: Path) -> None:
     assert reason == "label_unclear"
 
 
+# --- Calls in parts --------------------------------------------------------------------------------------------------
+
+
+def test_a_call_in_a_part_keeps_its_arguments_under_any_name(tmp_path: Path) -> None:
+    for name in ("args", "input", "parameters", "arguments"):
+        part = {"type": "tool_call", "id": "c", "name": "f", name: {"n": 5}}
+        (conversation,) = read(written(tmp_path, {"messages": [USER, {"role": "assistant", "content": [part]}]}))
+        assert json.loads(conversation.messages[1].calls[0].arguments) == {"n": 5}
+
+
+def test_arguments_under_two_names_are_refused(tmp_path: Path) -> None:
+    call = {"name": "f", "arguments": {}, "args": {"n": 5}}
+    ((reason, remedy),) = refused(written(tmp_path, {"messages": [USER, {**ANSWER, "tool_calls": [call]}]}))
+    assert reason == "tool_call_invalid"
+    assert "--drop" not in remedy
+
+
+@pytest.mark.parametrize("kind", ["server_tool_use", "tool-call", "functionCall", "web_search_tool_result"])
+def test_no_remedy_drops_a_part_that_may_be_a_call(tmp_path: Path, kind: str) -> None:
+    part = {"type": kind, "id": "c", "name": "f", "input": {"n": 5}}
+    content = [{"type": "text", "text": "A"}, part]
+    ((reason, remedy),) = refused(written(tmp_path, {"messages": [USER, {**ANSWER, "content": content}]}))
+    assert reason == "part_unknown"
+    assert "--drop" not in remedy
+
+
 # --- Reasoning and tools in objects ----------------------------------------------------------------------------------
 
 

@@ -113,6 +113,8 @@ ROLES: dict[str, Role] = {
 
 _LIKE_CALLS = re.compile(r"call|action|invo")
 """Parts of names of roles whose messages may be calls."""
+_LIKE_CALL_PARTS = re.compile(r"call|action|invo|tool|func")
+"""The same of types of parts that may be calls or their results."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -533,7 +535,11 @@ def _parts(content: Any, where: str, of: _Message) -> tuple[tuple[str, ...], tup
                 reasoning.append(_text(value, place))
         else:
             raise RecordRefusedError(
-                Refusal.PART_UNKNOWN, f"{place} is of type {name!r}: text alone becomes tokens", f"--drop part:{name}"
+                Refusal.PART_UNKNOWN,
+                f"{place} is of type {name!r}: text alone becomes tokens",
+                f"write it as tool_calls, or as a message of the role tool; {SET_ASIDE}"
+                if _LIKE_CALL_PARTS.search(str(name).lower())
+                else f"--drop part:{name}",
             )
         _rest(keys, of, place)
     return tuple(text for text in reasoning if text), tuple(text for text in texts if text)
