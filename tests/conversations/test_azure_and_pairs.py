@@ -56,7 +56,7 @@ def test_calls_results_and_definitions_of_azure() -> None:
 def test_a_call_with_two_arguments_is_refused() -> None:
     with pytest.raises(RecordRefusedError) as caught:
         read(azure(call(1, input={"day": 2}), call(2)))
-    assert caught.value.reason is Refusal.KEY_UNKNOWN
+    assert caught.value.reason is Refusal.TOOL_CALL_INVALID
 
 
 def test_of_a_pair_of_stack_exchange_the_better_answer_is_trained() -> None:

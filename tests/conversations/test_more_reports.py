@@ -118,6 +118,138 @@ def test_a_whole_answer_is_not_truncated(tmp_path: Path, beside: dict[str, objec
     assert not conversation.messages[-1].truncated
 
 
+RESPONSE = {"input": "Q", "output": [{"type": "message", "role": "assistant", "content": "A"}]}
+CUT_OFF = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
+
+
+@pytest.mark.parametrize("record", [
+    {**RESPONSE, **CUT_OFF},
+    {"messages": [USER, ANSWER], "status": "incomplete"},
+    {"messages": [USER, {**ANSWER, **CUT_OFF}]},
+    {"messages": [USER, {**ANSWER, "incomplete_details": {"reason": "max_output_tokens"}}]},
+])  # fmt: skip
+def test_the_end_of_an_incomplete_response_is_not_trained(tmp_path: Path, record: dict[str, Any]) -> None:
+    (conversation,) = read(written(tmp_path, record))
+    assert [message.truncated for message in conversation.messages] == [False, True]
+
+
+def test_a_complete_response_is_whole(tmp_path: Path) -> None:
+    whole = {"status": "completed", "incomplete_details": None}
+    (conversation,) = read(written(tmp_path, {**RESPONSE, **whole}))
+    assert not any(message.truncated for message in conversation.messages)
+
+
+def test_no_remedy_joins_an_answer_to_one_that_was_cut_off(tmp_path: Path) -> None:
+    file = written(tmp_path, {"messages": [USER, {**ANSWER, "truncated": True}, ANSWER]})
+    ((reason, remedy),) = refused(file)
+    assert reason == "assistant_after_answer"
+    assert "--join-consecutive" not in remedy
+
+
+# --- Flags in words --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("should_train", "no"), ("supervise", "none"), ("weights", 0), ("loss_masks", [0, 1]), ("masking", ["yes"])],
+)
+def test_no_remedy_drops_a_flag_in_words(tmp_path: Path, key: str, value: object) -> None:
+    ((reason, remedy),) = refused(written(tmp_path, {"messages": [USER, {**ANSWER, key: value}, USER, ANSWER]}))
+    assert reason == "weight_zero"
+    assert "--drop" not in remedy
+
+
+def test_indices_of_trained_messages_are_asked_about(tmp_path: Path) -> None:
+    record = {"messages": [USER, ANSWER, USER, ANSWER], "train_indices": [3]}
+    ((reason, _),) = refused(written(tmp_path, record))
+    assert reason == "label_unclear"
+
+
+# --- Calls in parts --------------------------------------------------------------------------------------------------
+
+
+def test_a_call_in_a_part_keeps_its_arguments_under_any_name(tmp_path: Path) -> None:
+    for name in ("args", "input", "parameters", "arguments"):
+        part = {"type": "tool_call", "id": "c", "name": "f", name: {"n": 5}}
+        (conversation,) = read(written(tmp_path, {"messages": [USER, {"role": "assistant", "content": [part]}]}))
+        assert json.loads(conversation.messages[1].calls[0].arguments) == {"n": 5}
+
+
+def test_arguments_under_two_names_are_refused(tmp_path: Path) -> None:
+    call = {"name": "f", "arguments": {}, "args": {"n": 5}}
+    ((reason, remedy),) = refused(written(tmp_path, {"messages": [USER, {**ANSWER, "tool_calls": [call]}]}))
+    assert reason == "tool_call_invalid"
+    assert "--drop" not in remedy
+
+
+@pytest.mark.parametrize("kind", ["server_tool_use", "tool-call", "functionCall", "web_search_tool_result"])
+def test_no_remedy_drops_a_part_that_may_be_a_call(tmp_path: Path, kind: str) -> None:
+    part = {"type": kind, "id": "c", "name": "f", "input": {"n": 5}}
+    content = [{"type": "text", "text": "A"}, part]
+    ((reason, remedy),) = refused(written(tmp_path, {"messages": [USER, {**ANSWER, "content": content}]}))
+    assert reason == "part_unknown"
+    assert "--drop" not in remedy
+
+
+# --- Reasoning and tools in objects ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [
+    {"text": "Add them all."},
+    [{"type": "summary", "summary": [{"text": "Add them all."}]}],
+    [{"type": "thinking", "thinking": "Add them all."}],
+])  # fmt: skip
+def test_reasoning_in_objects_beside_the_messages_is_asked_about(tmp_path: Path, value: object) -> None:
+    ((reason, remedy),) = refused(written(tmp_path, {"messages": [USER, ANSWER], "reasoning": value}))
+    assert reason == "answer_beside"
+    assert "--map" not in remedy  # which reads one text
+    assert read(written(tmp_path, {"messages": [USER, ANSWER], "reasoning": value}), metadata=("reasoning",))
+
+
+def test_settings_of_reasoning_stay_metadata(tmp_path: Path) -> None:
+    beside = {"reasoning": {"effort": "high", "summary": "auto"}, "thinking": {"type": "enabled", "budget_tokens": 5}}
+    assert read(written(tmp_path, {"messages": [USER, ANSWER], **beside}))
+
+
+def test_the_definition_of_one_tool_is_a_list_of_one(tmp_path: Path) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
+    (conversation,) = read(written(tmp_path, {"messages": [USER, ANSWER], "tool_schema": tool}))
+    assert [each["name"] for each in conversation.tools] == ["f"]
+
+
+# --- Nulls in nested schemas -----------------------------------------------------------------------------------------
+
+
+def test_a_null_stays_where_a_nested_schema_allows_it(tmp_path: Path) -> None:
+    text, null = {"type": "string"}, {"type": "null"}
+    node = {"type": "object", "properties": {"a": text, "n": {"anyOf": [text, null]}, "next": {"$ref": "#/$defs/N"}}}
+    schema = {
+        "type": "object",
+        "$defs": {"N": node},
+        "properties": {
+            "may": {"anyOf": [{"$ref": "#/$defs/N"}, null]},
+            "must": {"$ref": "#/$defs/N"},
+            "all": {"allOf": [{"type": ["string", "null"]}]},
+            "list": {"type": "array", "items": {"$ref": "#/$defs/N"}},
+            "free": {"anyOf": [node, {"type": "object"}]},
+        },
+    }
+    inner = {"a": None, "n": None, "next": {"a": "x", "n": None, "next": None}}
+    arguments = {"may": inner, "must": None, "all": None, "list": [{"a": None}], "free": {"a": None}}
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    record = {
+        "messages": [USER, {"role": "assistant", "content": None, "tool_calls": [call]}],
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": schema}}],
+    }
+    (conversation,) = read(written(tmp_path, record))
+    assert json.loads(conversation.messages[1].calls[0].arguments) == {
+        "may": {"n": None, "next": {"a": "x", "n": None}},
+        "all": None,
+        "list": [{}],
+        "free": {"a": None},
+    }
+
+
 # --- Columns beside --------------------------------------------------------------------------------------------------
 
 

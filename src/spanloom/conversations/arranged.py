@@ -132,11 +132,13 @@ def _refuse_consecutive(turns: Sequence[Turn], joining: bool) -> None:
     for before, turn in pairwise(turns):
         if turn.role == before.role and _follows_answer(turn, before):
             where = f"message {turn.number} (assistant) follows an answer of the assistant"
-            if not joining:
+            if not joining and _can_be_joined(before, turn):
                 raise RecordRefusedError(
                     Refusal.ASSISTANT_AFTER_ANSWER, where, "--join-consecutive makes one message of both"
                 )
             why = "one of them is not to be trained" if turn.trained != before.trained else "it reasons anew"
+            if before.truncated and turn.trained == before.trained:
+                why = "the first was cut off"
             raise RecordRefusedError(Refusal.ASSISTANT_AFTER_ANSWER, f"{where}, and cannot be joined to it: {why}")
 
 

@@ -5,7 +5,7 @@ In: the keys of a record that its form does not use. Out: a refusal that names t
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -40,13 +40,28 @@ _ABOUT_REASONING = re.compile(
 
 
 def looks_like_reasoning(key: str, value: Any) -> bool:
-    """Whether a column holds reasoning, by its name and value: a text of several words, or a list of texts."""
+    """Whether a column holds reasoning, by its name and value: a text of several words, a list of texts, or
+    objects that hold one."""
     if not _is_reasoning(key):
         return False
     if isinstance(value, str):
         bare = value.strip()
         return bool(re.search(r"\s", bare)) or not bare.isascii()
-    return isinstance(value, list) and any(isinstance(item, str) and item.strip() for item in value)
+    if isinstance(value, list) and any(isinstance(item, str) and item.strip() for item in value):
+        return True
+    return any(re.search(r"\s", text.strip()) for text in _held(value))
+
+
+_HOLD_TEXT = ("text", "content", "value", "thinking", "reasoning", "summary")
+
+
+def _held(value: Any) -> Iterator[str]:
+    """The texts of objects such as `{"type": "thinking", "text": …}`, one or a list."""
+    for item in value if isinstance(value, list) else [value]:
+        if isinstance(item, dict):
+            for key in _HOLD_TEXT:
+                inner = item.get(key)
+                yield from [inner] if isinstance(inner, str) else _held(inner)
 
 
 @lru_cache(maxsize=1024)
@@ -98,7 +113,7 @@ def labels(record: Mapping[str, Any], names: KeyMap) -> dict[str, bool]:
     return stated
 
 
-_FLAGS_OF_TURNS = re.compile(r"(^|_)(masks?|train(ed|able)?_?(turns?|messages?)|loss_weights?)$")
+_FLAGS_OF_TURNS = re.compile(r"(^|_)(masks?|train(ed|able)?_?(turns?|messages?|ind(ex|ic)es|steps)|loss_weights?)$")
 _MASKS_OF_TOKENS = ("attention_mask", "input_mask", "special_tokens_mask", "position_mask")
 """Names of flags of each message in one list, in lower case; and masks of tokens, which say nothing of training."""
 
@@ -268,7 +283,7 @@ def refuse_beside_messages(
                 Refusal.ANSWER_BESIDE,
                 f"{key!r} beside the messages looks like reasoning that leads to an answer",
                 f"--map reasoning={key} reads it as the reasoning of the last answer, --metadata {key} leaves it out"
-                if isinstance(value, str) or len(value) == 1
+                if isinstance(value, str) or (len(value) == 1 and isinstance(value, list) and isinstance(value[0], str))
                 else f"--metadata {key} leaves it out",
             )
         if not _matches(SHOWN, key) or key in names.metadata or says_nothing(value):
@@ -312,7 +327,8 @@ def _is_reasoned(value: Any, messages: Sequence[Any]) -> bool:
     """Whether the messages bring their reasoning, or contain this one."""
     if any(isinstance(message, dict) and not _REASONING_KEYS.isdisjoint(message) for message in messages):
         return True
-    texts = [value] if isinstance(value, str) else [item for item in value if isinstance(item, str)]
+    texts = [item for item in (value if isinstance(value, list) else [value]) if isinstance(item, str)]
+    texts += _held(value)
     return all(_is_said(text.strip(), messages) for text in texts)
 
 

@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from spanloom.conversations.reading.tools import ARGUMENTS
 from spanloom.conversations.turns import Dropping, RecordRefusedError, Refusal, kind
 from spanloom.records.json_lines import unique_keys
 
@@ -119,7 +120,7 @@ def _call(part: dict[str, Any], where: str) -> dict[str, Any]:
     for ours, theirs in (("id", "tool_call_id"), ("arguments", "input")):
         if ours not in keys and theirs in keys:
             keys[ours] = keys.pop(theirs)
-    if keys.get("arguments") is None:
+    if all(keys.get(name) is None for name in ARGUMENTS):
         keys["arguments"] = {}
     return keys
 

@@ -35,7 +35,9 @@ FLAGS = frozenset(_FLAGS)
 NOT_DROPPED = frozenset({*FLAGS, "label", "kto_tag"})
 """Names that `--drop` refuses: without its flag, a message that is marked as untrained would be trained."""
 
-_LIKE_FLAG = re.compile(r"train|loss|mask|learn|supervis|ignore|exclud|includ|skip|omit|keep|target|grad|backprop|^use")
+_LIKE_FLAG = re.compile(
+    r"train|loss|mask|weight|learn|supervis|ignore|exclud|includ|skip|omit|keep|target|grad|backprop|^use"
+)
 """Parts of names of flags that are not known: their true may mean either."""
 
 ENDS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason", "finish_reasons")
@@ -43,9 +45,11 @@ ENDS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reas
 TRUE_IS_CUT_OFF = ("truncated", "is_truncated", "prefix")
 FALSE_IS_CUT_OFF = ("eot", "end_turn")
 """Keys that say whether the text is a whole answer. `prefix`: of Mistral and DeepSeek; `eot`: of torchtune."""
-_WITHIN = ("metadata", "response_metadata", "generation_info", "meta", "info")
+STATUS, DETAILS_OF_END = "status", "incomplete_details"
+"""Keys of OpenAI's Responses: `"status": "incomplete"`, `"incomplete_details": {"reason": "max_output_tokens"}`."""
+_WITHIN = ("metadata", "response_metadata", "generation_info", "meta", "info", "response")
 """Keys of objects that may hold one of these."""
-_ENDS = frozenset((*ENDS, *TRUE_IS_CUT_OFF, *FALSE_IS_CUT_OFF, *_WITHIN))
+_ENDS = frozenset((*ENDS, *TRUE_IS_CUT_OFF, *FALSE_IS_CUT_OFF, STATUS, DETAILS_OF_END, *_WITHIN))
 _CUT_OFF = frozenset(
     {
         "length", "max_tokens", "max_output_tokens", "max_new_tokens", "max_completion_tokens", "max_length",
@@ -68,6 +72,8 @@ def is_truncated(keys: Mapping[str, Any], metadata: frozenset[str] = frozenset()
     ends = [end[0] if isinstance(end, list) and len(end) == 1 else end for end in map(held.get, ENDS)]
     return (
         any(isinstance(end, str) and end.strip().lower() in _CUT_OFF for end in ends)
+        or held.get(STATUS) == "incomplete"
+        or not says_nothing(held.get(DETAILS_OF_END))
         or any(truth(held.get(name)) is True for name in TRUE_IS_CUT_OFF)
         or any(truth(held.get(name)) is False for name in FALSE_IS_CUT_OFF)
         or any(isinstance(inner := held.get(name), dict) and is_truncated(inner, metadata) for name in _WITHIN)
@@ -78,9 +84,21 @@ def like_flag(names: Iterable[str], keys: Mapping[str, Any]) -> str | None:
     """The first of these keys that looks like a flag of training, by its name and value; None if there is none."""
     for name in names:
         value = keys[name]
-        if (isinstance(value, bool) or value in (0, 1)) and _LIKE_FLAG.search(name.lower()):
+        if _like_answers(value) and _LIKE_FLAG.search(name.lower()):
             return name
     return None
+
+
+def _like_answers(value: Any) -> bool:
+    """Whether a value, or each of a list, may be the answer to a question of yes or no."""
+    if isinstance(value, list):
+        return bool(value) and all(not isinstance(item, list) and _like_answers(item) for item in value)
+    if isinstance(value, str):
+        return value.strip().lower() in _ANSWERS
+    return isinstance(value, bool) or value in (0, 1)
+
+
+_ANSWERS = frozenset({"true", "false", "yes", "no", "y", "n", "on", "off", "0", "1", "none", "all"})
 
 
 SET_ASIDE = "--max-rejects 100% sets such records aside"

@@ -25,10 +25,12 @@ from spanloom.conversations.reading.call_tags import (
     written_results,
 )
 from spanloom.conversations.reading.flags import (
+    DETAILS_OF_END,
     ENDS,
     FALSE_IS_CUT_OFF,
     FLAGS,
     SET_ASIDE,
+    STATUS,
     TRUE_IS_CUT_OFF,
     is_trained,
     is_truncated,
@@ -64,7 +66,7 @@ MESSAGE_METADATA = frozenset(
     {
         "language", "lang", "toxic", "redacted", "country", "state", "hashed_ip", "header", "timestamp",
         "turn_identifier", "created", "created_at", "createdAt", "run_id", "model", "model_name", *ENDS,
-        "stop_sequence", "usage", "agent", "message_type", "tags", "cutoff_date", "status", "phase",
+        "stop_sequence", "usage", "agent", "message_type", "tags", "cutoff_date", STATUS, DETAILS_OF_END, "phase",
         "system_fingerprint", "openai_id", "temperature", "top_p", "token_counter", "token_count", *TRUE_IS_CUT_OFF,
         *FALSE_IS_CUT_OFF,
     }
@@ -111,6 +113,8 @@ ROLES: dict[str, Role] = {
 
 _LIKE_CALLS = re.compile(r"call|action|invo")
 """Parts of names of roles whose messages may be calls."""
+_LIKE_CALL_PARTS = re.compile(r"call|action|invo|tool|func")
+"""The same of types of parts that may be calls or their results."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -532,7 +536,11 @@ def _parts(content: Any, where: str, of: _Message) -> tuple[tuple[str, ...], tup
                 reasoning.append(_text(value, place))
         else:
             raise RecordRefusedError(
-                Refusal.PART_UNKNOWN, f"{place} is of type {name!r}: text alone becomes tokens", f"--drop part:{name}"
+                Refusal.PART_UNKNOWN,
+                f"{place} is of type {name!r}: text alone becomes tokens",
+                f"write it as tool_calls, or as a message of the role tool; {SET_ASIDE}"
+                if _LIKE_CALL_PARTS.search(str(name).lower())
+                else f"--drop part:{name}",
             )
         _rest(keys, of, place)
     return tuple(text for text in reasoning if text), tuple(text for text in texts if text)

@@ -4,7 +4,7 @@ In: `parameters` of a tool, arguments of a call. Out: the schema with JSON Schem
 not write; schemas and arguments without the nulls that Arrow writes for absent keys.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from spanloom.conversations.turns import says_nothing
@@ -126,35 +126,70 @@ def without_padding(schema: Any, *, named: bool = False) -> tuple[Any, int]:
 
 def without_absent(arguments: Mapping[str, Any], schema: Any) -> tuple[dict[str, Any], int]:
     """Arguments without the nulls that their function's schema does not allow, and how many were removed."""
-    properties = schema.get("properties") if isinstance(schema, dict) else None
-    known: dict[str, Any] = properties if isinstance(properties, dict) else {}
+    kept, removed = _bare(arguments, _variants(schema, schema), schema)
+    return kept, removed
+
+
+def _bare(arguments: Mapping[str, Any], variants: Sequence[Mapping[str, Any]], root: Any) -> tuple[dict[str, Any], int]:
+    """An object without the nulls that none of these schemas allows. `root`: holds what `$ref` names."""
+    properties = [held for variant in variants if isinstance(held := variant.get("properties"), dict)]
     kept: dict[str, Any] = {}
     removed = 0
     for key, value in arguments.items():
-        if value is None and not (key in known and _allows_null(known[key])):
+        known = [held[key] for held in properties if key in held]
+        if value is None and not any(_allows_null(inner, root) for inner in known):
             removed += 1
             continue
-        kept[key], count = _inside(value, known.get(key))
+        kept[key], count = _inside(value, known, root)
         removed += count
     return kept, removed
 
 
-def _inside(value: Any, schema: Any) -> tuple[Any, int]:
-    if isinstance(value, dict) and isinstance(schema, dict) and isinstance(schema.get("properties"), dict):
-        return without_absent(value, schema)
-    if isinstance(value, list) and isinstance(schema, dict) and isinstance(schema.get("items"), dict):
-        pairs = [_inside(item, schema["items"]) for item in value]
+def _inside(value: Any, schemas: Sequence[Any], root: Any) -> tuple[Any, int]:
+    variants = [variant for schema in schemas for variant in _variants(schema, root)]
+    if isinstance(value, dict):
+        objects = [variant for variant in variants if isinstance(variant.get("properties"), dict)]
+        free = [variant for variant in variants if variant.get("type") == "object" and variant not in objects]
+        return _bare(value, objects, root) if objects and not free else (value, 0)
+    if isinstance(value, list):
+        items = [held for variant in variants if isinstance(held := variant.get("items"), dict)]
+        pairs = [_inside(item, items, root) for item in value]
         return [item for item, _ in pairs], sum(count for _, count in pairs)
     return value, 0
 
 
-def _allows_null(schema: Any) -> bool:
+_DEEPEST = 16
+"""Schemas within schemas that are followed: a `$ref` may name what it is in."""
+_CHOICES = ("anyOf", "oneOf", "allOf")
+
+
+def _variants(schema: Any, root: Any, depth: int = 0) -> list[dict[str, Any]]:
+    """A schema and what it is made of: its choices, and what its `$ref` names."""
+    if not isinstance(schema, dict) or depth > _DEEPEST:
+        return []
+    inner = [variant for key in _CHOICES for variant in schema.get(key) or ()]
+    if "$ref" in schema:
+        inner.append(_named(schema["$ref"], root))
+    return [schema, *(variant for each in inner for variant in _variants(each, root, depth + 1))]
+
+
+def _named(reference: Any, root: Any) -> Any:
+    """The schema that `#/$defs/NAME` names; None if it is elsewhere."""
+    if not isinstance(reference, str) or not reference.startswith("#/"):
+        return None
+    found = root
+    for name in reference[2:].split("/"):
+        found = found.get(name.replace("~1", "/").replace("~0", "~")) if isinstance(found, dict) else None
+    return found
+
+
+def _allows_null(schema: Any, root: Any, depth: int = 0) -> bool:
     """Whether a schema allows null: by its type, its choices, one of its variants, or since it has no type at all."""
     if not isinstance(schema, dict):
         return schema is True
-    if schema.get("nullable") is True:
+    if schema.get("nullable") is True or depth > _DEEPEST:
         return True
-    stated = [schema[key] for key in ("type", "enum", "const", "anyOf", "oneOf", "allOf", "$ref") if key in schema]
+    stated = [schema[key] for key in ("type", "enum", "const", *_CHOICES, "$ref") if key in schema]
     if not stated:
         return True
     type_, choices = schema.get("type"), schema.get("enum")
@@ -166,5 +201,13 @@ def _allows_null(schema: Any) -> bool:
         return True
     if "const" in schema and schema["const"] is None:
         return True
+    if isinstance(type_, str) and "none" in type_.lower():
+        return True
+    if "$ref" in schema:
+        named = _named(schema["$ref"], root)
+        return named is None or _allows_null(named, root, depth + 1)
+    every = schema.get("allOf")
+    if isinstance(every, list) and every and type_ is None:
+        return all(_allows_null(variant, root, depth + 1) for variant in every)
     variants = [variant for key in ("anyOf", "oneOf") for variant in schema.get(key) or ()]
-    return any(map(_allows_null, variants)) or (isinstance(type_, str) and "none" in type_.lower()) or "$ref" in schema
+    return any(_allows_null(variant, root, depth + 1) for variant in variants)

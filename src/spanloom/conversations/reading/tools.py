@@ -42,6 +42,8 @@ def tool_descriptions(value: Any, dropping: Dropping) -> list[dict[str, Any]]:
                 raise
     if isinstance(value, dict) and value.keys() <= {"tools", "toolChoice"}:  # Bedrock's
         value = value.get("tools")
+    if isinstance(value, dict) and ("function" in value or "name" in value):  # one tool
+        value = [value]
     if says_nothing(value):
         return []
     if not isinstance(value, list):
@@ -110,6 +112,9 @@ def call_of(value: Any, where: str, dropping: Dropping) -> Call:
         raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, f"{where}: the id is {kind(identity)}, not text")
     name = _name(call.pop("name", None), where, Refusal.TOOL_CALL_INVALID)
     arguments = next((call.pop(key) for key in ARGUMENTS if call.get(key) is not None), None)
+    if twice := [key for key in ARGUMENTS if not says_nothing(call.get(key)) and key not in dropping.names]:
+        detail = f"{where} has arguments under {twice[0]!r} too"
+        raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, detail, f"write them once; {SET_ASIDE}")
     nulls = isinstance(arguments, dict) and _holds_null(arguments)
     if isinstance(arguments, dict):
         arguments = json.dumps(arguments, ensure_ascii=False)

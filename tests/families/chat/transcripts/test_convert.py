@@ -223,6 +223,17 @@ def test_a_line_that_cannot_be_read_is_named_or_counted(tmp_path: Path) -> None:
 # What a transcript has no place for
 
 
+@pytest.mark.parametrize("flag", [{"should_train": "no"}, {"exclude_from_loss": True}])
+def test_no_remedy_drops_what_may_be_a_flag(tmp_path: Path, flag: dict[str, Any]) -> None:
+    path = tmp_path / "some.jsonl"
+    answer = {"role": "assistant", "content": "2", **flag}
+    path.write_text(json.dumps({"messages": [{"role": "user", "content": "2?"}, answer]}) + "\n")
+    with pytest.raises(ChatError, match="no place for the key") as refused:
+        written(*read_conversations(path))
+    assert "--drop" not in str(refused.value)
+    assert "rename it to train" in str(refused.value)
+
+
 REASONED = {"role": "assistant", "content": "4", "reasoning_content": "2 + 2", "tool_calls": []}
 
 

@@ -257,12 +257,16 @@ def _without_a_place(conversation: Conversation, rules: GeneratorRules) -> _Faul
         if not unplaced:
             continue
         names = tuple(dict.fromkeys(name for _, name in unplaced))
+        flags = [flag for message in conversation.messages for flag in message.flags if flag in names]
         return _Fault(
             reason=reason,
             what=f"a transcript has no place for the {called}{'s' if len(names) > 1 else ''} {', '.join(names)}",
             message=unplaced[0][0],
             found=names,
-            remedy=f"leave out and count these with --drop {','.join(names)}, or skip and count such "
+            remedy=f"if {flags[0]!r} says whether the message is trained, rename it to train (true: trained); "
+            "--on-error skip skips and counts such conversations"
+            if flags
+            else f"leave out and count these with --drop {','.join(names)}, or skip and count such "
             "conversations with --on-error skip; a Harmony dataset can hold reasoning and tools",
         )
     for number, message in enumerate(conversation.messages):

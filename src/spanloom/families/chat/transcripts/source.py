@@ -15,7 +15,7 @@ from typing import Any, cast
 from spanloom.conversations.forms import Form, KeyMap, key_map, read_record, recognise
 from spanloom.conversations.forms.keys import KNOWN_NAMES
 from spanloom.conversations.forms.message_lists import OPENAI, SHAREGPT
-from spanloom.conversations.reading.flags import ENDS, NOT_DROPPED
+from spanloom.conversations.reading.flags import ENDS, NOT_DROPPED, like_flag
 from spanloom.conversations.reading.harmony import Part
 from spanloom.conversations.reading.messages import (
     CALL_ROLES,
@@ -50,13 +50,15 @@ class Message:
     """`role` is system, developer, user or assistant, else the original value; None if there was none. `text` is None
     if it was null.
 
-    `unused`: what the message holds besides role and text, by the names that `--drop` takes. `trained`: false if a flag
-    says that it is only context. `truncated`: a limit of tokens cut it off.
+    `unused`: what the message holds besides role and text, by the names that `--drop` takes. `flags`: those of them
+    that may say whether it is trained. `trained`: false if a flag says that it is only context. `truncated`: a limit of
+    tokens cut it off.
     """
 
     role: str | None
     text: str | None
     unused: tuple[str, ...] = ()
+    flags: tuple[str, ...] = ()
     trained: bool = True
     truncated: bool = False
 
@@ -179,12 +181,15 @@ class _Unplaced(Dropping):
     """Leaves out everything that a transcript cannot hold, and remembers its names: message → names."""
 
     found: list[str] = field(default_factory=list)
+    flags: list[str] = field(default_factory=list)
     of_turns: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     def drops(self, name: str, value: Any) -> bool:
         """As for `Dropping`, but every name is left out; roles are for the generator."""
         if name.startswith("role:") or name in _TEXTS or name in ENDS:
             return False
+        if like_flag([name], {name: value}) is not None:
+            self.flags.append(name)
         if _says_something(value):
             self.found.append(name)
         return True
@@ -202,7 +207,7 @@ class _Unplaced(Dropping):
             texts = (text,) if isinstance(text, str) else ()
             others = [key for key, value in keys.items() if value not in (name, text) and _says_something(value)]
             return [Turn(number=number, role=cast(Role, name), texts=texts, metadata={"unused": tuple(others)})]
-        self.found = []
+        self.found, self.flags = [], []
         try:
             turns = turns_of(message, number, reading, dropping, system)
         except RecordRefusedError as refused:
@@ -214,7 +219,7 @@ class _Unplaced(Dropping):
         repeated = {key for key in (*ROLE_KEYS, *TEXT_KEYS) if keys.get(key) in (name, _first(keys, TEXT_KEYS))}
         names = tuple(dict.fromkeys(name for name in self.found if name not in repeated))
         if turns and names:
-            turns[0] = replace(turns[0], metadata={"unused": names})
+            turns[0] = replace(turns[0], metadata={"unused": names, "flags": tuple(self.flags)})
         if ROLES.get(str(name).strip().lower()) == "tool":  # a result is named as its role is written
             turns = [replace(turn, metadata={**turn.metadata, "role": name}) for turn in turns]
         return turns
@@ -232,6 +237,7 @@ class _Unplaced(Dropping):
             role=turn.metadata.get("role") or turn.role,
             text="".join(turn.texts) if turn.texts else None,
             unused=tuple(names),
+            flags=turn.metadata.get("flags", ()),
             trained=turn.trained,
             truncated=turn.truncated,
         )
