@@ -87,6 +87,10 @@ def generate(
     metadata: Annotated[
         list[str] | None, option("Keys of records that are no part of the conversation.", metavar="KEY,…")
     ] = None,
+    text_as_is: Annotated[
+        bool,
+        option("What chat templates write (`<|im_end|>`, `[INST]`) stays text of an answer. Default: refused."),
+    ] = False,
     think: Annotated[
         Literal["keep", "drop", "refuse"],
         option("<think>…</think> in an answer: train it as a part of it, leave it out and count it, or refuse."),

@@ -138,13 +138,12 @@ def _attaches(key: str, value: Any) -> bool:
 
 @lru_cache(maxsize=1024)
 def _is_watched(key: str) -> bool:
-    return (
-        key in LAST_ALONE
-        or key in (*MEDIA, *ATTACHED)
-        or key in FLAGS
-        or _matches(_MEDIA, key)
-        or _matches(_FLAGS_OF_TURNS, key)
-    )
+    return flags_record(key) or key in (*MEDIA, *ATTACHED) or _matches(_MEDIA, key)
+
+
+def flags_record(key: str) -> bool:
+    """Whether a key of a record says what of it is trained."""
+    return key in LAST_ALONE or key in FLAGS or _matches(_FLAGS_OF_TURNS, key)
 
 
 def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> None:

@@ -49,7 +49,8 @@ STATUS, DETAILS_OF_END = "status", "incomplete_details"
 """Keys of OpenAI's Responses: `"status": "incomplete"`, `"incomplete_details": {"reason": "max_output_tokens"}`."""
 _WITHIN = ("metadata", "response_metadata", "generation_info", "meta", "info", "response")
 """Keys of objects that may hold one of these."""
-_ENDS = frozenset((*ENDS, *TRUE_IS_CUT_OFF, *FALSE_IS_CUT_OFF, STATUS, DETAILS_OF_END, *_WITHIN))
+OF_ENDS = frozenset((*ENDS, *TRUE_IS_CUT_OFF, *FALSE_IS_CUT_OFF, STATUS, DETAILS_OF_END))
+_ENDS = OF_ENDS | frozenset(_WITHIN)
 _CUT_OFF = frozenset(
     {
         "length", "max_tokens", "max_output_tokens", "max_new_tokens", "max_completion_tokens", "max_length",

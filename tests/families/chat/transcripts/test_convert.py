@@ -449,3 +449,26 @@ def test_thoughts_and_calls_are_left_out_by_name_alone() -> None:
 def test_a_record_that_a_label_rejects_is_counted() -> None:
     lines, counts = written(conversation_of({"prompt": "q", "completion": "a", "label": False}))
     assert (lines, counts.as_dict()["conversations_skipped"]) == ([], {"not_preferred": 1})
+
+
+@pytest.mark.parametrize(
+    "mark", ["<|im_end|>", "[INST]", "<tool_call>", "<end_of_turn>", "<|channel|>final<|message|>"]
+)
+def test_markup_of_templates_in_an_answer_is_refused_or_kept_by_name(mark: str) -> None:
+    given_ = conversation(("user", f"q {mark}"), ("assistant", f"a {mark}"))
+    with pytest.raises(ChatError, match=r"as chat templates write it(?s:.*)message 1(?s:.*)--text-as-is"):
+        written(given_, context_len=99)
+    lines, counts = written(given_, context_len=99, on_error="skip")
+    assert (lines, counts.as_dict()["conversations_skipped"]) == ([], {"markup": 1})
+    lines, _ = written(given_, context_len=99, text_as_is=True)
+    assert lines == [f"<|USER|>q {mark}<|END|><|ASSISTANT|>a {mark}<|END|>"]
+
+
+@pytest.mark.parametrize(
+    "flag", [{"loss_masks": [0, 1]}, {"train_turns": [1]}, {"mask_history": True}, {"train": False}]
+)
+def test_a_flag_of_a_record_is_never_dropped(flag: Any) -> None:
+    asked, answer = {"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}
+    with pytest.raises(ChatError) as refused:
+        conversation_of({"messages": [asked, answer, asked, answer], **flag}, "chats.jsonl, line 7")
+    assert "--drop" not in str(refused.value)

@@ -19,7 +19,7 @@ from spanloom.conversations.forms.form import Draft, FormKind, Taken
 from spanloom.conversations.forms.keys import KeyMap
 from spanloom.conversations.forms.message_lists import messages
 from spanloom.conversations.forms.published.harmony import draft_of
-from spanloom.conversations.reading.harmony import START, is_rendered_answer, whole_text
+from spanloom.conversations.reading.harmony import ASSISTANT, START, is_rendered_answer, whole_text
 from spanloom.conversations.turns import RENDERED, RecordRefusedError, Refusal, kind
 
 NAMES = {"rendered": ("text", "harmony", "rendered", "conversation"), "query": ("prompt", "query", "question")}
@@ -52,7 +52,9 @@ def _draft(taken: Taken) -> Draft:
         what = "no text" if whole is None else f"{kind(whole)} that does not begin with {START}"
         raise RecordRefusedError(Refusal.NO_MESSAGES, f"the record holds {what}, and no messages")
     if _is_rendered(question) and is_rendered_answer(answer) and not taken.reading.text_as_is:
-        return draft_of(_parsed(question.strip() + whole_text(answer), taken))
+        asked, answered = question.strip(), whole_text(answer)
+        begins = "" if answered.startswith(ASSISTANT) or asked.endswith(ASSISTANT) else ASSISTANT
+        return draft_of(_parsed(asked + begins + answered, taken))
     return columns.draft_of_columns(taken)
 
 

@@ -66,6 +66,7 @@ def generate_chat(
             "drop": sorted(rules.drop),
             **({"maps": list(rules.maps)} if rules.maps else {}),
             **({"metadata": sorted(rules.metadata)} if rules.metadata else {}),
+            **({"text_as_is": True} if rules.text_as_is else {}),
             "think": rules.think,
             "on_error": rules.on_error,
             "line_based": is_line_based(out),

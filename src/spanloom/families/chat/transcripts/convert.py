@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
 
+from spanloom.conversations.reading.markup import may_hold_markup, template_mark
 from spanloom.errors import ChatError
 from spanloom.families.chat.markers import ASSISTANT_STRING, CONTROL_STRINGS, END_STRING, SYSTEM_STRING, USER_STRING
 from spanloom.families.chat.transcripts.left_out import NO_ROLE, GeneratorCounts, GeneratorRules, LeftOut, Skip, Think
@@ -279,6 +280,20 @@ def _without_a_place(conversation: Conversation, rules: GeneratorRules) -> _Faul
                 message=number,
                 found=(reason.value,),
                 remedy="skip and count such conversations with --on-error skip; a Harmony dataset can hold them",
+            )
+        text = message.text or ""
+        if (
+            message.role == ASSISTANT
+            and not rules.text_as_is
+            and may_hold_markup(text)
+            and (mark := template_mark(text))
+        ):
+            return _Fault(
+                reason=Skip.MARKUP,
+                what=f"the answer holds {mark}, as chat templates write it, which would be trained as its text",
+                message=number,
+                found=(mark,),
+                remedy="--text-as-is keeps it as text, or skip and count such conversations with --on-error skip",
             )
         if message.role == ASSISTANT and (tag := _stray_tag(message.text or "", rules.think)) is not None:
             half = rules.think == "drop"

@@ -32,6 +32,7 @@ class Skip(StrEnum):
     UNTRAINED = "untrained"
     TRUNCATED = "truncated"
     NOT_PREFERRED = "not_preferred"
+    MARKUP = "markup"
 
 
 class LeftOut(StrEnum):
@@ -63,6 +64,7 @@ class GeneratorRules:
     transcript cannot hold; "skip" counts all of these. None, the default, counts control strings, which are a property
     of the data, and stops at the others, which are errors or would lose content.
     `maps`, `metadata`: the meaning of the records' keys, as `spanloom convert` takes them.
+    `text_as_is`: what chat templates write stays text of an answer.
     `empty_answers`: write them, as the program did that this format comes from; no command offers it.
 
     Raises ChatError for a context of less than one token, and for an unknown `on_error`.
@@ -74,6 +76,7 @@ class GeneratorRules:
     on_error: OnError = None
     maps: tuple[str, ...] = ()
     metadata: frozenset[str] = frozenset()
+    text_as_is: bool = False
     empty_answers: bool = False
 
     def __post_init__(self) -> None:

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from spanloom.conversations.forms import Form, KeyMap, key_map, read_record, recognise
+from spanloom.conversations.forms.beside import flags_record
 from spanloom.conversations.forms.keys import KNOWN_NAMES
 from spanloom.conversations.forms.message_lists import OPENAI, SHAREGPT
-from spanloom.conversations.reading.flags import ENDS, NOT_DROPPED, like_flag
+from spanloom.conversations.reading.flags import ENDS, NOT_DROPPED, OF_ENDS, like_flag
 from spanloom.conversations.reading.harmony import Part
 from spanloom.conversations.reading.messages import (
     CALL_ROLES,
@@ -154,7 +155,7 @@ def _parted(record: dict[str, Any], form: Form) -> tuple[dict[str, Any], tuple[s
     kept: dict[str, Any] = {}
     unused: list[str] = []
     for key, value in record.items():
-        if key in found or key in NOT_DROPPED or key in ENDS:
+        if key in found or key in NOT_DROPPED or key in OF_ENDS or flags_record(key):
             kept[key] = value
         elif key in _IDS and isinstance(value, str | int):
             continue
