@@ -227,7 +227,8 @@ def convert(
     if dry_run:
         _tell_dry_run(counts, examples, conversion.drop, as_json)
     elif as_json:
-        print_json(written)
+        unread = chat.not_read()
+        print_json({**written, **({"not_read": unread} if unread else {})})
     else:
         _tell(written, out or "", conversion.drop, for_any_model=format == "conversations")
 

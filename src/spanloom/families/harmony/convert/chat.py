@@ -432,7 +432,6 @@ def _manifest(
             **({"refused_keys": counted["refused_keys"]} if counts.refused_keys else {}),
             **({"read_as": counted["read_as"]} if counts.read_as else {}),
             **({"models": {"refused": counted["refused_by_models"]}} if counts.refused_by_models else {}),
-            **({"not_read": names} if (names := chat.not_read()) else {}),
             "harmony": {"refused": counted["refused_by_harmony"], "not_rendered": counted["not_rendered"]},
             "rejects": [entry["rejects"] for entry in ended if "rejects" in entry],
             "spanloom": version("spanloom"),
