@@ -112,7 +112,7 @@ def call_of(value: Any, where: str, dropping: Dropping) -> Call:
         raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, f"{where}: the id is {kind(identity)}, not text")
     name = _name(call.pop("name", None), where, Refusal.TOOL_CALL_INVALID)
     arguments = next((call.pop(key) for key in ARGUMENTS if call.get(key) is not None), None)
-    if twice := [key for key in ARGUMENTS if not says_nothing(call.get(key)) and key not in dropping.names]:
+    if call and (twice := [key for key in ARGUMENTS if not says_nothing(call.get(key)) and key not in dropping.names]):
         detail = f"{where} has arguments under {twice[0]!r} too"
         raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, detail, f"write them once; {SET_ASIDE}")
     nulls = isinstance(arguments, dict) and _holds_null(arguments)
@@ -174,6 +174,8 @@ def _name(value: Any, where: str, reason: Refusal) -> str:
 
 def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> None:
     """Refuses the remaining keys of an object, unless they are empty or dropped."""
+    if not keys:
+        return
     left = [key for key, value in keys.items() if not says_nothing(value) and not dropping.drops(key, value)]
     if flags := NOT_DROPPED.intersection(left):
         flag = min(flags)

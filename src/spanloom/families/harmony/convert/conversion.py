@@ -150,6 +150,9 @@ class Converted:
     read_as: Mapping[str, int] = field(default_factory=dict)
 
 
+_NONE: Mapping[str, int] = {}
+
+
 class Converter:
     """Converts records one after the other. `counts` and `ids`: in a resumed run, those of the earlier records.
 
@@ -160,6 +163,7 @@ class Converter:
         self._form, self._conversion = form, conversion
         self._dropped, self._reading = frozenset(conversion.drop), conversion.reading
         self._arrangement, self._harmony = conversion.arrangement, conversion.source_format is CONVERSATIONS
+        self._unused: Dropping | None = None
         self.counts = counts or Counts()
         self.ids = SeenIds()
         self.unheld: dict[str, Converted] = {}
@@ -169,7 +173,8 @@ class Converter:
         counts = self.counts
         counts.read += 1
         counts.files[read.file] += 1
-        dropping = Dropping(names=self._dropped)
+        dropping = self._unused or Dropping(names=self._dropped)
+        self._unused = None
         try:
             converted = self._converted(read, dropping)
         except RecursionError:
@@ -191,6 +196,8 @@ class Converter:
             counts.dropped_characters.update(dropping.characters)
         if dropping.read_as:
             counts.read_as.update(dropping.read_as)
+        elif not dropping.counts:
+            self._unused = dropping  # for the next record: it takes longer to make one than to read a short message
         fits = _count_messages(converted.conversation, counts)
         if not (fits or self._harmony) and (unfit := run_fault(converted.conversation.messages)) is not None:
             counts.refused_by_models[unfit.reason.value] += 1
@@ -231,7 +238,9 @@ class Converter:
             "metadata_json": _json(metadata),
             "id": identity,
         }
-        return Converted(where=read.where, row=row, conversation=conversation, fault=fault, read_as=dropping.read_as)
+        return Converted(
+            where=read.where, row=row, conversation=conversation, fault=fault, read_as=dropping.read_as or _NONE
+        )
 
 
 def _harmony_json(conversation: Conversation) -> bytes:
