@@ -3,7 +3,7 @@
 In: a file or a folder. Out: a stream of `Conversation`, each with its place.
 
 Records are read as `spanloom convert` reads them (`spanloom.conversations`): the same files, forms, roles, flags. A
-transcript holds less than such a conversation: what it has no place for, as reasoning, calls, tools and other keys, is
+transcript holds less than such a conversation: what it cannot hold, such as reasoning, calls, tools and other keys, is
 named in `unused`, and so are unknown roles. The generator decides how to handle them.
 """
 

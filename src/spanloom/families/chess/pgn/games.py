@@ -119,7 +119,7 @@ class _Run:
         return _EMPTY_LINE.search(self.run.text, gap, self._places[token]) is not None
 
     def tags(self, at: int) -> tuple[dict[str, str], int, _LeftOut | None]:
-        """The tags of the game that begins at a token; the first token that is none of them nor a comment; a fault."""
+        """The tags of the game that begins at a token; the first token after them that is no comment; a fault."""
         tags: dict[str, str] = {}
         fault: _LeftOut | None = None
         for number in range(at, len(self.tokens)):
