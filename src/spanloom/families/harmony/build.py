@@ -10,11 +10,13 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from spanloom import workers
+from spanloom.building.ordered import in_order
 from spanloom.conversations.source.folder import Source
 from spanloom.dataset import manifest
 from spanloom.dataset.family import DatasetFamily
@@ -234,20 +236,9 @@ def _run_steps(
                 f"warning: {split['repeated_rows']:,} rows repeat an id that an earlier row has; all were kept"
             )
         with progress.stage("write"), progress.writing(counters, [summary["rows"] for summary in summaries]):
-            futures = [
-                pool.submit(
-                    write_indexed,
-                    rendered=rendered[shard],
-                    ids=ids[shard],
-                    valid_fraction=options.valid_fraction,
-                    root=root,
-                    inventory=inventories[shard],
-                    resume=options.resume,
-                )
-                for shard in shards
-            ]
-            for shard, future in enumerate(futures):
-                pool.result(future, f"writing shard {shard:02d}")
+            write = partial(_write_shard, root, work, options)
+            for _ in in_order(shards, write, pool, what=lambda shard: f"writing shard {shard:02d}"):
+                pass
         pool.abort()  # the workers have nothing left to do; a normal exit would take a quarter of a second
 
     (root / manifest.PENDING_NAME).unlink(missing_ok=True)  # of a stopped build: it has a date, and is made again
@@ -265,6 +256,18 @@ def _run_steps(
     )
     report = _validate(options, asset, root, written, validator, progress)
     return BuildResult(root=root, manifest=written, report=report)
+
+
+def _write_shard(root: Path, work: Path, options: BuildOptions, shard: int) -> None:
+    rendered, ids, inventory = (work / name for name in work_names(shard))
+    write_indexed(
+        rendered=rendered,
+        ids=ids,
+        valid_fraction=options.valid_fraction,
+        root=root,
+        inventory=inventory,
+        resume=options.resume,
+    )
 
 
 def _useful_workers(profile: Profile, rows: int) -> int:

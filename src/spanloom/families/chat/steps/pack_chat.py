@@ -9,18 +9,18 @@ in batches, and the results are taken in order, so bytes do not depend on the nu
 them, which is much faster. It holds a few batches and the blocks that they complete.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
+from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from spanloom.building.ordered import in_order, pool_of
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import Content, Input, InputShard, Manifest, ShardEntry, TokenizerEntry
 from spanloom.dataset.root.inventory import add_up
@@ -60,7 +60,7 @@ from spanloom.storage.scratch import scratch_for
 from spanloom.storage.unchanged import check_unchanged, file_state
 from spanloom.supervision import ALIGNMENT
 from spanloom.tokenizers.o200k.encoder import EncodedTexts
-from spanloom.workers import OnProgress, Pool, process_pool
+from spanloom.workers import OnProgress
 
 BATCH_CHARACTERS, BATCH_RECORDS = 1 << 20, 4096
 """A batch ends at the limit that is reached first: records may have any length."""
@@ -135,10 +135,10 @@ def pack_chat(
     sizes = [text_bytes(file) for file in files]
     workers = workers or useful_workers(loaded, transcripts)
     with ExitStack() as stack:
-        pool = stack.enter_context(process_pool(workers)) if workers > 1 else None
+        pool = stack.enter_context(pool_of(workers))
         shards = [_Shard(root, number, config, loaded, stack) for number in range(rules.shards)]
         records = _records(files, inputs, sizes, on_error, rules)
-        for batch in _tokenised(records, tokenizer, pool):
+        for _, batch in in_order(records, partial(_tokenise, tokenizer), pool, what=_named):
             for shard in shards:
                 shard.add(batch, len(shards))
             if on_progress:
@@ -279,25 +279,11 @@ def _records(
             first += len(texts)
 
 
-def _tokenised(records: Iterable[_Records], tokenizer: Path | None, pool: Pool | None) -> Iterator[_Tokenised]:
-    """Batches as tokens, in order. At most two per worker are in flight."""
-    if pool is None:
-        yield from (_tokenise(batch, tokenizer) for batch in records)
-        return
-    waiting: deque[tuple[_Records, Future[_Tokenised]]] = deque()
-    for batch in records:
-        waiting.append((batch, pool.submit(_tokenise, batch, tokenizer)))
-        if len(waiting) > 2 * pool.workers:
-            yield _result(pool, *waiting.popleft())
-    while waiting:
-        yield _result(pool, *waiting.popleft())
+def _named(batch: _Records) -> str:
+    return f"records {batch.first} … {batch.first + len(batch.texts) - 1}"
 
 
-def _result(pool: Pool, batch: _Records, future: "Future[_Tokenised]") -> _Tokenised:
-    return pool.result(future, f"records {batch.first} … {batch.first + len(batch.texts) - 1}")
-
-
-def _tokenise(batch: _Records, tokenizer: Path | None) -> _Tokenised:
+def _tokenise(tokenizer: Path | None, batch: _Records) -> _Tokenised:
     is_text = np.array([text is not None for text in batch.texts], dtype=np.bool_)
     texts = [text for text in batch.texts if text is not None]
     encoded = _tokenizer(tokenizer).encode(texts, first=batch.first)

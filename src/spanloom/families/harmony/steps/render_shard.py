@@ -5,14 +5,14 @@ The shard is cut into parts that depend on the file alone; worker processes rend
 As a pipeline step it publishes the parts at a work place and returns a manifest.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from spanloom.building.ordered import in_order
 from spanloom.conversations.source.folder import (
     check_still_hashed,
     named_origin,
@@ -105,7 +105,7 @@ def render_shard(
 
     summaries: list[dict[str, Any]] = []
     rejected: Counter[str] = Counter()
-    for summary in _in_order(jobs, pool, before):
+    for summary in _summaries(jobs, pool, before):
         rejected.update(summary["rejected"])
         if rejected.total() > limit:
             raise Reject(**summary["last_reject"]).as_error(allowed=limit)
@@ -165,30 +165,31 @@ def render_shard(
     return whole
 
 
-def _in_order(jobs: list[PartJob], pool: Pool, before: Callable[[int], None] | None = None) -> Iterator[dict[str, Any]]:
+def _summaries(
+    jobs: list[PartJob], pool: Pool, before: Callable[[int], None] | None = None
+) -> Iterator[dict[str, Any]]:
     """Summaries of the parts in source order, up to the first part that the caps cut short.
 
-    At most two parts per worker are in flight, so memory does not grow with the shard. With a token cap each part
-    depends on the parts before it: then one part runs at a time, with the rest of the budget.
+    With a token cap a part depends on the parts before it: then one runs at a time, with the rest of the budget.
     """
     budget = jobs[0].token_budget if jobs else None
-    window = 2 * pool.workers if budget is None else 1
-    waiting = deque(jobs)
-    under_way: deque[tuple[PartJob, Future[dict[str, Any]]]] = deque()
-    while waiting or under_way:
-        while waiting and len(under_way) < window:
-            job = replace(waiting.popleft(), token_budget=budget)
+
+    def begun() -> Iterator[PartJob]:
+        for job in jobs:
             if before is not None:
                 before(job.part.index)
-            under_way.append((job, pool.submit(render_part, job)))
-        job, future = under_way.popleft()
-        last_row = job.part.first_row + job.part.rows - 1
-        summary = pool.result(future, f"shard {job.shard.index:02d}, rows {job.part.first_row} to {last_row}")
+            yield replace(job, token_budget=budget)
+
+    for _, summary in in_order(begun(), render_part, pool, what=_named, at_once=None if budget is None else 1):
         yield summary
         if not summary["whole"]:
             return
         if budget is not None:
             budget -= summary["tokens"]
+
+
+def _named(job: PartJob) -> str:
+    return f"shard {job.shard.index:02d}, rows {job.part.first_row} to {job.part.first_row + job.part.rows - 1}"
 
 
 def run(

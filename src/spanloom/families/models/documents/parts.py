@@ -79,6 +79,11 @@ def standing_part(task: PartTask) -> dict[str, Any] | None:
     return counted if is_whole else None
 
 
+def finished_part(task: PartTask, *, resume: bool) -> dict[str, Any]:
+    """The record of the part, which is made unless it is finished. `resume`: keep a finished one."""
+    return (standing_part(task) if resume else None) or make_part(task)
+
+
 def make_part(task: PartTask) -> dict[str, Any]:
     """Makes the documents of these rows, writes both files, and returns the content of the JSON file."""
     ingredients = _ingredients(task)

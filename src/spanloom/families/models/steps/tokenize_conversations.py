@@ -8,11 +8,11 @@ The size of a batch of rows does not depend on the workers. Finished batches are
 that a stopped build can be resumed.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from spanloom.building.ordered import in_order, pool_of
 from spanloom.conversations.source.caps import RowCaps, check_capped_root
 from spanloom.conversations.source.folder import (
     Source,
@@ -42,7 +43,7 @@ from spanloom.dataset.split_writer import SplitWriter, by_split, split_writers
 from spanloom.errors import DuplicateIdError, RejectedRowError
 from spanloom.families.models import defaults
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
-from spanloom.families.models.documents.parts import PartTask, keep_loaded, make_part, read_part, standing_part
+from spanloom.families.models.documents.parts import PartTask, finished_part, keep_loaded, read_part
 from spanloom.families.models.documents.rules import (
     MODEL_FILES,
     PROBE_NAME,
@@ -67,7 +68,7 @@ from spanloom.provenance import (
 from spanloom.report.progress import Progress
 from spanloom.split import SPLITS, id_digests
 from spanloom.storage.scratch import scratch_for
-from spanloom.workers import OnProgress, Pool, process_pool
+from spanloom.workers import OnProgress, Pool
 
 FAMILY = "model_chat"
 ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8", "span": "uint8"}
@@ -145,8 +146,7 @@ def tokenize_conversations(
     options.work.mkdir(parents=True, exist_ok=True)
     keep_loaded(key, ingredients)
     workers = options.workers or useful_workers(sum(counts))
-    pooled: AbstractContextManager[Pool | None] = process_pool(workers) if workers > 1 else nullcontext()
-    with pooled as pool:
+    with pool_of(workers) as pool:
         entries = [
             build.shard(verify_hash(shard), read, pool) for shard, read in zip(source.shards, counts, strict=True)
         ]
@@ -234,25 +234,13 @@ class _Build:
         )
 
     def _parts(self, shard: SourceShard, read: int, pool: Pool | None) -> Iterator[tuple[PartTask, dict[str, Any]]]:
-        """The finished parts in order; at most two per worker are in progress."""
-        waiting: deque[tuple[PartTask, Future[dict[str, Any]] | dict[str, Any]]] = deque()
-        most = 2 * pool.workers if pool else 1
-
-        def finished() -> tuple[PartTask, dict[str, Any]]:
-            task, outcome = waiting.popleft()
-            if isinstance(outcome, Future):
-                assert pool is not None
-                return task, pool.result(outcome, f"shard {task.shard:02d}, rows from {task.rows.first_row}")
-            return task, outcome
-
-        for task in self._tasks(shard, read):
-            finished_part = standing_part(task) if self.options.resume else None
-            outcome = finished_part or (make_part(task) if pool is None else pool.submit(make_part, task))
-            waiting.append((task, outcome))
-            while len(waiting) >= most:
-                yield finished()
-        while waiting:
-            yield finished()
+        """The finished parts in order."""
+        yield from in_order(
+            self._tasks(shard, read),
+            partial(finished_part, resume=self.options.resume),
+            pool,
+            what=lambda task: f"shard {task.shard:02d}, rows from {task.rows.first_row}",
+        )
 
     def _tasks(self, shard: SourceShard, read: int) -> Iterator[PartTask]:
         with open_source_shard(shard) as file:
