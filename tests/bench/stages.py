@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from spanloom.families.harmony.render.part import render_rows
 
+from spanloom.building.parts import PartWriter
 from spanloom.conversations.source.folder import SourceRows, SourceShard, open_source_shard, plan_parts, read_rows
 from spanloom.conversations.source.structure import LabelledConversation, row_id
 from spanloom.families.harmony.contract.conversation import parse_conversation
@@ -26,10 +28,8 @@ from spanloom.families.harmony.contract.history import CutRules, rules_for
 from spanloom.families.harmony.contract.profile import SYNTH_KD, profile_of_source
 from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.defaults import AUDIT_FRACTION
-from spanloom.families.harmony.render.artifact import PartWriter
 from spanloom.families.harmony.render.audit import Auditor, audit_stride
 from spanloom.families.harmony.render.fast import FastRenderer
-from spanloom.families.harmony.render.part import render_rows
 from spanloom.families.harmony.render.routes import ROWS_WORTH_LOADING, load_renderer, loading_ahead
 from spanloom.families.harmony.steps.assemble_manifest import assemble_manifest
 from spanloom.families.harmony.steps.assemble_split import assemble_split

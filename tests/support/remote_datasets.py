@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from conftest import Cli
-from spanloom.families.harmony.render.work import ShardWork
+from spanloom.building.work import ShardWork
 from spanloom.storage import publish_bytes
 from spanloom.storage.publishing import publish_folder
 from spanloom.storage.scratch import scratch_for

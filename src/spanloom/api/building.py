@@ -16,10 +16,10 @@ from spanloom.families.harmony import defaults
 from spanloom.families.models import defaults as model_defaults
 
 if TYPE_CHECKING:
+    from spanloom.building.make import BuildResult
     from spanloom.families.harmony.contract.history import CutRules
     from spanloom.families.models.documents.rules import ModelRules
     from spanloom.report.progress import Progress
-    from spanloom.steps.validate_alignment import BuildResult
 
 OF_MODELS = ("thinking", "inline_think", "boundary", "stop", "date", "variables", "emission", "control_texts")
 """Options of a build that need `model`."""

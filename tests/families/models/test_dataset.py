@@ -18,6 +18,7 @@ import spanloom
 from conftest import Cli
 from spanloom.audit.auditor import ModelOptions
 from spanloom.audit.run import AuditOptions, audit
+from spanloom.building.make import BuildResult
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import Content
@@ -31,7 +32,6 @@ from spanloom.families.models.steps.tokenize_conversations import artifact_metad
 from spanloom.families.models.steps.tokenize_conversations import run as run_step
 from spanloom.findings import Report
 from spanloom.report.progress import Mode, Progress
-from spanloom.steps.validate_alignment import BuildResult
 from support import chat_sources
 from support.chat_models import CHATML, small_tokenizer, write_model
 from support.model_datasets import TOOL, documents_on_disk, record, runs_that_agree, stored, write_conversations

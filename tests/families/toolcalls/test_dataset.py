@@ -18,6 +18,7 @@ from conftest import Cli
 from corruption.leaves import leaf_edits
 from corruption.trial import ROOT
 from families.toolcalls.conftest import Run, values
+from spanloom.building.make import BuildResult
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import ManifestError
 from spanloom.dataset.root.layout import array_prefix, rows_file
@@ -40,7 +41,6 @@ from spanloom.families.toolcalls.training import bounded_unlikelihood, train_exa
 from spanloom.families.toolcalls.verify.content import NOT_CHECKABLE
 from spanloom.megatron.official import open_indexed
 from spanloom.split import id_digests, is_valid
-from spanloom.steps.validate_alignment import BuildResult
 from spanloom.training.megatron_dataset import DatasetTokenizer
 from spanloom.training.packed import PackedDataset
 from spanloom.training.packed_megatron import PackedGPTDataset, packed_datasets

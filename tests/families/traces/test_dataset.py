@@ -14,6 +14,7 @@ import pytest
 from conftest import Cli
 from corruption.leaves import leaf_edits
 from corruption.trial import ROOT
+from spanloom.building.make import BuildResult
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import ManifestError
 from spanloom.dataset.root.layout import array_prefix
@@ -34,7 +35,6 @@ from spanloom.families.traces.trace import Trace
 from spanloom.families.traces.verify.content import NOT_CHECKABLE
 from spanloom.megatron.official import open_indexed
 from spanloom.split import id_digests, is_valid
-from spanloom.steps.validate_alignment import BuildResult
 from spanloom.storage import sha256_file
 from support.killed import STRIDE, killed_before
 from support.nightly import drawn

@@ -14,13 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import Cli
+from spanloom.building.clear import clear_work
+from spanloom.building.packs import MOST_PACKS
+from spanloom.building.work import Rendered
 from spanloom.conversations.source import folder as source_folder
 from spanloom.errors import ArtifactError, ConflictError, RejectedRowError, SpanloomError, StorageError
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.render import work as work_place
-from spanloom.families.harmony.render.clear import clear_work
-from spanloom.families.harmony.render.packs import MOST_PACKS
-from spanloom.families.harmony.render.work import Rendered
 from spanloom.families.harmony.steps import assemble_split, render_shard, write_indexed
 from spanloom.report.progress import Mode, Progress
 from spanloom.storage.publishing import publish_file, publish_folder

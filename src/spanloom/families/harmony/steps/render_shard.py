@@ -5,38 +5,26 @@ The shard is cut into parts that depend on the file alone; worker processes rend
 As a pipeline step it publishes the parts at a work place and returns a manifest.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spanloom.building.ordered import in_order
-from spanloom.conversations.source.folder import (
-    check_still_hashed,
-    named_origin,
-    open_source_shard,
-    plan_parts,
-    verify_hash,
-)
-from spanloom.conversations.source.rejects import Reject, reject_limit
+from spanloom.building.making import ShardJob, make_shards, write_record
+from spanloom.building.packs import pack_bytes
+from spanloom.building.work import ShardWork, check_one_number, default_work, has_manifest
+from spanloom.conversations.source.folder import Source
+from spanloom.conversations.source.rejects import reject_limit
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.history import CutRules, rules_for
 from spanloom.families.harmony.contract.profile import profile_of_source
 from spanloom.families.harmony.contract.source import open_source, staged_listing, staged_source
-from spanloom.families.harmony.render.artifact import IDS_JSON, RENDERED_JSON
-from spanloom.families.harmony.render.audit import audit_floor, audit_share, audit_stride
-from spanloom.families.harmony.render.packs import pack_bytes
-from spanloom.families.harmony.render.part import PartJob, render_part
+from spanloom.families.harmony.recipe import recipe_of
 from spanloom.families.harmony.render.routes import LIBRARIES, loading_ahead, renderer_version, worker_bytes
-from spanloom.families.harmony.render.work import ShardWork, check_one_number, default_work, has_manifest
 from spanloom.machine import workers_that_fit
-from spanloom.provenance import part_identity, readable_json
+from spanloom.provenance import part_identity
 from spanloom.report.progress import Progress
-from spanloom.storage import write_atomically
 from spanloom.storage.scratch import Scratch, scratch_for
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset, verify_asset
 from spanloom.tokenizers.o200k.staging import staged_asset
@@ -75,121 +63,33 @@ def render_shard(
     """
     asset = verify_asset(locate_asset(tokenizer))
     opened = open_source(source, shards=shards, only=shard)
-    this = verify_hash(opened.shards[shard])
-    profile, shards, caps = profile_of_source(opened.format), len(opened.shards), caps or Caps()
-    rules = rules_for(profile, rules)
-    share = caps.share(shard, shards)
-    with open_source_shard(this) as file:
-        group_rows = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-    parts = plan_parts(group_rows, max_rows=share.rows)
-    rows = sum(part.rows for part in parts)
-    limit = reject_limit(max_rejects, rows)
-    jobs = [
-        PartJob(
-            shard=this,
-            part=part,
-            rendered=rendered,
-            ids=ids,
-            asset=asset,
-            renderer=renderer,
-            rules=rules,
-            audit_stride=audit_stride(rows, audit_fraction),
-            audit_share=audit_share(audit_fraction),
-            audit_floor=audit_floor(part.rows, rows),
-            reject_limit=limit,
-            token_budget=share.tokens,
-            resume=resume,
-        )
-        for part in parts
-    ]
-
-    summaries: list[dict[str, Any]] = []
-    rejected: Counter[str] = Counter()
-    for summary in _summaries(jobs, pool, before):
-        rejected.update(summary["rejected"])
-        if rejected.total() > limit:
-            raise Reject(**summary["last_reject"]).as_error(allowed=limit)
-        if after is not None:
-            after(summary)
-        summaries.append(summary)
-    check_still_hashed(this)
-
-    counts = {
-        "rows_read": sum(part["rows_read"] for part in summaries),
-        "rows": sum(part["rows"] for part in summaries),
-        "tokens": sum(part["tokens"] for part in summaries),
-        "span_tokens": {
-            name: sum(part["span_tokens"][span] for part in summaries) for span, name in enumerate(profile.span_names)
-        },
-        "rejected": dict(sorted(rejected.items())),
-    }
-    if rules:
-        counts["cutting"] = rules.counts(part["cutting"] for part in summaries)
-    whole = {
-        "artifact": "rendered_shard_v1",
-        "family": profile.family,
-        "shard": shard,
-        "shards": shards,
-        "input": {"path": this.path.name, "rows": this.rows, "bytes": this.bytes, "sha256": this.sha256},
-        "source": {
-            "schema_version": opened.manifest["schema_version"],
-            "manifest_sha256": opened.manifest_sha256,
-            **named_origin(opened.manifest),
-        },
-        "tokenizer_sha256": ASSET_SHA256,
-        "renderer": {"name": renderer, "version": renderer_version(renderer)},
-        "audit": {
-            "fallback_rows": sum(part["fallbacks"] for part in summaries),
-            "audited_rows": sum(part["audited"] for part in summaries),
-        },
-        "caps": caps.as_dict(),
-        "rules": rules and rules.as_dict(),
-        "environment": {"source": str(source), "tokenizer": str(asset)},
-        **counts,
-        "parts": [
-            {key: part[key] for key in ("part", "first_row", "rows_read", "rows", "tokens", "rejected")}
-            | {"files": part["rendered_files"]}
-            for part in summaries
-        ],
-    }
-    ids_json = {
-        "artifact": "ids_v1",
-        "family": profile.family,
-        "shard": shard,
-        "rows_read": counts["rows_read"],
-        "rows": counts["rows"],
-        "parts": [{"part": part["part"], "rows": part["rows"], "files": part["ids_files"]} for part in summaries],
-    }
-    write_atomically(ids / IDS_JSON, readable_json(ids_json))
-    write_atomically(rendered / RENDERED_JSON, readable_json(whole))
-    return whole
+    profile, caps = profile_of_source(opened.format), caps or Caps()
+    recipe = recipe_of(
+        opened,
+        asset=asset,
+        renderer=renderer,
+        rules=rules_for(profile, rules),
+        audit_fraction=audit_fraction,
+        caps=caps,
+        given={"source": str(source), "tokenizer": str(asset)},
+    )
+    job = shard_job(opened, shard, caps, max_rejects, rendered=rendered, ids=ids)
+    ((job, summaries),) = make_shards(recipe, [job], pool, resume=resume, before=before, after=after)
+    return write_record(recipe, len(opened.shards), job, summaries)
 
 
-def _summaries(
-    jobs: list[PartJob], pool: Pool, before: Callable[[int], None] | None = None
-) -> Iterator[dict[str, Any]]:
-    """Summaries of the parts in source order, up to the first part that the caps cut short.
-
-    With a token cap a part depends on the parts before it: then one runs at a time, with the rest of the budget.
-    """
-    budget = jobs[0].token_budget if jobs else None
-
-    def begun() -> Iterator[PartJob]:
-        for job in jobs:
-            if before is not None:
-                before(job.part.index)
-            yield replace(job, token_budget=budget)
-
-    for _, summary in in_order(begun(), render_part, pool, what=_named, at_once=None if budget is None else 1):
-        yield summary
-        if not summary["whole"]:
-            return
-        if budget is not None:
-            budget -= summary["tokens"]
-
-
-def _named(job: PartJob) -> str:
-    return f"shard {job.shard.index:02d}, rows {job.part.first_row} to {job.part.first_row + job.part.rows - 1}"
+def shard_job(source: Source, shard: int, caps: Caps, max_rejects: str, *, rendered: Path, ids: Path) -> ShardJob:
+    """What is made of a shard of this source, with its share of the caps of the whole run."""
+    this, share = source.shards[shard], caps.share(shard, len(source.shards))
+    rows = this.rows if share.rows is None else min(this.rows, share.rows)
+    return ShardJob(
+        shard=this,
+        rows=rows,
+        rendered=rendered,
+        ids=ids,
+        reject_limit=reject_limit(max_rejects, rows),
+        token_budget=share.tokens,
+    )
 
 
 def run(
@@ -241,7 +141,7 @@ def run(
         size = listing.shards[shard].bytes if shard < len(listing.shards) else 0  # opening the source raises for it
         place = work or default_work(root or "")
         check_one_number(place, number)
-        with ShardWork(staging, place, identity, shard, limit=pack_bytes(size)) as published:
+        with ShardWork(staging, place, identity, shard, profile.form, limit=pack_bytes(size)) as published:
             known = has_manifest(staging, rendered, published.identity)
             whole = published.finished() if resume else None
             if whole is None or sum(whole["rejected"].values()) > reject_limit(max_rejects, whole["rows_read"]):
@@ -306,7 +206,7 @@ def _publish_shard(
             caps=caps,
             resume=resume,
             before=published.restore if resume else None,
-            after=partial(published.add, family=profile.family),
+            after=published.add,
             **options,
         )
     del whole["environment"]  # differs between runs; the manifest records it
