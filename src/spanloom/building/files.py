@@ -3,7 +3,7 @@
 In: a recipe and what is to be made of each shard. Out: the files under the root, and an inventory of each shard.
 Intermediates are under the work folder. They are kept when a build stops, so that the same command resumes it.
 
-    rendered_NN/  ids_NN/  inventory_NN.json
+    rendered_NN/  ids_NN/  split.json  inventory_NN.json
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.building.assembly import assemble, standing_inventory, write_inventory
-from spanloom.building.ids import Ids, count_ids
+from spanloom.building.ids import Ids, count_ids, write_split
 from spanloom.building.making import ShardJob, make_shards, write_record
 from spanloom.building.options import RunOptions
 from spanloom.building.ordered import in_order
@@ -33,6 +33,10 @@ DECIDES_NOTHING = "environment"
 """The key of a shard's record that does not affect the bytes of the dataset."""
 
 
+SPLIT_NAME = "split.json"
+"""The intermediate with the number of valid rows, and of rows that repeat an id."""
+
+
 def work_names(shard: int) -> tuple[str, str, str]:
     """The intermediates of a shard: the folders of its parts and of its ids, and its inventory."""
     return f"rendered_{shard:02d}", f"ids_{shard:02d}", f"inventory_{shard:02d}.json"
@@ -40,7 +44,7 @@ def work_names(shard: int) -> tuple[str, str, str]:
 
 def work_of(shards: int) -> tuple[str, ...]:
     """All names that a build of this many shards may create in the folder of intermediates."""
-    return (*(name for shard in range(shards) for name in work_names(shard)), NEW_NAME)
+    return (*(name for shard in range(shards) for name in work_names(shard)), SPLIT_NAME, NEW_NAME)
 
 
 def shard_job(shard: Any, rows: int, work: Path, max_rejects: str, token_budget: int | None = None) -> ShardJob:
@@ -112,8 +116,9 @@ def make_files(
             running.check(records)
         with progress.stage("split"):
             ids = [Ids.open(job.ids, number, recipe.form) for number, job in enumerate(jobs)]
-            fraction = recipe.target_of(records[0]).build["split"]["valid_fraction"]
-            counted = count_ids(ids, fraction, options.on_duplicate, scratch=work)
+            rule = recipe.target_of(records[0]).build["split"]
+            counted = count_ids(ids, rule["valid_fraction"], options.on_duplicate, scratch=work)
+            write_split(work / SPLIT_NAME, rule, counted)
         if counted["repeated_rows"]:
             progress.say(
                 f"warning: {counted['repeated_rows']:,} rows repeat an id that an earlier row has; all were kept"

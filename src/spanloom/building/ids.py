@@ -5,7 +5,7 @@ for it, because the id alone decides whether a document is valid.
 Memory: 8 bytes per row (the digest of each id), up to 2 GiB: see `spanloom.dataset.rows.digests`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from hashlib import blake2b
@@ -22,7 +22,9 @@ from spanloom.building.recipe import DatasetForm
 from spanloom.building.work import Rendered
 from spanloom.dataset.rows.digests import AT_ONCE, DigestRuns
 from spanloom.errors import ArtifactError, DuplicateIdError, SpanloomError
+from spanloom.provenance import readable_json
 from spanloom.split import among, id_digests, is_valid, split_rule, valid_threshold
+from spanloom.storage import write_atomically
 
 ON_DUPLICATE = ("error", "keep")
 
@@ -121,6 +123,14 @@ def _rows_of(batch: pa.RecordBatch) -> tuple[npt.NDArray[np.int64], npt.NDArray[
     rows = batch.column("row").to_numpy()
     firsts = np.flatnonzero(np.diff(rows, prepend=-1))
     return firsts, np.diff(firsts, append=rows.size)
+
+
+def write_split(path: Path, rule: Mapping[str, Any], counted: Mapping[str, Any]) -> dict[str, Any]:
+    """Writes `split.json`, which assembly needs. `rule`: see `split_decided`; `counted`: see `count_ids`. Returns its
+    content."""
+    result = {"artifact": "split_v1", **rule, **counted}
+    write_atomically(path, readable_json(result))
+    return result
 
 
 def count_ids(

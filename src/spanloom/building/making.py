@@ -71,6 +71,11 @@ class PartJob:
         return f"shard {self.shard.index:02d}, rows {self.part.first_row} to {last}"
 
 
+def build_key(recipe: Recipe) -> str:
+    """The hash of all that decides the bytes of the parts, besides the rows."""
+    return part_key(recipe.code, *recipe.libraries, recipe=recipe.identity())
+
+
 def make_shards(
     recipe: Recipe,
     jobs: Sequence[ShardJob],
@@ -88,7 +93,7 @@ def make_shards(
     With a cap on tokens a part depends on the parts before it: then one part is made at a time, with the rest of the
     budget. Raises RejectedRowError if more rows of a shard are refused than its limit, SourceError, WorkerError.
     """
-    build_key = part_key(recipe.code, *recipe.libraries, **recipe.identity())
+    key = build_key(recipe)
     begun: dict[int, _Shard] = {}
 
     def parts() -> Iterator[PartJob]:
@@ -102,7 +107,7 @@ def make_shards(
                         before(part.index)
                     yield PartJob(
                         recipe=recipe,
-                        build_key=build_key,
+                        build_key=key,
                         shard=shard,
                         part=part,
                         rendered=job.rendered,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spanloom.building.ids import Ids, count_ids
+from spanloom.building.ids import Ids, count_ids, write_split
 from spanloom.building.packs import IDS_NAME
 from spanloom.building.parts import IDS_JSON, read_sidecar
 from spanloom.building.work import Rendered, check_one_work, staged
@@ -16,8 +16,6 @@ from spanloom.errors import ArtifactError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.config import split_decided
 from spanloom.families.harmony.contract.profile import profile_of_family
-from spanloom.provenance import readable_json
-from spanloom.storage import write_atomically
 from spanloom.storage.scratch import chosen_scratch, scratch_for
 
 
@@ -52,9 +50,7 @@ def _split_of(
         raise ArtifactError(f"ids of one family are wanted, not of {sorted({*families})}")
     decided = split_decided(profile_of_family(families[0]), valid_fraction)
     counted = count_ids(shards, valid_fraction, on_duplicate, scratch=scratch, at_once=at_once)
-    result = {"artifact": "split_v1", **decided, **counted}
-    write_atomically(split, readable_json(result))
-    return result
+    return write_split(split, decided, counted)
 
 
 def run(
