@@ -6,7 +6,7 @@ from pathlib import Path, PurePath
 import pytest
 
 from support.cases import REPOSITORY
-from support.changed_tests import changed_files, chosen_for, lines
+from support.changed_tests import FEW, changed_files, chosen_for, lines
 
 FILES = {
     "src/spanloom/a/b.py": "",
@@ -58,9 +58,17 @@ def test_a_module_that_no_test_imports_has_the_tests_of_its_folder(repository: P
         (repository / "tests" / name).write_text("import spanloom\n")
     beside = [f"tests/a/test_{name}.py" for name in ("b", "both", "cases", "inner")]
     assert [str(path) for path in chosen_for(repository, PurePath("src/spanloom/a/lonely.py"))] == beside
-    for number in range(9):
-        (repository / f"tests/a/test_{number}.py").write_text("")
+    assert len(beside) == FEW
+    (repository / "tests/a/test_fifth.py").write_text("")
     assert chosen_for(repository, PurePath("src/spanloom/a/lonely.py")) == []
+
+
+@pytest.mark.parametrize("changed", ["src/spanloom/a/c.py", "tests/support/rows.py"])
+def test_what_many_tests_import_is_left_to_all_tests(repository: Path, changed: str) -> None:
+    for number in range(FEW):
+        text = "from spanloom.a.c import y\nfrom support.rows import row\n"
+        (repository / f"tests/a/test_{number}.py").write_text(text)
+    assert chosen_for(repository, PurePath(changed)) == []
 
 
 def test_what_a_branch_changed_and_what_is_not_committed(repository: Path, capsys: pytest.CaptureFixture[str]) -> None:

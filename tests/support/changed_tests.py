@@ -4,8 +4,8 @@ In: a git revision. Out: on stdout the test files, a line each; on stderr the ch
 
     src/spanloom/dataset/root/lock.py    tests/dataset/root/test_lock.py. If there were none: what imports `lock` in
                                          tests/dataset/root/, tests/dataset/ or tests/, the first that has some; then
-                                         the same for its package, `root`; then all of tests/dataset/root/, if few
-    tests/support/sources.py             what imports it, if few
+                                         the same for its package, `root`; then all of tests/dataset/root/
+    tests/support/traces.py              what imports it
 """
 
 import re
@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 
 SOURCES, TESTS = PurePath("src/spanloom"), PurePath("tests")
-FEW = 8
+FEW = 4
+"""More test files would take more than a minute: they are left to `make test`."""
 
 
 def changed_files(repository: Path, since: str) -> list[PurePath]:
@@ -47,7 +48,7 @@ def chosen_for(repository: Path, changed: PurePath) -> list[PurePath]:
             return [mirror]
         for folder in (TESTS / name.parent, *(TESTS / name.parent).parents[:-1]) if root == SOURCES else ():
             if importing := _importing(repository, ".".join(("spanloom", *name.parts)), folder, "test_*.py"):
-                return importing
+                return importing if len(importing) <= FEW else []
     beside = [PurePath(path.relative_to(repository)) for path in (repository / TESTS / module.parent).glob("test_*.py")]
     return sorted(beside) if root == SOURCES and len(beside) <= FEW else []
 
