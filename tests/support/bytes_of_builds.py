@@ -29,7 +29,7 @@ from spanloom.families.chat.steps.pack_chat import PackingRules
 from spanloom.families.chess.build import PrepareOptions, prepare
 from spanloom.families.toolcalls.build import BuildOptions as ToolCallOptions
 from spanloom.families.toolcalls.build import build as build_toolcalls
-from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules as ToolCallRules
+from spanloom.families.toolcalls.recipe import TokenizeRules as ToolCallRules
 from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.export.lines import ExportOptions
 from spanloom.families.traces.steps.tokenize_traces import TokenizeRules as TraceRules

@@ -4,7 +4,7 @@ In: the inventory of each shard, the counts of ids. Out: `manifest.pending.json`
 findings promotes it to the manifest of a dataset.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,7 +141,8 @@ def assemble(
         tokenizer=manifest.TokenizerEntry(**build["tokenizer"]),
         input=manifest.Input(
             **build["source"],
-            shards=tuple(manifest.InputShard.model_validate(inventory["input"]) for inventory in inventories),
+            # Several shards may be made of one file.
+            shards=tuple(map(manifest.InputShard.model_validate, unique(each["input"] for each in inventories))),
         ),
         alignment=build["alignment"],
         arrays=build["arrays"],
@@ -153,6 +154,15 @@ def assemble(
     whole = manifest.new_manifest(content, environment_here({**_places(inventories), **(environment or {})}))
     manifest.write_pending(root, whole.as_dict())
     return whole
+
+
+def unique(values: Iterable[Any]) -> list[Any]:
+    """The values without those that equal the one before."""
+    kept: list[Any] = []
+    for value in values:
+        if value not in kept[-1:]:
+            kept.append(value)
+    return kept
 
 
 def _places(inventories: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ Intermediates are under the work folder. They are kept when a build stops, so th
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ def work_of(shards: int) -> tuple[str, ...]:
     return (*(name for shard in range(shards) for name in work_names(shard)), SPLIT_NAME, NEW_NAME)
 
 
-def shard_job(shard: Any, rows: int, work: Path, max_rejects: str, token_budget: int | None = None) -> ShardJob:
+def shard_job(shard: Any, rows: int, work: Path, max_rejects: str | None, token_budget: int | None = None) -> ShardJob:
     """What is made of the first `rows` rows of a shard, below the folder of intermediates."""
     rendered, ids, _ = work_names(shard.index)
     return ShardJob(
@@ -55,7 +55,7 @@ def shard_job(shard: Any, rows: int, work: Path, max_rejects: str, token_budget:
         rows=rows,
         rendered=work / rendered,
         ids=work / ids,
-        reject_limit=reject_limit(max_rejects, rows),
+        reject_limit=rows if max_rejects is None else reject_limit(max_rejects, rows),
         token_budget=token_budget,
     )
 
@@ -81,15 +81,15 @@ def make_dataset(
     progress: Progress,
     running: Running,
     *,
-    files: Sequence[ListedFile] = (),
+    files: Callable[[], Sequence[ListedFile]] = tuple,
     environment: Mapping[str, Any],
 ) -> Manifest:
-    """Makes and writes all shards, and the pending manifest, which is returned. `files`: those that belong to no shard;
-    `environment`: further records of this run. See `make_files`."""
+    """Makes and writes all shards, and the pending manifest, which is returned. `files` writes those that belong to no
+    shard, when all shards are written; `environment`: further records of this run. See `make_files`."""
     made_by = require_git_sha(allow_unknown=options.allow_unknown_sha)
     inventories, counted = make_files(recipe, jobs, root, work, options, progress, running)
     run = {**environment, "workers": running.workers, "timings": dict(progress.timings)}
-    return assemble(inventories, counted, root, git_sha=made_by, files=files, environment=run)
+    return assemble(inventories, counted, root, git_sha=made_by, files=files(), environment=run)
 
 
 def make_files(
@@ -124,7 +124,8 @@ def make_files(
                 f"warning: {counted['repeated_rows']:,} rows repeat an id that an earlier row has; all were kept"
             )
         with progress.stage("write"), progress.writing(counters, [record["rows"] for record in records]):
-            write = partial(_write, recipe, root, work, resume=options.resume)
+            lists = options.max_rejects is not None
+            write = partial(_write, recipe, root, work, resume=options.resume, lists_rejects=lists)
             written = in_order(jobs, write, pool, what=lambda job: f"writing shard {job.shard.index:02d}")
             inventories = [inventory for _, inventory in written]
         if pool is not None:
@@ -142,9 +143,15 @@ def _pool(running: Running, counters: Counters) -> Iterator[Pool | None]:
             yield None
 
 
-def _write(recipe: Recipe, root: Path, work: Path, job: ShardJob, *, resume: bool) -> dict[str, Any]:
+def _write(
+    recipe: Recipe, root: Path, work: Path, job: ShardJob, *, resume: bool, lists_rejects: bool
+) -> dict[str, Any]:
     inventory = work / work_names(job.shard.index)[2]
-    return write_folders(recipe.target_of, job.rendered, job.ids, root, inventory, resume=resume)
+
+    def target_of(record: Mapping[str, Any]) -> Target:
+        return replace(recipe.target_of(record), lists_rejects=lists_rejects)
+
+    return write_folders(target_of, job.rendered, job.ids, root, inventory, resume=resume)
 
 
 TargetOf = Callable[[Mapping[str, Any]], Target]
@@ -189,9 +196,13 @@ def write_files(
     """Writes the files of a shard and its inventory. `record`: see `write_record`; `ids`: identifies the ids by hash;
     `parts` opens the parts, once."""
     made_of = {name: value for name, value in record.items() if name != DECIDES_NOTHING}
-    key = part_key(target.code, *target.libraries, rendered=made_of, ids=ids, build=target.build)
+    key = part_key(
+        target.code, *target.libraries, rendered=made_of, ids=ids, build=target.build, rejects=target.lists_rejects
+    )
     if resume and (written := standing_inventory(inventory, root, key)) is not None:
         return written
     fraction = target.build["split"]["valid_fraction"]
-    splits, rejects = write_shard(target.form, record["shard"], parts(), root, fraction)
+    splits, rejects = write_shard(
+        target.form, record["shard"], parts(), root, fraction, lists_rejects=target.lists_rejects
+    )
     return write_inventory(inventory, key, target.build, record, splits, rejects)

@@ -74,8 +74,9 @@ def difference(content: Content, identity: dict[str, Any], options: RunOptions) 
             return said
     if content.split is not None and content.split.repeated_rows and options.on_duplicate == "error":
         return "it has duplicate ids, which --on-duplicate error does not allow"
+    limit = options.max_rejects
     for shard in content.shards:
-        if sum(shard.rejected.values()) > reject_limit(options.max_rejects, shard.rows_read):
+        if limit is not None and sum(shard.rejected.values()) > reject_limit(limit, shard.rows_read):
             return "more rows were refused for it than --max-rejects allows"
     return None
 

@@ -13,7 +13,8 @@ from spanloom.provenance import require_git_sha
 class RunOptions:
     """How a build runs. Nothing here changes the files of a finished dataset.
 
-    max_rejects   how many rows of a shard may be refused: a number, or a share such as `0.1%`
+    max_rejects   how many rows of a shard may be refused: a number, or a share such as `0.1%`. They are written to
+                  `rejects/`. None: any number, and they are only counted
     on_duplicate  `error` or `keep`: what becomes of rows that repeat an id
     workers       None chooses by rows, CPUs and memory
     deep          how many rows validation makes again
@@ -23,7 +24,7 @@ class RunOptions:
     check_disk    stop before any work if the disk seems too small
     """
 
-    max_rejects: str = "0"
+    max_rejects: str | None = "0"
     on_duplicate: str = "error"
     workers: int | None = None
     deep: int = 0
@@ -39,6 +40,7 @@ class RunOptions:
         if self.workers is not None and self.workers < 1:
             raise SpanloomError(f"--workers must be at least 1, not {self.workers}")
         check_on_duplicate(self.on_duplicate)
-        reject_limit(self.max_rejects, 0)
+        if self.max_rejects is not None:
+            reject_limit(self.max_rejects, 0)
         require_git_sha(allow_unknown=self.allow_unknown_sha)
         chosen_reader(self.reader)

@@ -8,6 +8,7 @@ Made     the documents of some rows, and the rows that were refused
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -44,6 +45,28 @@ class Shard(Protocol):
     def rows(self) -> int: ...
     @property
     def where(self) -> str: ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileShard:
+    """A shard of a source that is one file, or one list: row i goes to shard i mod the number of shards."""
+
+    index: int
+    rows: int
+    where: str
+
+    @classmethod
+    def of(cls, place: Path | str, rows: int, shards: int) -> "tuple[FileShard, ...]":
+        """The shards of a source of so many rows. `place`: its name in messages."""
+        one = shards == 1
+        return tuple(
+            cls(
+                index=index,
+                rows=len(range(index, rows, shards)),
+                where=str(place) if one else f"shard {index:02d}, {place}",
+            )
+            for index in range(shards)
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,12 +111,13 @@ class Made:
 @dataclass(frozen=True, kw_only=True)
 class Target:
     """The dataset that the files of shards are written for. `build`: what its manifest says of all shards alike, see
-    `assembly.build_facts`; `code`, `libraries`: see `Recipe`."""
+    `assembly.build_facts`; `code`, `libraries`: see `Recipe`; `lists_rejects`: whether refused rows are written."""
 
     form: DatasetForm
     build: Mapping[str, Any]
     code: str
     libraries: Sequence[str]
+    lists_rejects: bool = True
 
 
 class Recipe(Protocol):

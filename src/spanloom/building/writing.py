@@ -27,7 +27,13 @@ from spanloom.supervision import TokenDocuments, shift_to_labels, tokens_per_spa
 
 
 def write_shard(
-    form: DatasetForm, shard: int, parts: Iterable[OpenPart], root: Path, valid_fraction: float
+    form: DatasetForm,
+    shard: int,
+    parts: Iterable[OpenPart],
+    root: Path,
+    valid_fraction: float,
+    *,
+    lists_rejects: bool = True,
 ) -> tuple[dict[str, ShardSplit], ListedFile | None]:
     """Writes the files of one shard. Returns the entries of the manifest: each split, and the file of rejects.
 
@@ -48,7 +54,7 @@ def write_shard(
                     workers.counters_here.add(shard, written=len(documents))
             rejects.append(part.rejects)
         splits = {name: writer.publish() for name, writer in by_split.items()}
-    return splits, _publish_rejects(b"".join(rejects), shard, root)
+    return splits, _publish_rejects(b"".join(rejects), shard, root) if lists_rejects else None
 
 
 def _append(

@@ -36,7 +36,7 @@ class PackOptions(RunOptions):
     source_as_given: str | None = None
     tokenizer_as_given: str | None = None
     deep: int = defaults.DEEP
-    max_rejects: str = "100%"
+    max_rejects: str | None = None
     on_error: OnError = defaults.ON_ERROR
 
 

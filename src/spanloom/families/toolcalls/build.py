@@ -9,23 +9,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spanloom.building.files import work_of
 from spanloom.building.make import BuildResult, made_and_validated, validated_here
 from spanloom.building.options import RunOptions
 from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.layout import TOKENIZER_NAME
-from spanloom.dataset.root.lock import BuildRecord, check_apart, data_names
+from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names
 from spanloom.families.toolcalls import dataset as family
 from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.format.tables import SPLITS
-from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
+from spanloom.families.toolcalls.recipe import (
     FAMILY,
     REGISTRIES_NAME,
     TEMPLATE_NAME,
     Ingredients,
     TokenizeRules,
     load_ingredients,
-    tokenize_toolcalls,
 )
+from spanloom.families.toolcalls.steps.tokenize_toolcalls import tokenize_toolcalls
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import SPLITS as BOTH_SPLITS
 from spanloom.storage import remove_if_empty, sha256_file
@@ -40,7 +41,8 @@ class BuildOptions(RunOptions):
     tokenizer: Path
     out: Path
     rules: TokenizeRules = field(default_factory=TokenizeRules)
-    max_rejects: str = "100%"
+    max_rejects: str | None = None
+    shards: int = 1
     tools_dir: Path | None = None
 
 
@@ -81,20 +83,28 @@ def _build(
         "source": [sha256],
         "tokenizer": ingredients.tokenizer.sha256,
     }
-    data = data_names(shards=1, splits=BOTH_SPLITS, arrays=options.rules.layout.arrays, rejects=False)
-    record = BuildRecord(identity=identity, files=(*data, TOKENIZER_NAME, TEMPLATE_NAME, REGISTRIES_NAME))
+    arrays = options.rules.layout.arrays
+    data = data_names(shards=options.shards, splits=BOTH_SPLITS, arrays=arrays, rejects=options.max_rejects is not None)
+    record = BuildRecord(
+        identity=identity,
+        files=(*data, TOKENIZER_NAME, TEMPLATE_NAME, REGISTRIES_NAME),
+        work=work_of(options.shards),
+    )
 
     def make(root: Path) -> Manifest | None:
-        with progress.stage(f"tokenize {split}"), progress.counting("tokenize", "samples") as on_progress:
-            return tokenize_toolcalls(
-                data=options.data,
-                split=split,
-                root=root,
-                ingredients=ingredients,
-                allow_unknown_sha=options.allow_unknown_sha,
-                environment={"data": str(options.data), "template": str(options.template)},
-                on_progress=on_progress,
-            )
+        return tokenize_toolcalls(
+            data=options.data,
+            split=split,
+            root=root,
+            work=out / WORK_NAME,
+            ingredients=ingredients,
+            template=options.template,
+            tools_dir=options.tools_dir,
+            shards=options.shards,
+            options=options,
+            progress=progress,
+            environment={"data": str(options.data), "template": str(options.template)},
+        )
 
     return made_and_validated(
         out,

@@ -33,7 +33,7 @@ class TokenBuildOptions(RunOptions):
     tokenizer: Path
     out: Path
     rules: TokenizeRules = field(default_factory=TokenizeRules)
-    max_rejects: str = "100%"
+    max_rejects: str | None = None
     on_duplicate: str = "keep"
 
 

@@ -85,7 +85,7 @@ def tokenize_conversations(
         options,
         progress,
         Running(verb="prove", workers=options.workers or useful_workers(sum(counts)), check=check),
-        files=files,
+        files=lambda: files,
         environment=environment,
     )
 
