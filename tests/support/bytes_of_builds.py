@@ -25,14 +25,14 @@ import pyarrow.parquet as pq
 
 import spanloom
 from spanloom.families.chat.build import PackOptions, build_chat
-from spanloom.families.chat.steps.pack_chat import PackingRules
+from spanloom.families.chat.recipe import PackingRules
 from spanloom.families.chess.build import PrepareOptions, prepare
 from spanloom.families.toolcalls.build import BuildOptions as ToolCallOptions
 from spanloom.families.toolcalls.build import build as build_toolcalls
 from spanloom.families.toolcalls.recipe import TokenizeRules as ToolCallRules
 from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.export.lines import ExportOptions
-from spanloom.families.traces.steps.tokenize_traces import TokenizeRules as TraceRules
+from spanloom.families.traces.recipe import TokenizeRules as TraceRules
 from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 from spanloom.tokenizers.o200k.asset import locate_asset

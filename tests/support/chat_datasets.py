@@ -12,7 +12,7 @@ import pytest
 from spanloom.building.make import BuildResult
 from spanloom.families.chat.build import PackOptions, build_chat
 from spanloom.families.chat.markers import CONTROL_STRINGS
-from spanloom.families.chat.steps.pack_chat import PackingRules
+from spanloom.families.chat.recipe import PackingRules
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 TEXTS = (

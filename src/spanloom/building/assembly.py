@@ -4,7 +4,7 @@ In: the inventory of each shard, the counts of ids. Out: `manifest.pending.json`
 findings promotes it to the manifest of a dataset.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -141,8 +141,7 @@ def assemble(
         tokenizer=manifest.TokenizerEntry(**build["tokenizer"]),
         input=manifest.Input(
             **build["source"],
-            # Several shards may be made of one file.
-            shards=tuple(map(manifest.InputShard.model_validate, unique(each["input"] for each in inventories))),
+            shards=tuple(map(manifest.InputShard.model_validate, _inputs(inventories))),
         ),
         alignment=build["alignment"],
         arrays=build["arrays"],
@@ -156,13 +155,15 @@ def assemble(
     return whole
 
 
-def unique(values: Iterable[Any]) -> list[Any]:
-    """The values without those that equal the one before."""
-    kept: list[Any] = []
-    for value in values:
-        if value not in kept[-1:]:
-            kept.append(value)
-    return kept
+def _inputs(inventories: Sequence[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    """The files of the source, each once: several shards may be made of the same ones."""
+    listed = set()
+    for inventory in inventories:
+        given = inventory["input"]
+        for file in given.get("files", [given]):
+            if file["path"] not in listed:
+                listed.add(file["path"])
+                yield file
 
 
 def _places(inventories: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from spanloom.families.traces import render
 from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.errors import TraceError
 from spanloom.families.traces.export.lines import ControlStringsError, ExportOptions, export_lines
-from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
+from spanloom.families.traces.recipe import TokenizeRules
 from spanloom.families.traces.store.database import Store
 from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens

@@ -7,13 +7,15 @@ most of the time. An interrupted run is started again with the same command, and
 from dataclasses import dataclass
 from pathlib import Path
 
+from spanloom.building.files import work_of
 from spanloom.building.make import BuildResult, made_and_validated, validated_here
 from spanloom.building.options import RunOptions
 from spanloom.dataset.manifest import Manifest
-from spanloom.dataset.root.lock import BuildRecord, check_apart, data_names
+from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names
 from spanloom.families.chat import dataset, defaults
+from spanloom.families.chat.recipe import PackingRules
 from spanloom.families.chat.root.blocks import ARRAY_DTYPES, FAMILY, SPLIT
-from spanloom.families.chat.steps.pack_chat import PackingRules, identity_of, pack_chat
+from spanloom.families.chat.steps.pack_chat import identity_of, pack_chat
 from spanloom.families.chat.tokenizer import load_tokenizer
 from spanloom.families.chat.transcripts.files import OnError
 from spanloom.report.progress import Mode, Progress
@@ -61,6 +63,7 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildR
     record = BuildRecord(
         identity=identity,
         files=data_names(shards=options.rules.shards, splits=(SPLIT,), arrays=ARRAY_DTYPES, rejects=False),
+        work=work_of(options.rules.shards),
     )
     result = made_and_validated(
         root,
@@ -89,11 +92,11 @@ def _pack(options: PackOptions, root: Path, progress: Progress) -> Manifest:
         return pack_chat(
             transcripts=options.transcripts,
             root=root,
+            work=options.root / WORK_NAME,
             tokenizer=options.tokenizer,
             rules=options.rules,
-            workers=options.workers,
             on_error=options.on_error,
-            allow_unknown_sha=options.allow_unknown_sha,
+            options=options,
             environment={
                 "source": options.source_as_given or str(options.transcripts),
                 "tokenizer": options.tokenizer_as_given or str(load_tokenizer(options.tokenizer).path),

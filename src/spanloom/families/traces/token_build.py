@@ -7,13 +7,15 @@ interrupted run can be repeated; it writes the same files.
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spanloom.building.files import work_of
 from spanloom.building.make import BuildResult, made_and_validated, validated_here
 from spanloom.building.options import RunOptions
 from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.layout import TOKENIZER_NAME
-from spanloom.dataset.root.lock import BuildRecord, check_apart, data_names
+from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names
 from spanloom.families.traces import dataset as family
-from spanloom.families.traces.steps.tokenize_traces import FAMILY, TokenizeRules, config_of, tokenize_traces
+from spanloom.families.traces.recipe import FAMILY, TokenizeRules, config_of
+from spanloom.families.traces.steps.tokenize_traces import tokenize_traces
 from spanloom.families.traces.store.database import Store
 from spanloom.families.traces.store.keys import manifest_file
 from spanloom.families.traces.store.manifest import read_manifest
@@ -34,6 +36,7 @@ class TokenBuildOptions(RunOptions):
     out: Path
     rules: TokenizeRules = field(default_factory=TokenizeRules)
     max_rejects: str | None = None
+    shards: int = 1
     on_duplicate: str = "keep"
 
 
@@ -55,22 +58,24 @@ def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | 
         "source": sha256,
         "tokenizer": tokenizer.sha256,
     }
-    data = data_names(shards=1, splits=SPLITS, arrays=ARRAY_DTYPES, rejects=False)
-    record = BuildRecord(identity=identity, files=(*data, TOKENIZER_NAME))
+    rejects = options.max_rejects is not None
+    data = data_names(shards=options.shards, splits=SPLITS, arrays=ARRAY_DTYPES, rejects=rejects)
+    record = BuildRecord(identity=identity, files=(*data, TOKENIZER_NAME), work=work_of(options.shards))
 
     def make(root: Path) -> Manifest:
-        with progress.stage("tokenize"), progress.counting("tokenize", "traces") as on_progress:
-            return tokenize_traces(
-                store=store,
-                dataset=dataset,
-                manifest_sha256=sha256,
-                root=root,
-                tokenizer=tokenizer,
-                rules=options.rules,
-                allow_unknown_sha=options.allow_unknown_sha,
-                environment={"store": store.called, "tokenizer": str(options.tokenizer)},
-                on_progress=on_progress,
-            )
+        return tokenize_traces(
+            store=store,
+            dataset=dataset,
+            manifest_sha256=sha256,
+            root=root,
+            work=out / WORK_NAME,
+            tokenizer=tokenizer,
+            rules=options.rules,
+            shards=options.shards,
+            options=options,
+            progress=progress,
+            environment={"store": store.called, "tokenizer": str(options.tokenizer)},
+        )
 
     result = made_and_validated(
         out,

@@ -9,11 +9,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spanloom.building.options import RunOptions
 from spanloom.dataset.manifest import read
 from spanloom.errors import ChatError, ConflictError, SpanloomError
 from spanloom.families.chat.packing import pack
+from spanloom.families.chat.recipe import PackingRules
 from spanloom.families.chat.steps import pack_chat as step
-from spanloom.families.chat.steps.pack_chat import PackingRules, pack_chat
+from spanloom.families.chat.steps.pack_chat import pack_chat
 from spanloom.families.chat.tokenizer import load_tokenizer
 from spanloom.families.chat.verify.blocks import Rules, packed_again
 from spanloom.findings import Report
@@ -239,9 +241,11 @@ def test_marked_transcripts_without_post_training_are_warned_of(tmp_path: Path) 
         pack_chat(
             transcripts=tmp_path / f"{name}.jsonl",
             root=tmp_path / f"{name}-{post_training}",
+            work=tmp_path / f"{name}-{post_training}.work",
             tokenizer=tokenizer,
             rules=rules,
-            allow_unknown_sha=True,
+            options=RunOptions(allow_unknown_sha=True),
+            environment={},
             warn=warnings.append,
         )
     (warning,) = warnings
