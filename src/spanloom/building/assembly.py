@@ -44,6 +44,7 @@ def build_facts(
         "alignment": ALIGNMENT,
         "arrays": dict(form.layout.arrays),
         "span_names": list(form.layout.span_names),
+        "ids": {"column": form.split_column, "named": form.id_column},
     }
 
 
@@ -54,9 +55,10 @@ def write_inventory(
     record: Mapping[str, Any],
     splits: Mapping[str, ShardSplit],
     rejects_file: ListedFile | None,
+    files: Sequence[ListedFile] = (),
 ) -> dict[str, Any]:
     """Writes the inventory of a shard and returns it. `key`: decides its bytes; `build`: see `build_facts`; `record`:
-    the record of the shard, see `making.write_record`."""
+    the record of the shard, see `making.write_record`; `files`: files of no shard that its task has written."""
     counted = {name: record[name] for name in ("cutting", "packing") if name in record}
     inventory = {
         "artifact": INVENTORY_ARTIFACT,
@@ -67,6 +69,7 @@ def write_inventory(
         "environment": record.get("environment", {}),
         "input": record["input"],
         "audit": record.get("audit"),
+        "files": [file.model_dump(mode="json") for file in files],
         "entry": {
             "shard": record["shard"],
             "rows_read": record["rows_read"],
@@ -91,7 +94,8 @@ def standing_inventory(path: Path, root: Path, key: str) -> dict[str, Any] | Non
 
 
 def files_of(inventory: Mapping[str, Any]) -> Iterator[ListedFile]:
-    """All files of a shard."""
+    """All files that the task of a shard has written."""
+    yield from map(ListedFile.model_validate, inventory["files"])
     entry = inventory["entry"]
     for split in entry["splits"].values():
         yield from map(ListedFile.model_validate, split["files"])
@@ -131,8 +135,9 @@ def assemble(
             fallback_rows=sum(audit["fallback_rows"] for audit in audits),
             audited_rows=sum(audit["audited_rows"] for audit in audits),
         )
-    if files:
-        optional["files"] = tuple(files)
+    listed = [ListedFile.model_validate(file) for inventory in inventories for file in inventory["files"]]
+    if files or listed:
+        optional["files"] = (*files, *listed)
     content = manifest.Content(
         family=build["family"],
         git_sha=git_sha,

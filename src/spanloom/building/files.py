@@ -106,16 +106,16 @@ def make_files(
     Nothing is written below the root before all rows are made and all ids are known. Raises RejectedRowError,
     DuplicateIdError, SourceError, ConflictError, WorkerError.
     """
-    counters = Counters(len(jobs))
+    counters, form = Counters(len(jobs)), recipe.form
     rows = [job.rows for job in jobs]
-    with _pool(running, counters) as pool:
+    with pooled(running, counters) as pool:
         with progress.stage(running.verb), progress.rendering(counters, rows, verb=running.verb):
             made = make_shards(recipe, jobs, pool, resume=options.resume)
             records = [write_record(recipe, len(jobs), job, summaries) for job, summaries in made]
         if running.check is not None:
             running.check(records)
         with progress.stage("split"):
-            ids = [Ids.open(job.ids, number, recipe.form) for number, job in enumerate(jobs)]
+            ids = [Ids.open(job.ids, number, form.split_column, form.id_column) for number, job in enumerate(jobs)]
             rule = recipe.target_of(records[0]).build["split"]
             counted = count_ids(ids, rule["valid_fraction"], options.on_duplicate, scratch=work)
             write_split(work / SPLIT_NAME, rule, counted)
@@ -134,7 +134,8 @@ def make_files(
 
 
 @contextmanager
-def _pool(running: Running, counters: Counters) -> Iterator[Pool | None]:
+def pooled(running: Running, counters: Counters) -> Iterator[Pool | None]:
+    """The workers that run the work, or None for this process, which then counts itself."""
     if running.workers > 1 or running.pooled:
         with process_pool(running.workers, counters, ahead=running.ahead) as pool:
             yield pool
@@ -192,9 +193,10 @@ def write_files(
     inventory: Path,
     *,
     resume: bool,
+    files: Sequence[ListedFile] = (),
 ) -> dict[str, Any]:
     """Writes the files of a shard and its inventory. `record`: see `write_record`; `ids`: identifies the ids by hash;
-    `parts` opens the parts, once."""
+    `parts` opens the parts, once; `files`: see `write_inventory`."""
     made_of = {name: value for name, value in record.items() if name != DECIDES_NOTHING}
     key = part_key(
         target.code, *target.libraries, rendered=made_of, ids=ids, build=target.build, rejects=target.lists_rejects
@@ -205,4 +207,4 @@ def write_files(
     splits, rejects = write_shard(
         target.form, record["shard"], parts(), root, fraction, lists_rejects=target.lists_rejects
     )
-    return write_inventory(inventory, key, target.build, record, splits, rejects)
+    return write_inventory(inventory, key, target.build, record, splits, rejects, files)

@@ -18,7 +18,6 @@ import pyarrow as pa
 
 from spanloom.building.packs import DIGEST, IDS_NAME, read_ids_file
 from spanloom.building.parts import IDS_JSON, read_ids, read_sidecar, verify_files
-from spanloom.building.recipe import DatasetForm
 from spanloom.building.work import Rendered
 from spanloom.dataset.rows.digests import AT_ONCE, DigestRuns
 from spanloom.errors import ArtifactError, DuplicateIdError, SpanloomError
@@ -46,13 +45,14 @@ def check_on_duplicate(on_duplicate: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Ids:
-    """The ids of one shard: `rows_read` source rows, made into `rows` documents; rejected rows have no document.
+    """The ids of one shard: `rows_read` source rows, made into `rows` documents; rejected rows have none.
 
-    `batches` reads at least the given columns, from the start; the documents of one row are in one batch. `where`: the
-    place, for messages.
+    `column`: that of the ids; `named`: their name in the source; `where`: the place, for messages. `batches` reads at
+    least the given columns, from the start; the documents of one row are in one batch.
     """
 
-    form: DatasetForm
+    column: str
+    named: str
     index: int
     where: str
     rows_read: int
@@ -60,10 +60,11 @@ class Ids:
     batches: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
 
     @classmethod
-    def of_file(cls, path: Path, shard: Rendered, form: DatasetForm) -> "Ids":
+    def of_file(cls, path: Path, shard: Rendered, column: str, named: str) -> "Ids":
         """The ids of a shard at a work place; `path`: its `ids.parquet`, already checked."""
         return cls(
-            form=form,
+            column=column,
+            named=named,
             index=shard.shard,
             where=f"{shard.place}/{IDS_NAME}",
             rows_read=shard.rows_read,
@@ -72,7 +73,7 @@ class Ids:
         )
 
     @classmethod
-    def open(cls, directory: Path, index: int, form: DatasetForm) -> "Ids":
+    def open(cls, directory: Path, index: int, column: str, named: str) -> "Ids":
         """The ids in a folder of parts; each file is checked against its sha256."""
         sidecar = read_sidecar(directory / IDS_JSON)
         if sidecar["shard"] != index:
@@ -84,7 +85,8 @@ class Ids:
         for part in sidecar["parts"]:
             verify_files(directory, part["files"])
         return cls(
-            form=form,
+            column=column,
+            named=named,
             index=index,
             where=str(directory),
             rows_read=sidecar["rows_read"],
@@ -106,12 +108,12 @@ class Ids:
 
     def read(self) -> Iterator[tuple[npt.NDArray[np.int64], list[str]]]:
         """Source rows in batches: row numbers, int64 [N], and ids."""
-        for batch in self.batches(("row", self.form.split_column)):
+        for batch in self.batches(("row", self.column)):
             firsts, _ = _rows_of(batch)
             yield batch.column("row").to_numpy()[firsts], self._ids_at(batch, firsts)
 
     def _ids_at(self, batch: pa.RecordBatch, places: npt.NDArray[np.int64]) -> list[str]:
-        ids: list[str] = batch.column(self.form.split_column).take(pa.array(places)).to_pylist()
+        ids: list[str] = batch.column(self.column).take(pa.array(places)).to_pylist()
         return ids
 
 
@@ -188,7 +190,7 @@ def _repeated_rows(shards: Sequence[Ids], digests: DigestRuns, on_duplicate: str
                         continue
                     if on_duplicate == "error":
                         raise DuplicateIdError(
-                            f"duplicate {shard.form.id_column} {ids[place]!r}",
+                            f"duplicate {shard.named} {ids[place]!r}",
                             where=" and ".join(f"shard {index:02d}, row {row}" for index, row in (before, position)),
                             remedy="fix the source, or accept and count copies with --on-duplicate keep",
                         )

@@ -8,26 +8,35 @@ Records are tokenised in parts, which are kept if a build stops: see `recipe`. T
 much faster. It holds a part and the blocks that it completes.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from spanloom.building.assembly import assemble, write_inventory
 from spanloom.building.files import shard_job, work_names
-from spanloom.building.making import make_shards, write_record
+from spanloom.building.making import ShardJob, make_shards, write_record
 from spanloom.building.options import RunOptions
 from spanloom.building.ordered import pool_of
 from spanloom.building.parts import documents_of, read_folders
-from spanloom.dataset.manifest import Manifest, ShardSplit
+from spanloom.building.steps import shard_metadata, written_at
+from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.places import made_at
 from spanloom.dataset.split_writer import SplitWriter
 from spanloom.errors import ChatError
 from spanloom.families.chat import defaults
 from spanloom.families.chat.packing import Blocks, Packer, PackingCounts
-from spanloom.families.chat.recipe import READ, UNREADABLE, Stream, config_of, recipe_of, source_files, useful_workers
+from spanloom.families.chat.recipe import (
+    READ,
+    UNREADABLE,
+    ChatRecipe,
+    Stream,
+    config_of,
+    recipe_of,
+    source_files,
+    useful_workers,
+)
 from spanloom.families.chat.recipe import PackingRules as PackingRules
 from spanloom.families.chat.root.blocks import (
     ABOUT_SCHEMA,
@@ -50,7 +59,7 @@ from spanloom.provenance import library_versions, require_git_sha
 from spanloom.storage import sha256_file
 from spanloom.storage.scratch import scratch_for
 from spanloom.supervision import TokenDocuments
-from spanloom.workers import OnProgress
+from spanloom.workers import OnProgress, Pool
 
 
 def pack_chat(
@@ -96,30 +105,35 @@ def pack_chat(
         )
     recipe = recipe_of(files, loaded, rules, on_error, given=environment, on_progress=on_progress)
     workers = options.workers or useful_workers(loaded, transcripts)
-    job = shard_job(Stream(where=str(transcripts)), 0, work, None)
     with pool_of(workers) as pool:
-        ((job, summaries),) = make_shards(recipe, [job], pool, resume=options.resume)
-    record = write_record(recipe, 1, job, summaries)
+        job, record = _tokenised(recipe, transcripts, work, pool, resume=options.resume)
     with ExitStack() as stack:
-        shards = [
-            _Shard(root, number, recipe.facts_of_build["config"], loaded, stack) for number in range(rules.shards)
-        ]
-        for part in read_folders(job.rendered, job.ids, record["parts"]):
-            for batch in part.documents:
-                numbers, runs = documents_of(batch)
-                for at, number in enumerate(numbers.tolist()):
-                    shards[number].add(runs.between(at, at + 1))
-        for shard in shards:
-            shard.finish()
-        _check_something(shards, record, rules, transcripts)
-        inventories = [
-            write_inventory(
-                work / work_names(shard.number)[2], "", record["build"], shard.record(record), shard.publish(), None
-            )
-            for shard in shards
-        ]
+        shards = [_Shard(root, number, recipe, loaded, stack) for number in range(rules.shards)]
+        _fill({shard.number: shard for shard in shards}, job, record)
+        _check_something([shard.packer.counts for shard in shards], record["rows_read"], rules, str(transcripts))
+        inventories = [shard.inventory(work / work_names(shard.number)[2], record) for shard in shards]
     run_by = {"libraries": library_versions("tokenizers"), **environment, "workers": workers}
     return assemble(inventories, None, root, git_sha=made_by, environment=run_by)
+
+
+def _tokenised(
+    recipe: ChatRecipe, transcripts: Path, work: Path, pool: Pool | None, *, resume: bool
+) -> tuple[ShardJob, dict[str, Any]]:
+    """All records as tokens, in parts below `work`."""
+    job = shard_job(Stream(where=str(transcripts)), 0, work, None)
+    ((job, summaries),) = make_shards(recipe, [job], pool, resume=resume)
+    return job, write_record(recipe, 1, job, summaries)
+
+
+def _fill(shards: Mapping[int, "_Shard"], job: ShardJob, record: Mapping[str, Any]) -> None:
+    """Packs the tokens of all parts."""
+    for part in read_folders(job.rendered, job.ids, record["parts"]):
+        for batch in part.documents:
+            numbers, runs = documents_of(batch)
+            for at, number in enumerate(numbers.tolist()):
+                shards[number].add(runs.between(at, at + 1))
+    for shard in shards.values():
+        shard.finish()
 
 
 def identity_of(rules: PackingRules, tokenizer: ChatTokenizer, transcripts: Path) -> dict[str, Any]:
@@ -128,19 +142,19 @@ def identity_of(rules: PackingRules, tokenizer: ChatTokenizer, transcripts: Path
     return {"config": config_of(rules, tokenizer), "inputs": [sha256_file(file) for file in files]}
 
 
-def _check_something(shards: list["_Shard"], record: Mapping[str, Any], rules: PackingRules, transcripts: Path) -> None:
-    if not record["rows_read"]:
+def _check_something(packed: Sequence[PackingCounts], rows_read: int, rules: PackingRules, transcripts: str) -> None:
+    if not rows_read:
         raise ChatError(
-            "there are no records to pack", where=str(transcripts), remedy="`spanloom chat generate` makes transcripts"
+            "there are no records to pack", where=transcripts, remedy="`spanloom chat generate` makes transcripts"
         )
-    counts = sum((shard.packer.counts for shard in shards), PackingCounts())
+    counts = sum(packed, PackingCounts())
     if not counts.blocks:
         if not counts.tokens_in:
-            raise ChatError(f"all {record['rows_read']:,} records were skipped: none is text", where=str(transcripts))
+            raise ChatError(f"all {rows_read:,} records were skipped: none is text", where=transcripts)
         raise ChatError(
             f"{counts.tokens_in:,} tokens in {rules.shards} shards give no block of {rules.block_size:,} tokens"
             + ("" if rules.keep_lossless else " that carries loss"),
-            where=str(transcripts),
+            where=transcripts,
             remedy="take a smaller --block-size"
             + (", fewer --shards" if rules.shards > 1 else "")
             + (", or --pad-tail" if rules.keep_lossless else ", or --keep-lossless"),
@@ -149,7 +163,7 @@ def _check_something(shards: list["_Shard"], record: Mapping[str, Any], rules: P
         raise ChatError(
             f"POST_TRAINING is on, and in {counts.blocks:,} blocks no token is trained: none holds a whole question "
             "with its whole answer",
-            where=str(transcripts),
+            where=transcripts,
             remedy=f"is each record a whole conversation? {SAY_RECORDS}; is --block-size {rules.block_size} enough for "
             "a question and its answer?",
         )
@@ -158,11 +172,10 @@ def _check_something(shards: list["_Shard"], record: Mapping[str, Any], rules: P
 class _Shard:
     """One shard: its packer, and its open files (closed by `stack`)."""
 
-    def __init__(
-        self, root: Path, number: int, config: Mapping[str, Any], tokenizer: ChatTokenizer, stack: ExitStack
-    ) -> None:
+    def __init__(self, root: Path, number: int, recipe: ChatRecipe, tokenizer: ChatTokenizer, stack: ExitStack) -> None:
+        config: Mapping[str, Any] = recipe.facts_of_build["config"]
         self.number = number
-        self._eos = tokenizer.markers.eos
+        self._shards, self._eos = recipe.rules.shards, tokenizer.markers.eos
         options = {name: config[name] for name in ("block_size", "post_training", "strict_user", "keep_lossless")}
         self.packer = Packer(markers=tokenizer.markers, pad_tail=config["pad_tail"], **options)
         self._files = stack.enter_context(
@@ -178,21 +191,18 @@ class _Shard:
         last = self.packer.finish()
         self._write(last, padding=self.packer.counts.padding_tokens)
 
-    def publish(self) -> dict[str, ShardSplit]:
-        """Publishes the files; returns their entry of the manifest."""
-        return {SPLIT: self._files.publish()}
-
-    def record(self, of_stream: Mapping[str, Any]) -> dict[str, Any]:
-        """The record of this shard, from that of all records."""
+    def inventory(self, path: Path, of_stream: Mapping[str, Any]) -> dict[str, Any]:
+        """Publishes the files; writes the inventory and returns it. `of_stream`: the record of all records."""
         skipped = of_stream[UNREADABLE].get(str(self.number), 0)
-        return {
+        record = {
             **of_stream,
             "shard": self.number,
-            "shards": of_stream["build"]["config"]["shards"],
+            "shards": self._shards,
             "rows_read": of_stream[READ].get(str(self.number), 0),
             "rejected": {UNREADABLE: skipped} if skipped else {},
             "packing": asdict(self.packer.counts),
         }
+        return write_inventory(path, "", of_stream["build"], record, {SPLIT: self._files.publish()}, None)
 
     def _write(self, blocks: Blocks, padding: int = 0) -> None:
         if not len(blocks):
@@ -210,6 +220,8 @@ def run(
     workers: int | None = None,
     on_error: OnError = defaults.ON_ERROR,
     allow_unknown_sha: bool = False,
+    shard: int | None = None,
+    inventory: str | None = None,
     on_progress: OnProgress | None = None,
     warn: Callable[[str], None] | None = None,
     scratch: Path | None = None,
@@ -218,34 +230,54 @@ def run(
 
     `asset`: where a copy of the tokenizer goes. Other options: see `pack_chat`. Raises ConflictError if another build
     has claimed the root, or a file exists with other bytes.
+
+    With `shard`, packs and writes that shard alone, of all transcripts; assemble-dataset joins the shards. Returns its
+    inventory, which goes to `inventory`, otherwise the pending manifest.
     """
-    with (
-        scratch_for("pack-chat", [transcripts, root, tokenizer, asset], scratch) as staging,
-        TemporaryDirectory(prefix="spanloom-") as work,
-    ):
+    options = RunOptions(max_rejects=None, workers=workers, allow_unknown_sha=allow_unknown_sha)
+    options.check()
+    with scratch_for("pack-chat", [transcripts, root, tokenizer, asset, shard], scratch) as staging:
         source = staged_transcripts(staging, transcripts)
         loaded = load_tokenizer(staged_tokenizer(staging, tokenizer))
+        places = {"source": transcripts, "tokenizer": tokenizer or str(loaded.path), "root": root}
+        staging.create(asset, loaded.path.read_bytes())
+        work = staging.inner("parts")
+        if shard is not None:
+            if not 0 <= shard < rules.shards or inventory is None:
+                raise ChatError(f"there is no shard {shard} of {rules.shards}", remedy="give --shard and --inventory")
+            recipe = recipe_of(source_files(source), loaded, rules, on_error, given=places, only=shard)
+            with pool_of(workers or useful_workers(loaded, source)) as pool:
+                job, record = _tokenised(recipe, source, work, pool, resume=options.resume)
+
+            def write(folder: Path, made: Path) -> dict[str, Any]:
+                with ExitStack() as stack:
+                    this = _Shard(folder, shard, recipe, loaded, stack)
+                    _fill({shard: this}, job, record)
+                    return this.inventory(made, record)
+
+            build = {"shards": rules.shards, **record["build"], "inputs": recipe.identity()["inputs"]}
+            return written_at(staging, root, inventory, build, write)
 
         def pack(folder: Path) -> Manifest:
-            places = {"source": transcripts, "tokenizer": tokenizer or str(loaded.path), "root": root}
             return pack_chat(
                 transcripts=source,
                 root=folder,
-                work=Path(work),
+                work=work,
                 tokenizer=loaded.path,
                 rules=rules,
                 on_error=on_error,
-                options=RunOptions(max_rejects=None, workers=workers, allow_unknown_sha=allow_unknown_sha),
+                options=options,
                 environment=places,
                 on_progress=on_progress,
                 warn=warn,
             )
 
-        staging.create(asset, loaded.path.read_bytes())
         return made_at(root, staging, lambda: identity_of(rules, loaded, source), pack)
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    if "entry" in result:
+        return shard_metadata(result)
     content = result["content"]
     settings = {name: content["config"][name] for name in ("block_size", "post_training", "strict_user")}
     packing = content["totals"]["packing"]

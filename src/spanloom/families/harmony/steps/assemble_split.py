@@ -32,7 +32,7 @@ def assemble_split(
     `count_ids`."""
     families = [read_sidecar(directory / IDS_JSON)["family"] for directory in ids]
     form = profile_of_family(families[0]).form
-    shards = [Ids.open(directory, index, form) for index, directory in enumerate(ids)]
+    shards = [Ids.open(directory, index, form.split_column, form.id_column) for index, directory in enumerate(ids)]
     return _split_of(families, shards, split, valid_fraction, on_duplicate, scratch=scratch, at_once=at_once)
 
 
@@ -71,7 +71,10 @@ def run(
         form = profile_of_family(families[0]).form
         result = _split_of(
             families,
-            [Ids.of_file(path, shard, form) for path, shard in zip(files, shards, strict=True)],
+            [
+                Ids.of_file(path, shard, form.split_column, form.id_column)
+                for path, shard in zip(files, shards, strict=True)
+            ],
             staging.path(split),
             valid_fraction,
             on_duplicate,

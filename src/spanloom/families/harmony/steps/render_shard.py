@@ -9,8 +9,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from spanloom.building.files import Running
 from spanloom.building.making import ShardJob, make_shards, write_record
 from spanloom.building.packs import pack_bytes
+from spanloom.building.steps import publish_parts
 from spanloom.building.work import ShardWork, check_one_number, default_work, has_manifest
 from spanloom.conversations.source.folder import Source
 from spanloom.conversations.source.rejects import reject_limit
@@ -28,7 +30,7 @@ from spanloom.report.progress import Progress
 from spanloom.storage.scratch import Scratch, scratch_for
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset, verify_asset
 from spanloom.tokenizers.o200k.staging import staged_asset
-from spanloom.workers import Counters, Pool, process_pool
+from spanloom.workers import Pool
 
 
 def render_shard(
@@ -177,41 +179,33 @@ def _publish_shard(
     shards: int | None,
     tokenizer: str | None,
     workers: int | None,
+    rules: CutRules | None,
+    renderer: str,
+    audit_fraction: float,
     caps: Caps,
+    max_rejects: str,
     resume: bool,
-    **options: Any,
 ) -> dict[str, Any]:
     """Renders a shard and publishes it. Returns its `rendered.json` without the lists of packs and files."""
     local_source = staged_source(scratch, source, only=shard)
     asset = locate_asset(staged_asset(scratch, tokenizer))
     listed = open_source(local_source, shards=shards, only=shard)
     profile = profile_of_source(listed.format)
-    rows = [0] * len(listed.shards)
-    rows[shard] = caps.rows_read([each.rows for each in listed.shards])[shard]
-    counters = Counters(len(listed.shards))
-    ahead = loading_ahead(options["renderer"], asset, rows[shard])
-    published.begin()
-    with (
-        process_pool(workers or workers_that_fit(worker_bytes(profile)), counters, ahead=ahead) as pool,
-        progress.rendering(counters, rows),
-    ):
-        whole = render_shard(
-            source=local_source,
-            shard=shard,
-            rendered=published.parts / "rendered",
-            ids=published.parts / "ids",
-            pool=pool,
-            tokenizer=asset,
-            shards=shards,
-            caps=caps,
-            resume=resume,
-            before=published.restore if resume else None,
-            after=published.add,
-            **options,
-        )
-    del whole["environment"]  # differs between runs; the manifest records it
-    published.finish(whole)
-    return whole
+    recipe = recipe_of(
+        listed,
+        asset=asset,
+        renderer=renderer,
+        rules=rules_for(profile, rules),
+        audit_fraction=audit_fraction,
+        caps=caps,
+        given={},
+    )
+    job = shard_job(listed, shard, caps, max_rejects, rendered=published.parts, ids=published.parts)
+    ahead = loading_ahead(renderer, asset, job.rows)
+    running = Running(
+        verb="render", workers=workers or workers_that_fit(worker_bytes(profile)), pooled=True, ahead=ahead
+    )
+    return publish_parts(published, recipe, job, len(listed.shards), running, progress, resume=resume)
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:

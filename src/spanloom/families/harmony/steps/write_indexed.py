@@ -9,20 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from spanloom.building.assembly import files_of
 from spanloom.building.files import DECIDES_NOTHING, write_files, write_folders
 from spanloom.building.packs import IDS_NAME
 from spanloom.building.parts import RENDERED_JSON, read_sidecar
+from spanloom.building.steps import shard_metadata, written_at
 from spanloom.building.work import Rendered, read_parts, staged
-from spanloom.dataset.root.places import publish_data
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.recipe import target_of
-from spanloom.kubeflow import split_metrics
-from spanloom.provenance import git_sha
-from spanloom.storage.claim import claim_root
 from spanloom.storage.scratch import scratch_for
-from spanloom.storage.uri import is_uri, parse_uri
 
 
 def write_indexed(
@@ -70,30 +65,7 @@ def run(
             parts = partial(read_parts, staging, at, shard)
             return write_files(target, whole, ids, parts, local_root, made, resume=resume)
 
-        if not is_uri(root):
-            result = write(Path(root), staging.path(inventory))
-            staging.publish_file(inventory)
-            return result
-        uri, local_root = parse_uri(root), staging.path(root)
-        claim_root(uri, {"git_sha": git_sha(), "shards": shard["shards"], **target.build})
-        made = local_root.parent / "inventory.json"
-        result = write(local_root, made)
-        publish_data(files_of(result), local_root, uri)
-        staging.bring_home(made, inventory)
-    return result
+        return written_at(staging, root, inventory, {"shards": shard["shards"], **target.build}, write)
 
 
-def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    entry = result["entry"]
-    rejected = sum(entry["rejected"].values())
-    return {
-        "inventory": {
-            "shard": entry["shard"],
-            "rows_read": entry["rows_read"],
-            "rejected": rejected,
-            "files": sum(len(split["files"]) for split in entry["splits"].values()),
-            "bytes": sum(file["bytes"] for split in entry["splits"].values() for file in split["files"]),
-            "input_sha256": result["input"]["sha256"],
-        },
-        "metrics": {"rows_read": entry["rows_read"], "rejected": rejected, **split_metrics(entry["splits"])},
-    }
+artifact_metadata = shard_metadata

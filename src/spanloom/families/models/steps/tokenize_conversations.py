@@ -16,9 +16,9 @@ from typing import Any
 
 from spanloom.building.files import Running, make_dataset, shard_job
 from spanloom.building.options import RunOptions
+from spanloom.building.steps import run_shard, shard_metadata, shard_places
 from spanloom.conversations.source.caps import RowCaps, check_capped_root
 from spanloom.conversations.source.folder import Source, open_source
-from spanloom.conversations.source.rejects import reject_limit
 from spanloom.dataset.manifest import ListedFile, Manifest
 from spanloom.dataset.root.layout import MODEL_FOLDER
 from spanloom.dataset.root.made import published
@@ -131,6 +131,11 @@ def run(
     on_duplicate: str = defaults.ON_DUPLICATE,
     workers: int | None = None,
     allow_unknown_sha: bool = False,
+    shard: int | None = None,
+    rendered: str | None = None,
+    inventory: str | None = None,
+    work: str | None = None,
+    resume: bool = True,
     progress: Progress | None = None,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
@@ -138,33 +143,57 @@ def run(
 
     `asset`: where to put a copy of the tokenizer. `caps`: how many rows are read, None for all; `shards`: how many the
     source must have. Raises ConflictError if a capped run has the default root of a full dataset.
+
+    With `shard`, makes and writes that shard alone, see `building.steps.run_shard`; assemble-dataset joins the shards.
+    `rendered`, `inventory`, `work`: see `ShardPlaces`. Returns its inventory, otherwise the pending manifest.
     """
-    caps = caps or RowCaps()
+    caps, progress = caps or RowCaps(), progress or Progress(mode=Mode.SILENT)
     check_caps_of(caps, root)
-    reject_limit(max_rejects, 0)
+    options = RunOptions(
+        max_rejects=max_rejects,
+        on_duplicate=on_duplicate,
+        workers=workers,
+        resume=resume,
+        allow_unknown_sha=allow_unknown_sha,
+    )
+    options.check()
+    places = shard_places(root, shard, rendered, inventory, work)
+    environment = {"source": source, "model": model, "root": root}
     with (
-        scratch_for("tokenize-conversations", [source, model, root, asset], scratch) as staging,
-        TemporaryDirectory(prefix="spanloom-") as work,
+        scratch_for("tokenize-conversations", [source, model, root, asset, shard], scratch) as staging,
+        TemporaryDirectory(prefix="spanloom-") as kept,
         held_model(staged_model(staging, model)) as folder,
     ):
-        opened = open_source(staged_source(staging, source), FORMATS, shards=shards)
+        opened = open_source(staged_source(staging, source, only=shard), FORMATS, shards=shards, only=shard)
         loaded = load_ingredients(folder, rules)
+        staging.create(asset, loaded.model.tokenizer.path.read_bytes())
+        if shard is not None and places is not None:
+            this, rows = opened.shards[shard], caps.rows_read([each.rows for each in opened.shards])[shard]
+            recipe = recipe_of(opened, loaded, caps, environment)
+            return run_shard(
+                staging,
+                recipe,
+                shard_job(this, rows, Path(kept), max_rejects),
+                len(opened.shards),
+                places,
+                {**recipe.identity(), "shards": len(opened.shards)},
+                options,
+                Running(verb="prove", workers=workers or useful_workers(rows)),
+                progress,
+                source_bytes=this.bytes,
+                files=lambda local_root: _publish_files(local_root, loaded),
+            )
 
         def make(place: Path) -> Manifest:
             return tokenize_conversations(
                 source=opened,
                 ingredients=loaded,
                 root=place,
-                work=Path(work),
+                work=Path(kept),
                 caps=caps,
-                options=RunOptions(
-                    max_rejects=max_rejects,
-                    on_duplicate=on_duplicate,
-                    workers=workers,
-                    allow_unknown_sha=allow_unknown_sha,
-                ),
-                progress=progress or Progress(mode=Mode.SILENT),
-                environment={"source": source, "model": model, "root": root},
+                options=options,
+                progress=progress,
+                environment=environment,
             )
 
         identity = {
@@ -172,9 +201,8 @@ def run(
             "inputs": [opened.manifest_sha256],
             "tokenizer_sha256": loaded.model.tokenizer.sha256,
         }
-        staging.create(asset, loaded.model.tokenizer.path.read_bytes())
         return made_at(root, staging, lambda: identity, make)
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return dataset_artifacts(result, tokenizer=("sha256",))
+    return shard_metadata(result) if "entry" in result else dataset_artifacts(result, tokenizer=("sha256",))

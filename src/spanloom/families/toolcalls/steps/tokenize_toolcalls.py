@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from spanloom.building.files import Running, make_dataset, shard_job
 from spanloom.building.options import RunOptions
+from spanloom.building.steps import run_shard, shard_metadata, shard_places
 from spanloom.dataset.manifest import ListedFile, Manifest
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.root.made import published
@@ -104,33 +105,74 @@ def run(
     tokenizer: str,
     rules: TokenizeRules,
     tokenizer_out: str | None = None,
+    shards: int = 1,
+    max_rejects: str | None = None,
+    on_duplicate: str = "error",
+    workers: int | None = None,
     allow_unknown_sha: bool = False,
+    shard: int | None = None,
+    rendered: str | None = None,
+    inventory: str | None = None,
+    work: str | None = None,
+    resume: bool = True,
+    progress: Progress | None = None,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
     """Runs the step on paths or URIs. A remote root is claimed first. Raises ToolCallError if the split has no sample.
 
-    `tokenizer_out`: the place to copy the tokenizer to, for later steps.
+    `tokenizer_out`: the place to copy the tokenizer to, for later steps. With `shard`, makes and writes that shard
+    alone: see `building.steps.run_shard`; returns its inventory, otherwise the pending manifest.
     """
+    options = RunOptions(
+        max_rejects=max_rejects,
+        on_duplicate=on_duplicate,
+        workers=workers,
+        resume=resume,
+        allow_unknown_sha=allow_unknown_sha,
+    )
+    options.check()
+    progress = progress or Progress(mode=Mode.SILENT)
+    places = shard_places(root, shard, rendered, inventory, work)
+    environment = {"data": data, "root": root}
     with (
-        scratch_for("tokenize-toolcalls", [data, root, template, tokenizer], scratch) as staging,
-        TemporaryDirectory(prefix="spanloom-") as work,
+        scratch_for("tokenize-toolcalls", [data, root, template, tokenizer, shard], scratch) as staging,
+        TemporaryDirectory(prefix="spanloom-") as kept,
     ):
         samples, template_file = staging.file(data), staging.file(template)
         loaded = load_ingredients(template_file, staging.file(tokenizer), rules)
         if tokenizer_out is not None:
             staging.bring_home(loaded.tokenizer.path, tokenizer_out)
+        if shard is not None and places is not None:
+            recipe = recipe_of(
+                samples, split, loaded, template=template_file, tools_dir=None, shards=shards, given=environment
+            )
+            this = recipe.shards[shard]
+            return run_shard(
+                staging,
+                recipe,
+                shard_job(this, this.rows, Path(kept), max_rejects),
+                shards,
+                places,
+                recipe.identity(),
+                options,
+                Running(verb=f"tokenize {split}", workers=workers or useful_workers(this.rows)),
+                progress,
+                source_bytes=samples.stat().st_size // shards,
+                files=lambda local_root: _publish_files(local_root, loaded),
+            )
 
         def make(folder: Path) -> Manifest:
             made = tokenize_toolcalls(
                 data=samples,
                 split=split,
                 root=folder,
-                work=Path(work),
+                work=Path(kept),
                 ingredients=loaded,
                 template=template_file,
-                options=RunOptions(max_rejects=None, allow_unknown_sha=allow_unknown_sha),
-                progress=Progress(mode=Mode.SILENT),
-                environment={"data": data, "root": root},
+                shards=shards,
+                options=options,
+                progress=progress,
+                environment=environment,
             )
             if made is None:
                 raise ToolCallError(f"there is no {split} sample", where=data, remedy="give a file of both splits")
@@ -145,4 +187,6 @@ def run(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    if "entry" in result:
+        return shard_metadata(result)
     return dataset_artifacts(result, tokenizer=("sha256",), harmful=result["content"]["config"]["harmful"])
