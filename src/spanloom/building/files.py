@@ -6,6 +6,7 @@ Intermediates are under the work folder. They are kept when a build stops, so th
     rendered_NN/  ids_NN/  split.json  inventory_NN.json
 """
 
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -69,7 +70,20 @@ class Running:
     workers: int
     pooled: bool = False
     ahead: Callable[[], object] | None = None
-    check: Callable[[Sequence[Mapping[str, Any]]], None] | None = None
+    check: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _: None
+
+
+@contextmanager
+def discarding(jobs: Sequence[ShardJob]) -> Iterator[None]:
+    """Removes the parts of these shards if the block raises: for checks that would refuse the same parts again, so that
+    the same root can be taken with other options."""
+    try:
+        yield
+    except BaseException:
+        for job in jobs:
+            shutil.rmtree(job.rendered, ignore_errors=True)
+            shutil.rmtree(job.ids, ignore_errors=True)
+        raise
 
 
 def make_dataset(
@@ -112,7 +126,7 @@ def make_files(
         with progress.stage(running.verb), progress.rendering(counters, rows, verb=running.verb):
             made = make_shards(recipe, jobs, pool, resume=options.resume)
             records = [write_record(recipe, len(jobs), job, summaries) for job, summaries in made]
-        if running.check is not None:
+        with discarding(jobs):
             running.check(records)
         with progress.stage("split"):
             ids = [Ids.open(job.ids, number, form.split_column, form.id_column) for number, job in enumerate(jobs)]

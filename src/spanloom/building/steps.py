@@ -89,8 +89,7 @@ def publish_parts(
         ((job, summaries),) = make_shards(recipe, [job], pool, resume=resume, before=before, after=published.add)
     whole = write_record(recipe, shards, job, summaries)
     del whole[DECIDES_NOTHING]
-    published.finish(whole)
-    return whole
+    return published.finish(whole)
 
 
 def run_shard(

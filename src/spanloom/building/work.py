@@ -302,18 +302,22 @@ class ShardWork:
         if self._size >= self._limit:
             self._close_pack()
 
-    def finish(self, whole: dict[str, Any]) -> None:
-        """Publishes the remaining files, and `rendered.json` last. `whole`: its content besides the list of files."""
+    def finish(self, whole: dict[str, Any]) -> dict[str, Any]:
+        """Publishes the remaining files, and `rendered.json` last. `whole`: its content besides the list of files.
+        Returns its content.
+        """
         if self._pack:
             self._close_pack()
         self._publish(self._ids_writer().close())
         self._wait()
         path = self._here.inner("published") / RENDERED_JSON
         listed = [entry.as_dict() for entry in self._entries]
-        path.write_bytes(readable_json({**whole, "packs": self._counts, "objects": listed}))
+        whole = {**whole, "packs": self._counts, "objects": listed}
+        path.write_bytes(readable_json(whole))
         fsync_file(path)
         self._publish(path)
         self._wait()
+        return whole
 
     def rendered(self, whole: dict[str, Any], places: dict[str, str]) -> Rendered:
         """The manifest of the finished shard."""

@@ -179,14 +179,14 @@ def test_a_build_that_was_killed_is_simply_run_again(
 def test_a_refused_build_leaves_nothing(
     template: Path, tokenizer: Path, tmp_path: Path, standing: tuple[str, ...]
 ) -> None:
-    """The second sample with an id comes when the writers of the first split have begun, and with no sample of any."""
+    """With no sample of any split, and where no sample has a mask."""
     out = tmp_path / "roots"
     for name in standing:
         out.mkdir()
         (out / name).write_text("mine")
-    twice = write_samples(tmp_path / "twice.jsonl", [*samples(), samples()[0]])
-    with pytest.raises(DuplicateIdError):
-        make(twice, template, tokenizer, out)
+    unmasked = [changed(sample, "messages", []) for sample in samples()]
+    with pytest.raises(ToolCallError, match="can be masked"):
+        make(write_samples(tmp_path / "unmasked.jsonl", unmasked), template, tokenizer, out)
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(ToolCallError, match="neither harmful nor retain samples"):
         make(tmp_path / "empty.jsonl", template, tokenizer, out)
@@ -376,7 +376,7 @@ def test_the_command_ends_with_4_where_validation_of_a_finished_root_finds_somet
 
 def test_an_id_that_comes_again_stops_it(template: Path, tokenizer: Path, tmp_path: Path) -> None:
     data = write_samples(tmp_path / "x.jsonl", [retain(1), retain(1)])
-    with pytest.raises(DuplicateIdError, match="is a duplicate"):
+    with pytest.raises(DuplicateIdError, match="duplicate id "):
         make(data, template, tokenizer, tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*.bin"))
 
