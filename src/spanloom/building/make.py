@@ -4,17 +4,18 @@ In: the root, what the build may write, and functions of the family. Out: a `Bui
 the requested one is only validated; another one is a conflict, or is replaced once the new one is valid.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+from spanloom.building.conclude import conclude
 from spanloom.building.options import RunOptions
 from spanloom.conversations.source.rejects import reject_limit
 from spanloom.dataset import manifest
 from spanloom.dataset.family import DatasetFamily
-from spanloom.dataset.manifest import Content, Manifest
+from spanloom.dataset.manifest import Check, Manifest
 from spanloom.dataset.root.layout import REPORT_HTML, REPORT_JSON
 from spanloom.dataset.root.lock import (
     NEW_NAME,
@@ -33,8 +34,19 @@ from spanloom.megatron.readers import ReaderChoice, chosen_reader, load_reader
 from spanloom.provenance import git_sha
 from spanloom.report.progress import Progress
 from spanloom.report.views import is_own_view, remove_views
-from spanloom.steps.validate_alignment import conclude
 from spanloom.storage import remove_if_empty
+
+M = TypeVar("M")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome(Generic[M]):
+    """A root that was made on this machine. `report.clean`: whether it is valid."""
+
+    root: Path
+    manifest: M
+    report: Report
+    already_built: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,14 +59,14 @@ class BuildResult:
     already_built: bool = False
 
 
-def identity_of(content: Content) -> dict[str, Any]:
-    """What decides the bytes of a dataset, besides the code, as its manifest has it."""
-    source = content.input.manifest_sha256 or [file.sha256 for file in content.input.shards]
+def identity_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the bytes of a token dataset, besides the code, from the `content` of its manifest as JSON."""
+    source = content["input"].get("manifest_sha256") or [file["sha256"] for file in content["input"]["shards"]]
     return {
-        "family": content.family,
-        "config": content.config,
+        "family": content["family"],
+        "config": content["config"],
         "source": source,
-        "tokenizer": content.tokenizer.sha256,
+        "tokenizer": content["tokenizer"]["sha256"],
     }
 
 
@@ -66,73 +78,88 @@ _DIFFERENT = {
 }
 
 
-def difference(content: Content, identity: dict[str, Any], options: RunOptions) -> str | None:
-    """How a finished dataset differs from the requested one, or None. `identity`: see `identity_of`."""
-    finished = identity_of(content)
+def difference(
+    content: Mapping[str, Any], finished: Mapping[str, Any], record: BuildRecord, options: RunOptions
+) -> str | None:
+    """How a finished dataset differs from the requested one, or None. `finished`: its identity."""
     for name, said in _DIFFERENT.items():
-        if finished[name] != identity[name]:
+        if finished.get(name) != record.identity.get(name):
             return said
-    if content.split is not None and content.split.repeated_rows and options.on_duplicate == "error":
+    if (content.get("split") or {}).get("repeated_rows") and options.on_duplicate == "error":
         return "it has duplicate ids, which --on-duplicate error does not allow"
     limit = options.max_rejects
-    for shard in content.shards:
-        if limit is not None and sum(shard.rejected.values()) > reject_limit(limit, shard.rows_read):
+    for shard in content["shards"]:
+        if limit is not None and sum(shard["rejected"].values()) > reject_limit(limit, shard["rows_read"]):
             return "more rows were refused for it than --max-rejects allows"
     return None
 
 
-Validate = Callable[[Path, Manifest], tuple[Report, float]]
-"""Function: a root and its manifest → the report of its validation, and how many seconds that took."""
+@dataclass(frozen=True, kw_only=True)
+class Making(Generic[M]):
+    """What a family does in the flow of a build.
+
+    make         writes the data at the root that it receives, and its pending manifest, which it returns. None: there
+                 is nothing to make, and nothing is left at the root
+    validate     checks a root; returns the report, and how many seconds that took
+    conclude     writes the report of a root, and promotes its manifest if the report is clean; gets the seconds too
+    check        that of the manifest's schema
+    identity_of  the identity of a finished root, in the form of `BuildRecord.identity`
+    before       called before the root is claimed, with the folder of files that an unfinished build may have left
+    differs      a further difference of finished data from those requested
+    """
+
+    make: Callable[[Path], M | None]
+    validate: Callable[[Path, M], tuple[Report, float]]
+    conclude: Callable[[Path, Report, float], None]
+    check: Check[M]
+    identity_of: Callable[[Mapping[str, Any]], dict[str, Any]] = identity_of
+    before: Callable[[Path], None] = lambda _: None
+    differs: Differs = lambda _: None
 
 
 def made_and_validated(
-    root: Path,
-    record: BuildRecord,
-    family: DatasetFamily,
-    options: RunOptions,
-    progress: Progress,
-    *,
-    make: Callable[[Path], Manifest | None],
-    validate: Validate,
-    before: Callable[[Path], None] | None = None,
-    differs: Differs | None = None,
-) -> BuildResult | None:
-    """Makes the dataset at `root`, or keeps the finished one that is there, and validates it.
+    root: Path, record: BuildRecord, options: RunOptions, progress: Progress, making: Making[M]
+) -> Outcome[M] | None:
+    """Makes the data at `root`, or keeps the finished ones that are there, and validates them. See `Making`.
 
-    `record`: its identity is in the form of `identity_of`. `make` writes the dataset at the root that it receives; if
-    it returns None, so does this function, and nothing is left at the root. `before` is called before the root is
-    claimed, with the folder of files that an unfinished build may have left. `differs`: a further difference of a
-    finished dataset from the requested one.
+    Another finished dataset is a conflict, or with `overwrite` it is replaced once the new one is valid.
     """
 
-    def different(content: Content) -> str | None:
-        return difference(content, record.identity, options) or (differs(content) if differs is not None else None)
+    def different(content: Mapping[str, Any]) -> str | None:
+        return difference(content, making.identity_of(content), record, options) or making.differs(content)
 
     with held_root(root) as work:
         if replaced := is_replacing(work):
             progress.say(f"going on to replace the dataset at {root} by the one under {work / NEW_NAME}")
-            _say_kept(root, finish_replacing(root, work, is_own_view), progress)
-        old = _to_be_replaced(root, different, options, replaced=replaced)
+            _say_kept(root, finish_replacing(root, work, is_own_view, making.check), progress)
+        old = _to_be_replaced(root, different, options, making.check, replaced=replaced)
         target = root if old is None else work / NEW_NAME
 
         def claim() -> None:
-            if before is not None:
-                before(root if old is None else work)
-            made_by = None if old is None else identity_of(old.content).__eq__
+            making.before(root if old is None else work)
+            made_by = None if old is None else making.identity_of(old).__eq__
             claim_or_discard(root, work, record, made_by=made_by, resume=options.resume, remove_views=remove_views)
 
+        written: M | None
         if old is None:
             written, finished = made_or_standing(
-                root, work, record, different, lambda: make(root), claim=claim, resume=options.resume
+                root,
+                work,
+                record,
+                different,
+                lambda: making.make(root),
+                claim=claim,
+                resume=options.resume,
+                check=making.check,
             )
         else:
-            check_replaceable(root, old.content, record.files)
+            check_replaceable(root, old, record.files)
             claim()
             progress.say(f"the dataset at {root} stays until the new one, made under {target}, is validated")
             for name in (manifest.MANIFEST_NAME, manifest.PENDING_NAME):  # of a run killed before it replaced
                 (target / name).unlink(missing_ok=True)
             try:
-                written, finished = make(target), False
+                written, finished = making.make(target), False
             except BaseException:
                 clear_leftovers(root, work, record)  # terminated workers could not remove their own files
                 raise
@@ -142,7 +169,36 @@ def made_and_validated(
             remove_work(root)
             remove_if_empty(root)
             return None
-        report, seconds = validate(target, written)
+        report, seconds = making.validate(target, written)
+        making.conclude(target, report, seconds)
+        if report.clean and target != root:
+            _say_kept(root, replace_dataset(root, work, is_own_view, making.check), progress)
+            target = root
+        if report.clean and not options.keep_work and is_work_of(work, record):
+            for path in remove_work(root):
+                progress.say(f"warning: {path} was not made by this build and stays")
+    return Outcome(root=target, manifest=written, report=report, already_built=finished)
+
+
+Validate = Callable[[Path, Manifest], tuple[Report, float]]
+"""Function: a root and its manifest → the report of its validation, and how many seconds that took."""
+
+
+def build_dataset(
+    root: Path,
+    record: BuildRecord,
+    family: DatasetFamily,
+    options: RunOptions,
+    progress: Progress,
+    *,
+    make: Callable[[Path], Manifest | None],
+    validate: Validate,
+    before: Callable[[Path], None] = lambda _: None,
+    differs: Differs = lambda _: None,
+) -> BuildResult | None:
+    """`made_and_validated` for a token dataset."""
+
+    def concluded(target: Path, report: Report, seconds: float) -> None:
         conclude(
             target,
             family,
@@ -152,25 +208,31 @@ def made_and_validated(
             html_file=target / REPORT_HTML,
             name=root.resolve().name,
         )
-        if report.clean and target != root:
-            _say_kept(root, replace_dataset(root, work, is_own_view), progress)
-            target = root
-        if report.clean and not options.keep_work and is_work_of(work, record):
-            for path in remove_work(root):
-                progress.say(f"warning: {path} was not made by this build and stays")
-    return BuildResult(root=target, manifest=written, report=report, already_built=finished)
+
+    making = Making(
+        make=make,
+        validate=validate,
+        conclude=concluded,
+        check=manifest.check,
+        before=before,
+        differs=differs,
+    )
+    outcome = made_and_validated(root, record, options, progress, making)
+    return None if outcome is None else BuildResult(**vars(outcome))
 
 
-def _to_be_replaced(root: Path, differs: Differs, options: RunOptions, *, replaced: bool) -> Manifest | None:
-    """The finished dataset at the root that must be replaced, or None.
+def _to_be_replaced(
+    root: Path, differs: Differs, options: RunOptions, check: Check[Any], *, replaced: bool
+) -> dict[str, Any] | None:
+    """The `content` of the finished dataset at the root that must be replaced, or None.
 
     `replaced`: this run has just completed a replacement; if that dataset is the requested one, it stays.
     """
     if not options.overwrite or not (root / manifest.MANIFEST_NAME).exists():
         return None
-    finished = manifest.read(root)
-    is_new = replaced and options.resume and finished.content.git_sha == git_sha()
-    return None if is_new and differs(finished.content) is None else finished
+    content: dict[str, Any] = manifest.read_as(root, manifest.as_json(check))["content"]
+    is_new = replaced and options.resume and content["git_sha"] == git_sha()
+    return None if is_new and differs(content) is None else content
 
 
 def _say_kept(root: Path, names: Iterable[str], progress: Progress) -> None:

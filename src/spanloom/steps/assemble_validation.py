@@ -9,6 +9,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any
 
+from spanloom.building.conclude import conclude
 from spanloom.dataset import manifest
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.root.inventory import files_below
@@ -19,7 +20,6 @@ from spanloom.errors import SpanloomError
 from spanloom.findings import Report
 from spanloom.kubeflow import report_artifacts
 from spanloom.split import SPLITS
-from spanloom.steps.validate_alignment import conclude
 from spanloom.storage.scratch import chosen_scratch, scratch_for
 from spanloom.storage.uri import is_uri, parse_uri
 

@@ -185,7 +185,7 @@ def test_another_run_does_not_take_the_root(games: Path, tmp_path: Path, monkeyp
     with pytest.raises(ConflictError, match="other options"):
         prepare(options(tmp_path, games=games, valid_fraction=0.4))
     write_games(games / "part_09.parquet", played_game("new", 4, 0))
-    with pytest.raises(ConflictError, match="other files"):
+    with pytest.raises(ConflictError, match="another source"):
         prepare(options(tmp_path, games=games))
     (games / "part_09.parquet").unlink()
     monkeypatch.setenv("SPANLOOM_GIT_SHA", "1" * 40)

@@ -184,7 +184,7 @@ def test_a_refused_build_leaves_nothing(
     for name in standing:
         out.mkdir()
         (out / name).write_text("mine")
-    unmasked = [changed(sample, "messages", []) for sample in samples()]
+    unmasked = [changed(sample, "messages", ...) for sample in samples()]
     with pytest.raises(ToolCallError, match="can be masked"):
         make(write_samples(tmp_path / "unmasked.jsonl", unmasked), template, tokenizer, out)
     (tmp_path / "empty.jsonl").write_text("")

@@ -104,7 +104,7 @@ def export_dataset(
         if finished:
             return dict(json.loads((out / EXPORT_JSON).read_bytes()))
         check_unused(out, RECORD_NAME, "the export")
-        if (damage := first_damage(root, content)) is not None:
+        if (damage := first_damage(root, content.as_dict())) is not None:
             raise DatasetError(
                 f"the dataset is damaged: {damage.message}",
                 where=str(root / (damage.file or "")),

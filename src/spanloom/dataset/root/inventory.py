@@ -7,14 +7,16 @@ listed; totals.
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from spanloom.dataset.manifest import Content, ListedFile, ShardEntry, SplitCounts, Totals
+from spanloom.dataset.manifest import ListedFile, ShardEntry, SplitCounts, Totals, files_of
 from spanloom.dataset.root.layout import REJECTS
 from spanloom.findings import Finding
+from spanloom.split import SPLITS
 from spanloom.storage import sha256_file
 
 AT_ONCE = 4
@@ -52,10 +54,13 @@ def add_up(shards: Sequence[ShardEntry]) -> Totals:
     )
 
 
-def first_damage(root: Path, content: Content) -> Finding | None:
-    """The first fault in the files of a finished dataset; None if they are unchanged."""
+def first_damage(root: Path, content: Mapping[str, Any]) -> Finding | None:
+    """The first fault in the files of a finished dataset; None if they are unchanged.
+
+    `content`: of its manifest, a JSON value of any schema.
+    """
     with ThreadPoolExecutor(AT_ONCE) as threads:
-        return next(check_inventory(root, content.listed_files(), content.totals.splits, threads), None)
+        return next(check_inventory(root, files_of(content), SPLITS, threads), None)
 
 
 def check_inventory(

@@ -203,21 +203,6 @@ def claim(root: Path, work: Path, record: BuildRecord) -> None:
     write_atomically(work / BUILD_JSON, readable_json(recorded))
 
 
-def claim_unless_begun(root: Path, work: Path, record: BuildRecord, *, remedy: str = "remove the root") -> None:
-    """`claim`, unless another build has already written files worth keeping: then raises ConflictError.
-
-    `remedy`: how to remove the other build, for the message.
-    """
-    begun = read_record(work)
-    if begun is not None and begun.identity != record.identity:
-        folders = (work / name for name in begun.work if (work / name).is_dir())
-        if any(path.exists() for path in (*(root / name for name in begun.files), *folders, work / REPLACED_JSON)):
-            raise unfinished(root, remedy)
-        clear_leftovers(root, work, begun)
-        remove_intermediates(work, begun)
-    claim(root, work, record)
-
-
 def claim_or_discard(
     root: Path,
     work: Path,

@@ -13,11 +13,12 @@ the remaining steps. A manifest never exists without its files.
 """
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from spanloom.dataset import manifest
-from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME, Content
+from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME, Check
 from spanloom.dataset.root.layout import REJECTS, VIEW_NAMES
 from spanloom.dataset.root.lock import NEW_NAME, REPLACED_JSON, clear_leftovers, read_record, remove_new
 from spanloom.errors import ConflictError
@@ -28,11 +29,12 @@ IsOwnView = Callable[[Path], bool]
 """Function: whether the file at this path, which has a view's name, is a view of Spanloom and so may be removed."""
 
 
-def check_replaceable(root: Path, finished: Content, names: Iterable[str]) -> None:
+def check_replaceable(root: Path, finished: Mapping[str, Any], names: Iterable[str]) -> None:
     """Refuses to replace the dataset at `root` if foreign files are among its own.
 
-    `names`: the files that the new dataset may write. Raises ConflictError for a name that a file outside the old
-    manifest has, and for any unlisted file in the data folders, which would make the new dataset fail its validation.
+    `finished`: the `content` of its manifest, a JSON value of any schema; `names`: the files that the new dataset may
+    write. Raises ConflictError for a name that a file outside the old manifest has, and for any unlisted file in the
+    data folders, which would make the new dataset fail its validation.
     """
     if not is_regular(root / MANIFEST_NAME):
         raise ConflictError(
@@ -40,7 +42,7 @@ def check_replaceable(root: Path, finished: Content, names: Iterable[str]) -> No
             where=str(root / MANIFEST_NAME),
             remedy="give another --out",
         )
-    listed = {file.path for file in finished.listed_files()}
+    listed = {file.path for file in manifest.files_of(finished)}
     beside = {
         path.relative_to(root).as_posix()
         for folder in (*SPLITS, REJECTS)
@@ -60,17 +62,17 @@ def check_replaceable(root: Path, finished: Content, names: Iterable[str]) -> No
         )
 
 
-def replace_dataset(root: Path, work: Path, is_own_view: IsOwnView) -> list[str]:
+def replace_dataset(root: Path, work: Path, is_own_view: IsOwnView, check: Check[object] = manifest.check) -> list[str]:
     """Replaces the dataset at `root` by the one in `work/new`. Returns the names of views that foreign files have.
 
-    Raises ConflictError, before any change, if foreign files are in the way.
+    `check`: that of the manifests' schema. Raises ConflictError, before any change, if foreign files are in the way.
     """
-    made = manifest.read(work / NEW_NAME).content
-    check_replaceable(root, manifest.read(root).content, [file.path for file in made.listed_files()])
+    made, old = (manifest.read_as(place, manifest.as_json(check))["content"] for place in (work / NEW_NAME, root))
+    check_replaceable(root, old, [file.path for file in manifest.files_of(made)])
     (root / MANIFEST_NAME).rename(work / REPLACED_JSON)
     for folder in (work, root):
         fsync_directory(folder)
-    return finish_replacing(root, work, is_own_view)
+    return finish_replacing(root, work, is_own_view, check)
 
 
 def is_replacing(work: Path) -> bool:
@@ -78,26 +80,31 @@ def is_replacing(work: Path) -> bool:
     return (work / REPLACED_JSON).exists()
 
 
-def finish_replacing(root: Path, work: Path, is_own_view: IsOwnView) -> list[str]:
+def finish_replacing(
+    root: Path, work: Path, is_own_view: IsOwnView, check: Check[object] = manifest.check
+) -> list[str]:
     """Resumes a replacement after its last step. Returns the names of views that foreign files have."""
     new, replaced = work / NEW_NAME, work / REPLACED_JSON
     kept = []
     if not (root / MANIFEST_NAME).exists():
-        made, old = manifest.read(new).content, manifest.read(replaced).content
+        made, old = (
+            list(manifest.files_of(manifest.read_as(place, manifest.as_json(check))["content"]))
+            for place in (new, replaced)
+        )
         if (record := read_record(work)) is not None:
             clear_leftovers(root, work, record)
         # In reverse order: a manifest lists an index after its data, and an index must not exist without its data.
-        remove_files(root, reversed([file.path for file in old.listed_files()]))
+        remove_files(root, reversed([file.path for file in old]))
         for name in filter(lambda name: is_own_view(root / name), VIEW_NAMES):
             (root / name).unlink(missing_ok=True)
-        for file in made.listed_files():
+        for file in made:
             link_file(path_below(new, file.path), path_below(root, file.path))
         for name in filter(lambda name: (new / name).exists(), VIEW_NAMES):
             if os.path.lexists(root / name):
                 kept.append(name)
             else:
                 link_file(new / name, root / name)
-        for folder in {root, *((root / file.path).parent for file in made.listed_files())}:
+        for folder in {root, *((root / file.path).parent for file in made)}:
             fsync_directory(folder)
         link_file(new / MANIFEST_NAME, root / MANIFEST_NAME)
         fsync_directory(root)

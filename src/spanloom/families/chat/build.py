@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spanloom.building.files import work_of
-from spanloom.building.make import BuildResult, made_and_validated, validated_here
+from spanloom.building.make import BuildResult, build_dataset, validated_here
 from spanloom.building.options import RunOptions
 from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names
@@ -65,7 +65,7 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildR
         files=data_names(shards=options.rules.shards, splits=(SPLIT,), arrays=ARRAY_DTYPES, rejects=False),
         work=work_of(options.rules.shards),
     )
-    result = made_and_validated(
+    result = build_dataset(
         root,
         record,
         dataset,

@@ -12,26 +12,19 @@ again: finished files are kept.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
+from spanloom.building.make import Making, made_and_validated
+from spanloom.building.options import RunOptions
 from spanloom.building.ordered import in_order, pool_of
-from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME, files_of, promote, write_pending
-from spanloom.dataset.root.lock import (
-    BuildRecord,
-    check_apart,
-    claim_unless_begun,
-    clear_leftovers,
-    held_root,
-    is_work_of,
-    read_record,
-    remove_intermediates,
-    remove_work,
-)
-from spanloom.errors import ArtifactError, ConflictError, SourceError, SpanloomError
+from spanloom.dataset.manifest import PENDING_NAME, files_of, promote, write_pending
+from spanloom.dataset.root.lock import NEW_NAME, WORK_NAME, BuildRecord, check_apart
+from spanloom.errors import ArtifactError, SourceError
 from spanloom.families.chess import defaults, manifest
 from spanloom.families.chess.encoding.python_chess import require_python_chess
 from spanloom.families.chess.errors import ChessError, NoFilesError
@@ -50,18 +43,19 @@ from spanloom.families.chess.reading.source import (
 )
 from spanloom.families.chess.verify.games import Checks, validate_root
 from spanloom.findings import Report
+from spanloom.machine import usable_cpus
 from spanloom.provenance import (
     canonical_json,
     environment_here,
     git_sha,
-    part_identity,
+    part_key,
     readable_json,
-    require_git_sha,
     sha256_json,
 )
 from spanloom.records.files import passed_over
+from spanloom.report.progress import Mode, Progress
 from spanloom.split import SPLITS, id_digests, is_valid, valid_threshold
-from spanloom.storage import publish_bytes, read_json, remove_files, sha256_file, write_atomically
+from spanloom.storage import publish_bytes, read_json, sha256_file, write_atomically
 from spanloom.storage.unchanged import FileState, check_unchanged, file_state
 
 LIBRARIES = ("numpy", "pyarrow", "chess")
@@ -73,23 +67,21 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrepareOptions(Checks):
+class PrepareOptions(RunOptions, Checks):
     """The options of `prepare`: a folder of games, one of thinking rows, or both → `root`, and its validation.
 
     `sources_as_given`  both places as the user gave them, for the manifest, if they were staged from URIs
     `on_error`  "skip" writes bad games to `rejects/` and counts them, "raise" stops at the first
     `workers`   processes that prepare files in parallel
-    `resume`    True keeps the files of an unfinished run with the same inputs and options; False removes the files of
-                any unfinished run
     """
 
     root: Path
     sources_as_given: tuple[str | None, str | None] | None = None
     valid_fraction: float = defaults.VALID_FRACTION
     on_error: OnError = defaults.ON_ERROR
-    workers: int = 1
-    resume: bool = True
-    allow_unknown_sha: bool = False
+    max_rejects: str | None = None
+    workers: int | None = 1
+    deep: int | None = defaults.DEEP  # type: ignore[assignment]  # None: all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -256,18 +248,18 @@ def totals_of(shards: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def prepare(options: PrepareOptions, on_progress: OnProgress | None = None) -> PrepareResult:
+def prepare(
+    options: PrepareOptions, on_progress: OnProgress | None = None, progress: Progress | None = None
+) -> PrepareResult:
     """Prepares and validates. The same options and files give the same bytes; `workers` does not change them.
 
     Raises a SpanloomError if it fails. Findings do not raise: they are in the report. `on_progress` is called with the
-    number of finished files and of all files.
+    number of finished files and of all files; `progress` shows messages.
     """
     if options.legal:
         require_python_chess("--legal")  # now, not after hours of preparing
-    if options.workers < 1:
-        raise SpanloomError(f"--workers must be at least 1, not {options.workers}")
+    options.check()
     valid_threshold(options.valid_fraction)  # raises for an invalid fraction
-    require_git_sha(allow_unknown=options.allow_unknown_sha)
     files: list[tuple[Kind, int, Path]] = []
     unread: dict[Kind, list[str]] = {}
     folders: tuple[tuple[Kind, Path | None], ...] = (("games", options.games), ("thinking", options.thinking))
@@ -280,38 +272,45 @@ def prepare(options: PrepareOptions, on_progress: OnProgress | None = None) -> P
     if not files:
         raise NoFilesError("neither a folder of games nor one of thinking rows was given")
     hashed = {path: hashed_file(path) for _, _, path in files}
-    identity = part_identity(
-        manifest.FAMILY,
-        *LIBRARIES,
-        config=config_of(options.valid_fraction),
-        inputs=[[kind, path.name, hashed[path].sha256] for kind, _, path in files],
-        git_sha=git_sha(),
+    identity = {
+        "family": manifest.FAMILY,
+        "config": config_of(options.valid_fraction),
+        "source": [[kind, path.name, hashed[path].sha256] for kind, _, path in files],
+    }
+
+    def validate(root: Path, _: dict[str, Any]) -> tuple[Report, float]:
+        began = monotonic()
+        return validate_root(root, options), monotonic() - began
+
+    def conclude(root: Path, report: Report, _: float) -> None:
+        if report.clean and (root / PENDING_NAME).exists():
+            promote(root, manifest.check)
+
+    work = options.root / WORK_NAME
+    outcome = made_and_validated(
+        options.root,
+        _record_of(files, identity),
+        options,
+        progress or Progress(mode=Mode.SILENT),
+        Making(
+            make=lambda root: _prepare(options, files, hashed, root, work, on_progress),
+            validate=validate,
+            conclude=conclude,
+            check=manifest.check,
+            identity_of=identity_of,
+        ),
     )
-    root = options.root
-    record = _record_of(files, identity)
-    with held_root(root) as work:
-        if finished := (root / MANIFEST_NAME).exists():
-            made = _standing(root, identity)
-            if is_work_of(work, record):
-                clear_leftovers(root, work, record)
-        else:
-            if not options.resume and (begun := read_record(work)) is not None:
-                # Removes only the files in the record of the unfinished run.
-                remove_intermediates(work, begun)
-                remove_files(root, begun.files)
-            claim_unless_begun(root, work, record, remedy="discard it with --no-resume")
-            try:
-                made = _prepare(options, files, hashed, work, on_progress)
-            except BaseException:
-                clear_leftovers(root, work, record)
-                raise
-        report = validate_root(root, options)
-        if report.clean:
-            if not finished:
-                promote(root, manifest.check)
-            if is_work_of(work, record):
-                remove_work(root)
-    return PrepareResult(root=root, manifest=made, report=report, already_built=finished, passed_over=unread)
+    assert outcome is not None, "there are files"
+    return PrepareResult(**vars(outcome), passed_over=unread)
+
+
+def identity_of(content: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides the bytes of prepared games, besides the code, from the `content` of their manifest."""
+    return {
+        "family": content["family"],
+        "config": content["config"],
+        "source": [[kind, file["path"], file["sha256"]] for kind in KINDS for file in content["input"][kind]],
+    }
 
 
 def _record_of(files: list[tuple[Kind, int, Path]], identity: dict[str, Any]) -> BuildRecord:
@@ -324,7 +323,7 @@ def _record_of(files: list[tuple[Kind, int, Path]], identity: dict[str, Any]) ->
     ]
     rejects = [rejects_path(Path(), kind, number).as_posix() for kind, number, _ in files]
     inventories = [inventory_name(kind, number) for kind, number, _ in files]
-    return BuildRecord(identity=identity, files=(PENDING_NAME, *names, *rejects), work=tuple(inventories))
+    return BuildRecord(identity=identity, files=(PENDING_NAME, *names, *rejects), work=(*inventories, NEW_NAME))
 
 
 def inventory_name(kind: Kind, number: int) -> str:
@@ -343,12 +342,12 @@ class _FileJob:
     hashed: HashedFile
 
 
-def _prepare_file(options: PrepareOptions, job: _FileJob) -> dict[str, Any]:
+def _prepare_file(options: PrepareOptions, root: Path, job: _FileJob) -> dict[str, Any]:
     return prepare_shard(
         job.path,
         job.kind,
         job.number,
-        options.root,
+        root,
         valid_fraction=options.valid_fraction,
         on_error=options.on_error,
         hashed=job.hashed,
@@ -359,6 +358,7 @@ def _prepare(
     options: PrepareOptions,
     files: list[tuple[Kind, int, Path]],
     hashed: dict[Path, HashedFile],
+    root: Path,
     work: Path,
     on_progress: OnProgress | None,
 ) -> dict[str, Any]:
@@ -366,60 +366,50 @@ def _prepare(
     todo = []
     for kind, number, path in files:
         target = work / inventory_name(kind, number)
-        if (inventory := _finished(options.root, target)) is not None:
+        if (inventory := _finished(root, target, key_of(options, kind, number, hashed[path]))) is not None:
             inventories[target] = inventory
         else:
             todo.append(_FileJob(target=target, path=path, kind=kind, number=number, hashed=hashed[path]))
 
-    def keep(target: Path, inventory: dict[str, Any]) -> None:
-        write_atomically(target, readable_json(inventory))
-        inventories[target] = inventory
+    def keep(job: _FileJob, inventory: dict[str, Any]) -> None:
+        key = key_of(options, job.kind, job.number, job.hashed)
+        write_atomically(job.target, readable_json({"key": key, "inventory": inventory}))
+        inventories[job.target] = inventory
         if on_progress is not None:
             on_progress(len(inventories), len(files))
 
-    with pool_of(min(options.workers, len(todo))) as pool:
-        for job, inventory in in_order(todo, partial(_prepare_file, options), pool, what=lambda job: job.path.name):
-            keep(job.target, inventory)
-    (options.root / PENDING_NAME).unlink(missing_ok=True)  # left by an interrupted run; it is written again
+    with pool_of(min(options.workers or usable_cpus(), len(todo))) as pool:
+        for job, inventory in in_order(
+            todo, partial(_prepare_file, options, root), pool, what=lambda job: job.path.name
+        ):
+            keep(job, inventory)
     sources = options.sources_as_given or [place and str(place) for place in (options.games, options.thinking)]
     return assemble(
-        options.root,
+        root,
         inventories.values(),
         valid_fraction=options.valid_fraction,
         environment={**dict(zip(KINDS, sources, strict=True)), "workers": options.workers},
     )
 
 
-def _finished(root: Path, target: Path) -> dict[str, Any] | None:
+def key_of(options: PrepareOptions, kind: Kind, number: int, hashed: HashedFile) -> str:
+    """The hash of all that decides the arrays of a file."""
+    config = config_of(options.valid_fraction)
+    return part_key(manifest.FAMILY, *LIBRARIES, config=config, file=[kind, number, hashed.sha256])
+
+
+def _finished(root: Path, target: Path, key: str) -> dict[str, Any] | None:
     """The inventory of a file that an earlier run finished, or None if its arrays are missing or incomplete."""
     remedy = "remove it: the file is prepared again"
     try:
-        inventory: dict[str, Any] = read_json(target, ArtifactError, "the inventory of an earlier run", remedy)
+        kept: dict[str, Any] = read_json(target, ArtifactError, "the inventory of an earlier run", remedy)
     except FileNotFoundError:
         return None
+    if kept.get("key") != key:
+        return None
+    inventory: dict[str, Any] = kept["inventory"]
     for file in files_of({"shards": [inventory["shard"]]}):
         path = root / file.path
         if not path.is_file() or path.stat().st_size != file.bytes:
             return None
     return inventory
-
-
-def _standing(root: Path, identity: dict[str, Any]) -> dict[str, Any]:
-    """The manifest of the finished root. Raises ConflictError if it was prepared from other files, options or code."""
-    finished = manifest.read(root)
-    content = finished["content"]
-    inputs = [[kind, file["path"], file["sha256"]] for kind in KINDS for file in content["input"][kind]]
-    difference = None
-    if content["config"] != identity["config"]:
-        difference = "it was prepared with other options"
-    elif inputs != identity["inputs"]:
-        difference = "it was prepared from other files"
-    elif content["git_sha"] != identity["git_sha"]:
-        difference = f"it was prepared by other code ({content['git_sha']})"
-    if difference is not None:
-        raise ConflictError(
-            f"the output root already holds other prepared games: {difference}",
-            where=str(root),
-            remedy="give another --out, or remove what is there first",
-        )
-    return finished

@@ -15,11 +15,11 @@ from typing import Any
 from spanloom import workers
 from spanloom.building.disk import check_disk
 from spanloom.building.files import Running, make_dataset, shard_job, work_of
-from spanloom.building.make import BuildResult, made_and_validated
+from spanloom.building.make import BuildResult, build_dataset
 from spanloom.conversations.source.folder import Source, read_listing
 from spanloom.dataset import manifest
 from spanloom.dataset.family import DatasetFamily
-from spanloom.dataset.manifest import Content, Manifest
+from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names
 from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import SourceError
@@ -79,7 +79,7 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
             progress.say(f"warning: {shard.where} has 0 rows; it will have no files")
     family = FAMILIES[profile_of_family(profile_of_source(source.format).family)]
     with _ready(validator, options.reader) as process:
-        result = made_and_validated(
+        result = build_dataset(
             root,
             _record_of(options, source),
             family,
@@ -118,11 +118,9 @@ def _record_of(options: BuildOptions, source: Source) -> BuildRecord:
     )
 
 
-def _other_renderer(content: Content, options: BuildOptions) -> str | None:
-    wanted = renderer_version(options.renderer)
-    if content.renderer is None or content.renderer.version != wanted:
-        return f"it was rendered by {content.renderer and content.renderer.version}, not by {wanted}"
-    return None
+def _other_renderer(content: Mapping[str, Any], options: BuildOptions) -> str | None:
+    wanted, used = renderer_version(options.renderer), content["renderer"]["version"]
+    return None if used == wanted else f"it was rendered by {used}, not by {wanted}"
 
 
 def _check_disk(options: BuildOptions, source: Source, folder: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spanloom import workers
 from spanloom.building.files import work_of
-from spanloom.building.make import BuildResult, made_and_validated, validated_here
+from spanloom.building.make import BuildResult, build_dataset, validated_here
 from spanloom.building.options import RunOptions
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.conversations.source.folder import open_source
@@ -107,7 +107,7 @@ def _built(options: BuildOptions, model: Path, progress: Progress) -> BuildResul
             },
         )
 
-    result = made_and_validated(
+    result = build_dataset(
         out,
         record,
         family,

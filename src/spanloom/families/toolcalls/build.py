@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.building.files import work_of
-from spanloom.building.make import BuildResult, made_and_validated, validated_here
+from spanloom.building.make import BuildResult, build_dataset, validated_here
 from spanloom.building.options import RunOptions
 from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.layout import TOKENIZER_NAME
@@ -106,7 +106,7 @@ def _build(
             environment={"data": str(options.data), "template": str(options.template)},
         )
 
-    return made_and_validated(
+    return build_dataset(
         out,
         record,
         family,

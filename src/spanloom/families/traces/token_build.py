@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spanloom.building.files import work_of
-from spanloom.building.make import BuildResult, made_and_validated, validated_here
+from spanloom.building.make import BuildResult, build_dataset, validated_here
 from spanloom.building.options import RunOptions
 from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.layout import TOKENIZER_NAME
@@ -77,7 +77,7 @@ def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | 
             environment={"store": store.called, "tokenizer": str(options.tokenizer)},
         )
 
-    result = made_and_validated(
+    result = build_dataset(
         out,
         record,
         family,
