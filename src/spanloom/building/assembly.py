@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from spanloom.building.making import ShardJob, build_key
 from spanloom.building.parts import files_stand, read_sidecar
-from spanloom.building.recipe import DatasetForm
+from spanloom.building.recipe import DatasetForm, Recipe, Target
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import ListedFile, Manifest, ShardEntry, ShardSplit
 from spanloom.dataset.root.inventory import add_up
@@ -48,6 +49,21 @@ def build_facts(
     }
 
 
+def made_of(recipe: Recipe, job: ShardJob, target: Target) -> str:
+    """The hash of all that decides the files of a shard, known before it is made. Not the number of shards, nor the
+    rest of the source: a shard of a source that grew has the same hash."""
+    return sha256_json(
+        {
+            "build": build_key(recipe),
+            "shard": job.shard.index,
+            "input": dict(recipe.input_of(job.shard)),
+            "rows": job.rows,
+            "tokens": job.token_budget,
+            "rejects": target.lists_rejects,
+        }
+    )
+
+
 def write_inventory(
     path: Path,
     key: str,
@@ -56,13 +72,16 @@ def write_inventory(
     splits: Mapping[str, ShardSplit],
     rejects_file: ListedFile | None,
     files: Sequence[ListedFile] = (),
+    made_of: str | None = None,
 ) -> dict[str, Any]:
     """Writes the inventory of a shard and returns it. `key`: decides its bytes; `build`: see `build_facts`; `record`:
-    the record of the shard, see `making.write_record`; `files`: files of no shard that its task has written."""
+    the record of the shard, see `making.write_record`; `files`: files of no shard that its task has written;
+    `made_of`: see the function."""
     counted = {name: record[name] for name in ("cutting", "packing") if name in record}
     inventory = {
         "artifact": INVENTORY_ARTIFACT,
         "key": key,
+        "made_of": made_of,
         "shard": record["shard"],
         "shards": record["shards"],
         "build": dict(build),
@@ -155,7 +174,12 @@ def assemble(
         shards=entries,
         **optional,
     )
-    whole = manifest.new_manifest(content, environment_here({**_places(inventories), **(environment or {})}))
+    run = {
+        **_places(inventories),
+        "shards": [{"made_of": inventory["made_of"], "audit": inventory["audit"]} for inventory in inventories],
+        **(environment or {}),
+    }
+    whole = manifest.new_manifest(content, environment_here(run))
     manifest.write_pending(root, whole.as_dict())
     return whole
 

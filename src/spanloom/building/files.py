@@ -14,13 +14,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from spanloom.building.assembly import assemble, standing_inventory, write_inventory
+from spanloom.building.assembly import assemble, made_of, standing_inventory, write_inventory
 from spanloom.building.ids import Ids, count_ids, write_split
 from spanloom.building.making import ShardJob, make_shards, write_record
 from spanloom.building.options import RunOptions
 from spanloom.building.ordered import in_order
 from spanloom.building.parts import IDS_JSON, RENDERED_JSON, OpenPart, read_folders, read_sidecar, verify_files
 from spanloom.building.recipe import Recipe, Target
+from spanloom.building.reuse import Earlier, Taken
 from spanloom.building.writing import write_shard
 from spanloom.conversations.source.rejects import reject_limit
 from spanloom.dataset.manifest import ListedFile, Manifest
@@ -121,30 +122,53 @@ def make_files(
     DuplicateIdError, SourceError, ConflictError, WorkerError.
     """
     counters, form = Counters(len(jobs)), recipe.form
-    rows = [job.rows for job in jobs]
+    facts = {"family": form.family, "shards": len(jobs), **recipe.facts()}
+    target = replace(recipe.target_of(facts), lists_rejects=options.max_rejects is not None)
+    taken = _taken(recipe, jobs, target, root, options, progress)
+    making = [job for job in jobs if job.shard.index not in taken]
+    rows = [0 if job.shard.index in taken else job.rows for job in jobs]
     with pooled(running, counters) as pool:
         with progress.stage(running.verb), progress.rendering(counters, rows, verb=running.verb):
-            made = make_shards(recipe, jobs, pool, resume=options.resume)
+            made = make_shards(recipe, making, pool, resume=options.resume)
             records = [write_record(recipe, len(jobs), job, summaries) for job, summaries in made]
-        with discarding(jobs):
-            running.check(records)
+        if not taken:
+            with discarding(jobs):
+                running.check(records)
         with progress.stage("split"):
-            ids = [Ids.open(job.ids, number, form.split_column, form.id_column) for number, job in enumerate(jobs)]
-            rule = recipe.target_of(records[0]).build["split"]
+            ids = [
+                taken[number].ids if number in taken else Ids.open(job.ids, number, form.split_column, form.id_column)
+                for number, job in enumerate(jobs)
+            ]
+            rule = target.build["split"]
             counted = count_ids(ids, rule["valid_fraction"], options.on_duplicate, scratch=work)
             write_split(work / SPLIT_NAME, rule, counted)
         if counted["repeated_rows"]:
             progress.say(
                 f"warning: {counted['repeated_rows']:,} rows repeat an id that an earlier row has; all were kept"
             )
-        with progress.stage("write"), progress.writing(counters, [record["rows"] for record in records]):
-            lists = options.max_rejects is not None
-            write = partial(_write, recipe, root, work, resume=options.resume, lists_rejects=lists)
-            written = in_order(jobs, write, pool, what=lambda job: f"writing shard {job.shard.index:02d}")
-            inventories = [inventory for _, inventory in written]
+        documents = {record["shard"]: record["rows"] for record in records}
+        with progress.stage("write"), progress.writing(counters, [documents.get(n, 0) for n in range(len(jobs))]):
+            keys = {job.shard.index: made_of(recipe, job, target) for job in making}
+            write = partial(_write, root, work, target, keys, resume=options.resume)
+            written = in_order(making, write, pool, what=lambda job: f"writing shard {job.shard.index:02d}")
+            inventories = {job.shard.index: inventory for job, inventory in written}
         if pool is not None:
             pool.abort()  # the workers have nothing left to do; a normal exit would take a quarter of a second
-    return inventories, counted
+    inventories |= {number: shard.inventory for number, shard in taken.items()}
+    return [inventories[job.shard.index] for job in jobs], counted
+
+
+def _taken(
+    recipe: Recipe, jobs: Sequence[ShardJob], target: Target, root: Path, options: RunOptions, progress: Progress
+) -> dict[int, Taken]:
+    """The shards that are taken from an earlier dataset, by number."""
+    if options.reuse is None:
+        return {}
+    earlier = Earlier(options.reuse)
+    found = {job.shard.index: earlier.take(recipe, job, target, len(jobs), root) for job in jobs}
+    taken = {number: shard for number, shard in found.items() if shard is not None}
+    progress.say(f"{len(taken)} of {len(jobs)} shards are taken from {options.reuse}")
+    return taken
 
 
 @contextmanager
@@ -159,14 +183,11 @@ def pooled(running: Running, counters: Counters) -> Iterator[Pool | None]:
 
 
 def _write(
-    recipe: Recipe, root: Path, work: Path, job: ShardJob, *, resume: bool, lists_rejects: bool
+    root: Path, work: Path, target: Target, keys: Mapping[int, str], job: ShardJob, *, resume: bool
 ) -> dict[str, Any]:
-    inventory = work / work_names(job.shard.index)[2]
-
-    def target_of(record: Mapping[str, Any]) -> Target:
-        return replace(recipe.target_of(record), lists_rejects=lists_rejects)
-
-    return write_folders(target_of, job.rendered, job.ids, root, inventory, resume=resume)
+    number = job.shard.index
+    inventory = work / work_names(number)[2]
+    return write_folders(lambda _: target, job.rendered, job.ids, root, inventory, resume=resume, made_of=keys[number])
 
 
 TargetOf = Callable[[Mapping[str, Any]], Target]
@@ -174,7 +195,14 @@ TargetOf = Callable[[Mapping[str, Any]], Target]
 
 
 def write_folders(
-    target_of: TargetOf, rendered: Path, ids: Path, root: Path, inventory: Path, *, resume: bool
+    target_of: TargetOf,
+    rendered: Path,
+    ids: Path,
+    root: Path,
+    inventory: Path,
+    *,
+    resume: bool,
+    made_of: str | None = None,
 ) -> dict[str, Any]:
     """Writes the files of the shard whose parts are in two folders. Returns its inventory.
 
@@ -195,7 +223,7 @@ def write_folders(
             verify_files(ids, part["files"])
         return read_folders(rendered, ids, record["parts"])
 
-    return write_files(target_of(record), record, ids_json, parts, root, inventory, resume=resume)
+    return write_files(target_of(record), record, ids_json, parts, root, inventory, resume=resume, made_of=made_of)
 
 
 def write_files(
@@ -208,12 +236,13 @@ def write_files(
     *,
     resume: bool,
     files: Sequence[ListedFile] = (),
+    made_of: str | None = None,
 ) -> dict[str, Any]:
     """Writes the files of a shard and its inventory. `record`: see `write_record`; `ids`: identifies the ids by hash;
-    `parts` opens the parts, once; `files`: see `write_inventory`."""
-    made_of = {name: value for name, value in record.items() if name != DECIDES_NOTHING}
+    `parts` opens the parts, once; `files`, `made_of`: see `write_inventory`."""
+    rendered = {name: value for name, value in record.items() if name != DECIDES_NOTHING}
     key = part_key(
-        target.code, *target.libraries, rendered=made_of, ids=ids, build=target.build, rejects=target.lists_rejects
+        target.code, *target.libraries, rendered=rendered, ids=ids, build=target.build, rejects=target.lists_rejects
     )
     if resume and (written := standing_inventory(inventory, root, key)) is not None:
         return written
@@ -221,4 +250,4 @@ def write_files(
     splits, rejects = write_shard(
         target.form, record["shard"], parts(), root, fraction, lists_rejects=target.lists_rejects
     )
-    return write_inventory(inventory, key, target.build, record, splits, rejects, files)
+    return write_inventory(inventory, key, target.build, record, splits, rejects, files, made_of)

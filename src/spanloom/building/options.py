@@ -1,6 +1,7 @@
 """The options of how a build runs, which all families share."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from spanloom.building.ids import check_on_duplicate
 from spanloom.conversations.source.rejects import reject_limit
@@ -21,6 +22,7 @@ class RunOptions:
     resume        go on with an unfinished build of the same options; False discards what any unfinished build left
     overwrite     replace a finished dataset; it stays until the new one is validated
     keep_work     keep the intermediates
+    reuse         the root of an earlier dataset: shards that are made of the same are taken from it
     check_disk    stop before any work if the disk seems too small
     """
 
@@ -34,6 +36,7 @@ class RunOptions:
     allow_unknown_sha: bool = False
     reader: ReaderChoice = "auto"
     check_disk: bool = True
+    reuse: Path | None = None
 
     def check(self) -> None:
         """Raises SpanloomError for an invalid option, an unknown git SHA, or a reader that is not installed."""

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from spanloom.building.assembly import assemble, check_one_build, files_of
+from spanloom.building.assembly import assemble, check_one_build, files_of, made_of
 from spanloom.building.files import DECIDES_NOTHING, Running, pooled, write_files
 from spanloom.building.ids import Ids, count_ids
 from spanloom.building.making import ShardJob, make_shards, write_record
@@ -130,7 +130,17 @@ def run_shard(
     def write(root: Path, inventory: Path) -> dict[str, Any]:
         listed = files(root) if index == 0 else ()
         parts = partial(read_parts, staging, at, whole)
-        return write_files(target, record, ids, parts, root, inventory, resume=options.resume, files=listed)
+        return write_files(
+            target,
+            record,
+            ids,
+            parts,
+            root,
+            inventory,
+            resume=options.resume,
+            files=listed,
+            made_of=made_of(recipe, job, target),
+        )
 
     return written_at(staging, places.root, places.inventory, {"shards": shards, **target.build}, write)
 

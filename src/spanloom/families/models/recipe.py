@@ -84,7 +84,7 @@ class ModelRecipe:
         )
 
     def identity(self) -> Mapping[str, Any]:
-        return self.facts_of_build
+        return {name: value for name, value in self.facts_of_build.items() if name != "source"}
 
     def verified(self, shard: SourceShard) -> SourceShard:
         return verify_hash(shard)
