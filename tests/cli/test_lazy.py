@@ -49,7 +49,7 @@ def tops(modules: set[str]) -> set[str]:
 def command_files(modules: set[str]) -> set[str]:
     """Those of the files with commands that were imported."""
     names = {name.removeprefix("spanloom.cli.") for name in modules if name.startswith("spanloom.cli.")}
-    shared = {"app", "help", "lazy", "options", "outputs", "steps", "streams"}
+    shared = {"app", "declared", "help", "lazy", "options", "outputs", "steps", "streams"}
     return names - shared - {"toolcalls", "toolcalls.options", "traces", "traces.options"}
 
 

@@ -9,10 +9,12 @@ from rich.text import Text
 
 from spanloom.cli import options
 from spanloom.cli.app import chess_app, counted, exit_by, make_progress, print_json, say
-from spanloom.cli.options import Switch, made_of, option, place
+from spanloom.cli.declared import Switch
+from spanloom.cli.options import made_of
 from spanloom.cli.outputs import file_option, write_page
 from spanloom.cli.steps import step
 from spanloom.families.chess import defaults
+from spanloom.options.option import option, place
 from spanloom.text import visible, visible_line
 
 RESULTS = ("1-0", "0-1", "1/2-1/2", "*")

@@ -13,9 +13,10 @@ from rich.console import Console
 
 from spanloom.cli import options
 from spanloom.cli.app import MAKE, app, make_progress, print_json, say
-from spanloom.cli.options import made_of, names_in, option, place
+from spanloom.cli.options import made_of
 from spanloom.errors import EXIT_INTERRUPTED, SourceError, TokenizerError
 from spanloom.families.harmony import defaults
+from spanloom.options.option import names_in, option, place
 
 if TYPE_CHECKING:
     from spanloom.conversations.outcomes import Counts

@@ -11,9 +11,10 @@ import typer
 from spanloom.cli import options
 from spanloom.cli.app import MAKE, PIPELINE, app, counted, finish_build, make_progress, print_json, say
 from spanloom.cli.models import build as for_model
-from spanloom.cli.options import made_of, option, place, running
+from spanloom.cli.options import made_of
 from spanloom.cli.steps import step
 from spanloom.families.harmony import defaults
+from spanloom.options.option import option, place, running
 from spanloom.text import visible_line
 
 if TYPE_CHECKING:

@@ -7,35 +7,15 @@ from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
+from spanloom.options.option import option, place, running
+
 Made = TypeVar("Made")
-Switch = Literal["0", "1"]
-"""A switch as a pipeline parameter."""
 
 
 def made_of(what: Callable[..., Made], options: Mapping[str, Any], /, **others: Any) -> Made:
     """Calls a function or class with the options that have the names of its parameters; `others` take precedence."""
     named = {name: options[name] for name in signature(what).parameters if name in options}
     return what(**{**named, **others})
-
-
-def names_in(*texts: str) -> list[str]:
-    """`"a,b", "c"` → `["a", "b", "c"]`"""
-    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
-
-
-def option(help: str, *names: str, **more: Any) -> Any:
-    """An option with its help text; `names` if its name differs from the parameter's."""
-    return typer.Option(*names, help=help, **more)
-
-
-def running(help: str, *names: str, **more: Any) -> Any:
-    """An option about how a command runs, which does not change the result."""
-    return option(help, *names, rich_help_panel="Running", **more)
-
-
-def place(help: str, *names: str) -> Any:
-    """An option that takes a path or a URI."""
-    return option(help, *names, metavar="PLACE")
 
 
 Scratch = Annotated[
@@ -80,6 +60,8 @@ Reader = Annotated[
 Json = Annotated[bool, running("Print the result as JSON on stdout.", "--json")]
 Quiet = Annotated[bool, running("Print only results and errors.", "--quiet", "-q")]
 Verbose = Annotated[bool, running("Print more: options, versions, tracebacks.", "--verbose", "-v")]
+
+
 RootArgument = Annotated[str, typer.Argument(metavar="ROOT", help="Root of a dataset, a folder or a URI.")]
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import typer
 
 from spanloom.cli.app import exit_by, finish_step, step_app
-from spanloom.cli.options import Switch
+from spanloom.cli.declared import Switch
 
 Declared = TypeVar("Declared", bound=Callable[..., dict[str, Any] | None])
 

@@ -10,9 +10,10 @@ import typer
 from spanloom.cli import options
 from spanloom.cli.app import TRAIN, app, make_progress, print_json, say
 from spanloom.cli.dataset.look import refuse_folder
-from spanloom.cli.options import made_of, option
+from spanloom.cli.options import made_of
 from spanloom.cli.outputs import file_option, folder_option
 from spanloom.dataset import defaults
+from spanloom.options.option import option
 from spanloom.text import visible_json
 
 

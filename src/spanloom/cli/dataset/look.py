@@ -10,10 +10,11 @@ from rich.text import Text
 
 from spanloom.cli import options
 from spanloom.cli.app import LOOK, app, exit_by, finish_step, make_progress, manifest_app, print_json, say, step_app
-from spanloom.cli.options import made_of, names_in, option, place
+from spanloom.cli.options import made_of
 from spanloom.cli.outputs import file_option, write_page
 from spanloom.dataset import defaults
 from spanloom.errors import EXIT_FAILURE, DatasetError, SpanloomError
+from spanloom.options.option import names_in, option, place
 from spanloom.text import visible, visible_line
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from spanloom.api.building import day_of
 from spanloom.cli import options
 from spanloom.cli.app import LOOK, app, make_progress, print_json, say
 from spanloom.cli.models.commands import Date, Stops, Thinking, Variables, variables_of
-from spanloom.cli.options import option
 from spanloom.cli.outputs import file_option, write_page
 from spanloom.families.models import defaults
+from spanloom.options.option import option
 
 if TYPE_CHECKING:
     from spanloom.audit.result import Result

@@ -3,8 +3,8 @@
 from functools import partial
 from typing import Annotated, Literal
 
-from spanloom.cli.options import option
 from spanloom.families.models import defaults
+from spanloom.options.option import option
 
 SERVED = "If a token would span the end of the prompt. served: prompt and answer are encoded apart, as servers do."
 STOPS = partial(

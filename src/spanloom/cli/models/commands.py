@@ -10,9 +10,9 @@ from spanloom.api.building import day_of
 from spanloom.cli import options
 from spanloom.cli.app import model_app, print_json, say
 from spanloom.cli.models.build import CONTROL_TEXTS, DATE, SERVED, STOPS, VARIABLES
-from spanloom.cli.options import option, place
 from spanloom.cli.outputs import output_file, write_page
 from spanloom.families.models import defaults
+from spanloom.options.option import option, place
 
 Thinking = Annotated[
     Literal["auto", "on", "off"],

@@ -7,10 +7,12 @@ import typer
 
 from spanloom.cli import options
 from spanloom.cli.app import make_progress
+from spanloom.cli.declared import Switch
 from spanloom.cli.models.build import CONTROL_TEXTS
-from spanloom.cli.options import Switch, made_of, option, place
+from spanloom.cli.options import made_of
 from spanloom.cli.steps import step
 from spanloom.families.models import defaults
+from spanloom.options.option import option, place
 
 
 @step("tokenize-conversations", "models.steps.tokenize_conversations")

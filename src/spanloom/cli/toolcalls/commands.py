@@ -9,12 +9,13 @@ import typer
 
 from spanloom.cli import options
 from spanloom.cli.app import print_json, say, toolcalls_app
-from spanloom.cli.options import made_of, names_in, option, place
+from spanloom.cli.options import made_of
 from spanloom.cli.outputs import file_option, folder_option, write_page
 from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.cli.toolcalls.options import one_target, sample_files
 from spanloom.errors import SourceError
 from spanloom.families.toolcalls import defaults
+from spanloom.options.option import names_in, option, place
 from spanloom.service import defaults as service
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from spanloom.cli.options import option
+from spanloom.options.option import option
 
 if TYPE_CHECKING:  # imported where it is used: `--help` should not wait for it
     from spanloom.families.toolcalls.format.source import SampleFile

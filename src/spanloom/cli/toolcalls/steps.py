@@ -3,10 +3,11 @@
 from typing import Annotated, Any, Literal
 
 from spanloom.cli import options
-from spanloom.cli.options import made_of, option, place
+from spanloom.cli.options import made_of
 from spanloom.cli.steps import step
 from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.families.toolcalls import defaults
+from spanloom.options.option import option, place
 
 
 @step("convert-toolcalls", "toolcalls.steps.convert_toolcalls")

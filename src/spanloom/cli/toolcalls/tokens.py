@@ -9,11 +9,12 @@ from rich.console import Console
 
 from spanloom.cli import options
 from spanloom.cli.app import make_progress, print_json, say, toolcalls_app
-from spanloom.cli.options import made_of, option
+from spanloom.cli.options import made_of
 from spanloom.cli.outputs import file_option, folder_option
 from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.cli.toolcalls.options import one_target, sample_files
 from spanloom.families.toolcalls import defaults
+from spanloom.options.option import option
 
 if TYPE_CHECKING:  # imported where it is used: `--help` should not wait for it
     from spanloom.families.toolcalls.format.rendering import Render

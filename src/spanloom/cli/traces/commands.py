@@ -12,13 +12,14 @@ import typer
 
 from spanloom.cli import options
 from spanloom.cli.app import finish_build, make_progress, print_json, traces_app
-from spanloom.cli.options import made_of, names_in, option, place
+from spanloom.cli.options import made_of
 from spanloom.cli.outputs import file_option, folder_option, output_file
 from spanloom.cli.streams import give_up_results
 from spanloom.cli.traces import options as traces_options
 from spanloom.cli.traces.options import Format, build_request, key_values
 from spanloom.errors import EXIT_FAILURE, OutputError, SpanloomError, missing_package
 from spanloom.families.traces import defaults
+from spanloom.options.option import names_in, option, place
 from spanloom.service import defaults as service
 from spanloom.text import visible, visible_line
 

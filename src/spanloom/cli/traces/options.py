@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from spanloom.cli.options import option
 from spanloom.families.traces import defaults
+from spanloom.options.option import option
 
 if TYPE_CHECKING:
     from spanloom.families.traces.build import BuildRequest

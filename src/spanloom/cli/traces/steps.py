@@ -6,11 +6,13 @@ from typing import Annotated, Any
 import typer
 
 from spanloom.cli import options
-from spanloom.cli.options import Switch, made_of, names_in, option, place
+from spanloom.cli.declared import Switch
+from spanloom.cli.options import made_of
 from spanloom.cli.steps import step
 from spanloom.cli.traces import options as traces_options
 from spanloom.cli.traces.options import build_request
 from spanloom.families.traces import defaults
+from spanloom.options.option import names_in, option, place
 
 StorePlaceOption = Annotated[str, place("The store: a file, a URI of one, or a database's URL.", "--store")]
 ManifestPlaceOption = Annotated[str, place("File or URI of the dataset's manifest.json.", "--manifest")]

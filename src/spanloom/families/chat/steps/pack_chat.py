@@ -29,6 +29,7 @@ from spanloom.dataset.split_writer import SplitWriter
 from spanloom.errors import ChatError
 from spanloom.families.chat import defaults
 from spanloom.families.chat.markers import MARKER_NAMES
+from spanloom.families.chat.options.pack import PackingRules as PackingRules
 from spanloom.families.chat.packing import Blocks, Packer, PackingCounts
 from spanloom.families.chat.root.blocks import (
     ABOUT_SCHEMA,
@@ -43,7 +44,6 @@ from spanloom.families.chat.tokenizer import O200K_NAME, ChatTokenizer, load_tok
 from spanloom.families.chat.transcripts.files import (
     SAY_RECORDS,
     OnError,
-    Records,
     are_marked,
     is_line_based,
     read_records,
@@ -67,23 +67,6 @@ BATCH_CHARACTERS, BATCH_RECORDS = 1 << 20, 4096
 
 BYTES_PER_WORKER = 4 << 20
 """A worker takes about two seconds to start; a `tokenizers` file encodes about this much text in that time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PackingRules:
-    """All options that change the bytes, besides the transcripts and the tokenizer.
-
-    `pad_tail`: pad the last block of each shard with the tokenizer's pad id, instead of dropping it.
-    `records`: the record format of a .txt file.
-    """
-
-    shards: int = defaults.SHARDS
-    block_size: int = defaults.BLOCK_SIZE
-    post_training: bool = defaults.POST_TRAINING
-    strict_user: bool = defaults.STRICT_USER
-    keep_lossless: bool = defaults.KEEP_LOSSLESS
-    pad_tail: bool = defaults.PAD_TAIL
-    records: Records = defaults.RECORDS
 
 
 def pack_chat(

@@ -1,0 +1,5 @@
+"""Options, declared once: what commands, steps of pipelines and the Python API are made from.
+
+option    the help of an option: what a field of a dataclass is `Annotated` with
+keywords  functions of the Python API, made from such dataclasses
+"""
