@@ -62,4 +62,4 @@ def test_every_option_is_as_listed() -> None:
 
 
 if __name__ == "__main__":
-    LISTED.write_text(json.dumps(listed(), indent=1, ensure_ascii=False) + "\n")
+    LISTED.write_text(json.dumps(listed(), indent=1, sort_keys=True, ensure_ascii=False) + "\n")
