@@ -17,7 +17,7 @@ from support.sources import rows, write_source
 
 TASKS = {"pipelines", "pipelines.tasks"}
 DATASET = {"dataset", "dataset.export", "dataset.look"}
-MODELS = {"models.audit", "models.build", "models.commands"}
+MODELS = {"models.audit", "models.commands"}
 FOLDER = Path(spanloom.cli.__file__).parent
 FILES = sorted(".".join(path.relative_to(FOLDER).with_suffix("").parts) for path in FOLDER.rglob("*.py"))
 HEAVY = {
@@ -58,7 +58,7 @@ def command_files(modules: set[str]) -> set[str]:
     [
         (["--version"], set()),
         (["--help"], {"convert", *DATASET, "harmony", "models", *MODELS, *TASKS}),
-        (["build", "--help"], {"harmony", "models", "models.build"}),
+        (["build", "--help"], {"harmony"}),
         (["manifest", "show", "--help"], {"dataset", "dataset.look"}),
         (["step", "pack-chat", "--help"], {"chat"}),
         (["chess", "train", "--help"], {"chess"}),

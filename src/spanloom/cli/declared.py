@@ -65,9 +65,9 @@ def spread(function: Callable[..., Any], *, switches: bool = False) -> Callable[
 
 
 def declared(options: Any) -> Iterator[tuple[str, Any, Any]]:
-    """The options of a dataclass: name, type, default; Parameter.empty for none."""
+    """The options of a dataclass, in the order of its parameters: name, type, default; Parameter.empty for none."""
     hints = _hints(options)
-    for field in fields(options):
+    for field in sorted(fields(options), key=lambda field: bool(field.kw_only)):
         hint = hints[field.name]
         if is_dataclass(hint):
             yield from declared(hint)
@@ -102,13 +102,15 @@ def _taken(name: str, hint: Any, default: Any, *, switches: bool = False) -> _Ta
     kind = get_args(hint)[0] if get_origin(hint) is Annotated else hint
     if declared is None:
         return _Taken(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint), lambda value: value)
-    if switches and kind is bool and "rich_help_panel" not in declared.more:
+    if switches and declared.in_steps is not None:
+        declared = declared.in_steps
+    elif switches and kind is bool and declared.more.get("rich_help_panel") != "Running":
         names = tuple(name.partition("/")[0] for name in declared.names)  # not `--drop-lossless`
         declared = replace(switch(declared.help, *names), more=declared.more)
     if declared.takes is not None:
         kind = declared.takes
-        if default is not Parameter.empty:
-            default = str(int(default)) if kind is Switch else _NONE_GIVEN.get(kind)
+        if default is not Parameter.empty or declared.given is not None:
+            default = str(int(default)) if kind is Switch else declared.given
     info = typer.Option(*declared.names, help=declared.help, **declared.more)
 
     def read(value: Any) -> Any:
@@ -119,14 +121,12 @@ def _taken(name: str, hint: Any, default: Any, *, switches: bool = False) -> _Ta
         try:
             return declared.read(value)
         except ValueError as fault:
-            raise typer.BadParameter(str(fault), param_hint=(declared.names or (name,))[0]) from None
+            raise typer.BadParameter(
+                str(fault), param_hint=(*declared.names, f"--{name.replace('_', '-')}")[0]
+            ) from None
 
     annotated: Any = Annotated[kind, info]
     return _Taken(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotated), read)
-
-
-_NONE_GIVEN = {bool: False, str: ""}
-"""Defaults on the command line of options that are of another type there."""
 
 
 def _option(hint: Any) -> Option | None:

@@ -10,7 +10,6 @@ import typer
 from spanloom.cli import options
 from spanloom.cli.app import TRAIN, app, make_progress, print_json, say
 from spanloom.cli.dataset.look import refuse_folder
-from spanloom.cli.options import made_of
 from spanloom.cli.outputs import file_option, folder_option
 from spanloom.dataset import defaults
 from spanloom.options.option import option
@@ -141,7 +140,6 @@ def plan(
 
     Example: `spanloom plan data/megatron/synth_kd_v1 --sequence-length 4096`
     """
-    arguments = locals()
     from spanloom.dataset import manifest
     from spanloom.dataset.plan.format import PlanOptions
     from spanloom.dataset.plan.writer import make_plan
@@ -149,7 +147,14 @@ def plan(
 
     refuse_folder(root, "plan")
     content = manifest.read(root).content
-    rules = made_of(PlanOptions, arguments, question_tokens=question_tokens or sequence_length // 2)
+    rules = PlanOptions(
+        sequence_length=sequence_length,
+        strategy=strategy,
+        seed=seed,
+        long=long,
+        question_tokens=question_tokens or sequence_length // 2,
+        multiple_of=multiple_of,
+    )
     out = out or root.resolve().with_name(f"{root.resolve().name}_plan_{sequence_length}")
     with make_progress(quiet, False).counting("plan", "documents") as on_progress:
         made = make_plan(root, content, out, rules, on_progress=on_progress)

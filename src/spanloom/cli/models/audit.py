@@ -8,7 +8,7 @@ import typer
 from spanloom.api.building import day_of
 from spanloom.cli import options
 from spanloom.cli.app import LOOK, app, make_progress, print_json, say
-from spanloom.cli.models.commands import Date, Stops, Thinking, Variables, variables_of
+from spanloom.cli.models.commands import Date, Stops, Thinking, Variables
 from spanloom.cli.outputs import file_option, write_page
 from spanloom.families.models import defaults
 from spanloom.options.option import option
@@ -62,7 +62,7 @@ def audit(
     sample: Annotated[int | None, option("Read this many rows, drawn by --seed.", min=1)] = None,
     seed: Annotated[int, option("Seed of --sample.", min=0)] = 0,
     workers: options.Workers = None,
-    stop: Stops = None,
+    stop: Stops = (),
     thinking: Thinking = "auto",
     date: Date = None,
     variables: Variables = None,
@@ -93,10 +93,10 @@ def audit(
         model=ModelOptions(
             folder=model,
             template=template,
-            stops=tuple(stop or ()),
+            stops=tuple(stop),
             date=day_of(date or defaults.PROBE_DATE),
             thinking=thinking,
-            variables=variables_of(variables or []),
+            variables=dict(variables or {}),
         ),
         messages=messages,
         reading=Reading(mask=mask, aligned=aligned),

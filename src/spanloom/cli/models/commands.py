@@ -1,15 +1,16 @@
 """Any Hugging Face model: `spanloom model probe` and `spanloom model sample`."""
 
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from spanloom.api.building import day_of
+from spanloom.api.options import CONTROL_TEXTS, DATE, SERVED, STOPS, VARIABLES
 from spanloom.cli import options
 from spanloom.cli.app import model_app, print_json, say
-from spanloom.cli.models.build import CONTROL_TEXTS, DATE, SERVED, STOPS, VARIABLES
 from spanloom.cli.outputs import output_file, write_page
 from spanloom.families.models import defaults
 from spanloom.options.option import option, place
@@ -19,9 +20,9 @@ Thinking = Annotated[
     option("Whether the model thinks, for templates with a variable for it. auto: as each run is proven."),
 ]
 Boundary = Annotated[Literal["served", "refuse"], option(SERVED)]
-Stops = Annotated[list[str] | None, STOPS()]
+Stops = Annotated[Sequence[str], STOPS()]
 Date = Annotated[str | None, DATE()]
-Variables = Annotated[list[str] | None, VARIABLES()]
+Variables = Annotated[Mapping[str, Any] | None, VARIABLES()]
 
 
 @model_app.command("probe")
@@ -32,7 +33,7 @@ def probe(
         option("JSON Lines of conversations in place of the forty that are tried.", metavar="FILE"),
     ] = None,
     template: Annotated[Path | None, option("A chat template in place of the folder's.", metavar="FILE")] = None,
-    stop: Stops = None,
+    stop: Stops = (),
     thinking: Thinking = "auto",
     boundary: Boundary = "served",
     control_texts: Annotated[Literal["refuse", "as-served", "text"], option(CONTROL_TEXTS)] = "refuse",
@@ -55,12 +56,12 @@ def probe(
 
     page = output_file(html)
     day = day_of(date or defaults.PROBE_DATE)
-    loaded = load_model(model, stops=stop or (), date=day, template=template)
+    loaded = load_model(model, stops=stop, date=day, template=template)
     result = probe_model(
         loaded,
         probed_conversations(conversations),
         thinking=thinking,
-        variables=variables_of(variables or []),
+        variables=dict(variables or {}),
         served=boundary == "served",
         control_texts=control_texts,
         eod=find_eod(loaded)["text"],
@@ -102,19 +103,3 @@ def fetch(
     from spanloom.families.models.fetch import MODELS, fetch_models
 
     fetch_models(names or list(MODELS), out, say=lambda line: say(line, file=sys.stderr))
-
-
-def variables_of(texts: list[str]) -> dict[str, Any]:
-    """`["a=1", "b=x"]` → `{"a": 1, "b": "x"}`. Raises typer.BadParameter if there is no `=`."""
-    import orjson
-
-    variables: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
-        try:
-            variables[name] = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            variables[name] = value
-    return variables

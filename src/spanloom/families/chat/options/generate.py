@@ -29,6 +29,7 @@ class GeneratorRules:
             "tool. Any that a transcript has no place for and that is not named here is refused with its line.",
             metavar="NAME,…",
             takes=str,
+            given="",
             read=lambda text: frozenset(names_in(text)),
         ),
     ] = frozenset()
