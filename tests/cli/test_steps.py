@@ -35,7 +35,7 @@ STEPS: dict[str, tuple[str, set[str], set[str]]] = {
     "validate-chess": ("chess", set(), set()),
     "convert-toolcalls": ("toolcalls", {"system", "turns"}, {"options"}),
     "validate-toolcalls": ("toolcalls", set(), set()),
-    "merge-toolcalls": ("toolcalls", {"dr_ratio", "seed", "eval_fraction"} | GATES, {"options"}),
+    "merge-toolcalls": ("toolcalls", {"ratio", "seed", "eval_fraction"} | GATES, {"options"}),
     "audit-toolcalls": ("toolcalls", set(), set()),
     "tokenize-toolcalls": ("toolcalls", RULES | {"max_length", "spans", "control_texts"}, {"rules"}),
     "tokenize-conversations": ("models", OF_MODEL, {"rules", "caps", "progress"}),

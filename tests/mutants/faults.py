@@ -264,8 +264,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="command-forgets-an-option",
         module="spanloom.cli.declared",
-        old="        elif field.name in values:",
-        new="        elif field.name in values and field.name != 'think':",
+        old="for each in of if each in values}",
+        new="for each in of if each in values and each != 'think'}",
         why="`chat generate --think drop` would refuse what it was told to leave out",
         tests=("tests/cli/test_chat.py::test_the_end_of_a_run_says_what_was_lost",),
     ),

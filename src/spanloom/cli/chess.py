@@ -217,17 +217,23 @@ def validate(
             _print_findings(report.as_dict())
 
 
+@dataclass(frozen=True, kw_only=True)
+class DrawOptions:
+    """Which samples are drawn."""
+
+    split: Annotated[Literal["train", "valid"], option("Which split of prepared games.")] = "train"
+    count: Annotated[int, option("How many samples.", min=1)] = 1
+    max_seq_len: Annotated[int, option("Tokens of a sample.", min=1)] = defaults.INSPECT_MAX_SEQ_LEN
+    skip_board_prob: Annotated[float, option("How often a board is left out.", min=0, max=1)] = defaults.SKIP_BOARD_PROB
+    seed: Annotated[int, option("Another seed draws other samples.")] = 0
+
+
 @chess_app.command("inspect")
 def inspect(
     place: PlaceArgument,
+    *,
     samples: Annotated[Literal["games", "thinking"], option("Which kind of samples.")] = "games",
-    split: Annotated[Literal["train", "valid"], option("Which split of prepared games.")] = "train",
-    count: Annotated[int, option("How many samples.", min=1)] = 1,
-    max_seq_len: Annotated[int, option("Tokens of a sample.", min=1)] = defaults.INSPECT_MAX_SEQ_LEN,
-    skip_board_prob: Annotated[
-        float, option("How often a board is left out.", min=0, max=1)
-    ] = defaults.SKIP_BOARD_PROB,
-    seed: Annotated[int, option("Another seed draws other samples.")] = 0,
+    drawn: DrawOptions,
     html: Annotated[Path | None, file_option("Write a page with pictures of the boards instead.")] = None,
 ) -> None:
     """Draw samples as training sees them: boards, moves, values, and below them tokens, targets and masks."""
@@ -235,15 +241,7 @@ def inspect(
     from spanloom.families.chess.places import local_games
 
     with local_games(place) as path:
-        views = drawn_views(
-            path,
-            thinking=samples == "thinking",
-            split=split,
-            count=count,
-            max_seq_len=max_seq_len,
-            skip_board_prob=skip_board_prob,
-            seed=seed,
-        )
+        views = drawn_views(path, thinking=samples == "thinking", **vars(drawn))
     if html is not None:
         write_page(html, page(views, f"Samples of {place}"))
         return
@@ -271,29 +269,29 @@ def report(
         write_page(html, page(facts, f"Games of {place}"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """How the example trains."""
+
+    steps: Annotated[int, option("Optimizer steps.", min=1)] = 100
+    batch_size: Annotated[int, option("Samples of a batch.", min=1)] = 8
+    max_seq_len: Annotated[int, option("Tokens of a sample.", min=1)] = 256
+    variation_ratio: Annotated[float, option("Share of thinking samples.", min=0, max=1)] = defaults.VARIATION_RATIO
+    seed: Annotated[int, option("Of the model and of the samples.")] = 0
+
+
 @chess_app.command("train")
 def train(
+    *,
     games: Annotated[Path | None, option("Prepared games or Parquet files.")] = None,
     thinking: Annotated[Path | None, option("The same, of thinking rows.")] = None,
-    steps: Annotated[int, option("Optimizer steps.", min=1)] = 100,
-    batch_size: Annotated[int, option("Samples of a batch.", min=1)] = 8,
-    max_seq_len: Annotated[int, option("Tokens of a sample.", min=1)] = 256,
-    variation_ratio: Annotated[float, option("Share of thinking samples.", min=0, max=1)] = defaults.VARIATION_RATIO,
-    seed: Annotated[int, option("Of the model and of the samples.")] = 0,
+    training: TrainOptions,
     as_json: options.Json = False,
 ) -> None:
     """Train a small transformer on the samples, as an example of what their fields are for: the losses fall."""
     from spanloom.families.chess.training import LOSSES, train_example
 
-    history = train_example(
-        games,
-        thinking,
-        steps=steps,
-        batch_size=batch_size,
-        max_seq_len=max_seq_len,
-        variation_ratio=variation_ratio,
-        seed=seed,
-    )
+    history = train_example(games, thinking, **vars(training))
     if as_json:
         print_json(history)
         return
@@ -303,7 +301,7 @@ def train(
             say(f"{number:4d}  " + "".join(f"{line[name]:10.4f}" for name in (*LOSSES, "total")))
 
 
-@step("prepare-chess", "chess.steps.prepare_chess")
+@step("prepare-chess", "families.chess.steps.prepare_chess")
 def step_prepare_chess(
     root: options.Root,
     inventory: options.Inventory,
@@ -322,7 +320,7 @@ def step_prepare_chess(
     """
 
 
-@step("assemble-chess", "chess.steps.assemble_chess")
+@step("assemble-chess", "families.chess.steps.assemble_chess")
 def step_assemble_chess(
     inventories: options.Inventories,
     root: options.Root,
@@ -332,7 +330,7 @@ def step_assemble_chess(
     """Chess, step 2: write manifest.pending.json. The games are not ready before validate-chess has passed."""
 
 
-@step("validate-chess", "chess.steps.validate_chess", switches=True)
+@step("validate-chess", "families.chess.steps.validate_chess", switches=True)
 def step_validate_chess(
     *,
     root: options.Root,

@@ -161,7 +161,7 @@ def fetch_tokenizer(
     fetch_asset(destination or fetched_asset(), say=lambda line: say(line, file=sys.stderr))
 
 
-@step("convert-shard", "harmony.convert.convert_shard", own=("shards",))
+@step("convert-shard", "families.harmony.convert.convert_shard", own=("shards",))
 def step_convert_shard(
     *,
     raw: RawOption,
@@ -186,7 +186,7 @@ def _check_shard(shard: int, shards: int | None) -> None:
         raise typer.BadParameter(f"shard {shard} of {shards}: shards count from 0")
 
 
-@step("assemble-source", "harmony.convert.assemble_source")
+@step("assemble-source", "families.harmony.convert.assemble_source")
 def step_assemble_source(
     inventories: options.Inventories,
     out: Annotated[str, place("Folder or URI of the source with the shards.")],
@@ -195,7 +195,7 @@ def step_assemble_source(
     """Before step 1: write the manifest of a source whose shards convert-shard has made."""
 
 
-@step("verify-tokenizer", "harmony.steps.verify_tokenizer")
+@step("verify-tokenizer", "families.harmony.steps.verify_tokenizer")
 def step_verify_tokenizer(
     tokenizer: options.TokenizerPlace = None,
     asset: Annotated[str | None, place("File or URI for a copy of the verified asset.")] = None,
@@ -230,7 +230,7 @@ class RenderShardOptions:
     quiet: options.Quiet = False
 
 
-@step("render-shard", "harmony.steps.render_shard")
+@step("render-shard", "families.harmony.steps.render_shard")
 def step_render_shard(options: RenderShardOptions, cut: CutOptions, rows: CapOptions) -> dict[str, Any]:
     """Step 2, once a shard: conversations → tokens with spans. Caps are those of the whole run.
 
@@ -245,7 +245,7 @@ def step_render_shard(options: RenderShardOptions, cut: CutOptions, rows: CapOpt
     return {**vars(options), "rules": cut_rules(cut), "caps": caps, "max_rejects": rows.max_rejects}
 
 
-@step("assemble-split", "harmony.steps.assemble_split")
+@step("assemble-split", "families.harmony.steps.assemble_split")
 def step_assemble_split(
     rendered: Annotated[
         list[str], place("The manifest of a rendered shard; give one for each shard, in order.", "--rendered")
@@ -258,7 +258,7 @@ def step_assemble_split(
     """Step 3: look for repeated ids, and count which rows are valid."""
 
 
-@step("write-indexed", "harmony.steps.write_indexed")
+@step("write-indexed", "families.harmony.steps.write_indexed")
 def step_write_indexed(
     rendered: Annotated[str, place("File or URI of the manifest of the rendered shard.")],
     root: options.Root,
@@ -273,7 +273,7 @@ def step_write_indexed(
     """
 
 
-@step("assemble-manifest", "harmony.steps.assemble_manifest")
+@step("assemble-manifest", "families.harmony.steps.assemble_manifest")
 def step_assemble_manifest(
     inventories: options.Inventories,
     split: Annotated[str, place("File or URI of the split.")],

@@ -5,7 +5,7 @@
         block_size: Annotated[int, option("Tokens of a block.", min=2)] = 1024
 
 Commands and steps (`cli/declared.py`) and functions of the Python API (`keywords`) are made of the fields.
-A field whose type is such a dataclass stands for the options of that dataclass. Other fields are no options.
+Other fields are no options.
 """
 
 import json

@@ -16,14 +16,12 @@ from spanloom.cli.app import (
     Printed,
     app,
     exit_by,
-    finish_step,
-    make_progress,
     manifest_app,
     print_json,
     say,
-    step_app,
 )
 from spanloom.cli.outputs import file_option, write_page
+from spanloom.cli.steps import step
 from spanloom.dataset import defaults
 from spanloom.errors import EXIT_FAILURE, DatasetError, SpanloomError
 from spanloom.options.option import names_in, option, place
@@ -140,7 +138,9 @@ class ShownOptions:
     tokens: Annotated[bool, option("Show where tokens end.", "--tokens")] = False
     ids: Annotated[bool, option("Show token ids.", "--ids")] = False
     labels: Annotated[bool, option("Show which label each position learns.", "--labels")] = False
-    max_tokens: Annotated[int, option("Tokens shown of a document, from its start and its end; 0: all.", min=0)] = 2000
+    most: Annotated[
+        int, option("Tokens shown of a document, from its start and its end; 0: all.", "--max-tokens", min=0)
+    ] = 2000
 
 
 def given(options: Any, without: Sequence[str] = ()) -> dict[str, object]:
@@ -188,7 +188,7 @@ def inspect(
             "--tokenizer": tokenizer,
             "--json": as_json,
         }
-        others |= given(chosen, without=("count", "split", "seed")) | given(shown, without=("max_tokens",))
+        others |= given(chosen, without=("count", "split", "seed")) | given(shown, without=("most",))
         _refuse("no documents", others)
         drawn = chosen.split or "train"
         if html is None:
@@ -231,7 +231,7 @@ def inspect(
     documents = pick_documents(root, content, family, selection, vocabulary)
     if not documents:
         raise SpanloomError("no document passes these filters", where=str(root))
-    view = Shown(tokens=shown.tokens, ids=shown.ids, labels=shown.labels, most=shown.max_tokens)
+    view = Shown(**vars(shown))
     if as_json:
         print_json([document.as_dict() for document in documents])
     elif html is None:
@@ -323,7 +323,7 @@ def manifest_diff(
     raise typer.Exit(EXIT_FAILURE if differences else 0)
 
 
-@step_app.command("validate-alignment")
+@step("validate-alignment", "steps.validate_alignment", counting=("validate", "documents"))
 def step_validate_alignment(
     root: options.Root,
     source: Annotated[str | None, place("The folder, file or URI it was built from.")] = None,
@@ -336,29 +336,14 @@ def step_validate_alignment(
     html: options.HtmlPlace = None,
     scratch: options.Scratch = None,
     quiet: options.Quiet = False,
-) -> None:
+) -> dict[str, Any]:
     """Step 6: validate; promote the pending manifest to the manifest if it is clean. Exits with 4 on any finding."""
     from spanloom.families import dataset_family
-    from spanloom.steps import validate_alignment
 
-    with make_progress(quiet, False).counting("validate", "documents") as on_progress:
-        result = validate_alignment.run(
-            root=root,
-            family_of=dataset_family,
-            source=source,
-            deep=deep if source is not None else 0,
-            tokenizer=tokenizer,
-            reader=reader,
-            report=report,
-            html=html,
-            on_progress=on_progress,
-            scratch=scratch,
-        )
-    with exit_by(result):
-        finish_step(result.as_dict(), validate_alignment.artifact_metadata)
+    return {"family_of": dataset_family, "deep": deep if source is not None else 0}
 
 
-@step_app.command("validate-shard")
+@step("validate-shard", "steps.validate_shard", counting=("validate", "documents"))
 def step_validate_shard(
     root: options.Root,
     shard: Annotated[int, option("Which shard, from 0.", min=0)],
@@ -369,34 +354,19 @@ def step_validate_shard(
     tokenizer: options.TokenizerPlace = None,
     scratch: options.Scratch = None,
     quiet: options.Quiet = False,
-) -> None:
+) -> dict[str, Any]:
     """Step 6, once a shard: validate the files of one shard against its source. Exits with 4 on any finding.
 
     Of root and source only the manifests and this shard are read. The dataset must be for gpt-oss.
     """
     from spanloom.families import dataset_family
     from spanloom.megatron.official import load_reader
-    from spanloom.steps import validate_shard
 
     load_reader()
-    with make_progress(quiet, False).counting("validate", "documents") as on_progress:
-        result = validate_shard.run(
-            root=root,
-            shard=shard,
-            report=report,
-            digests=digests,
-            family_of=dataset_family,
-            source=source,
-            deep=deep,
-            tokenizer=tokenizer,
-            on_progress=on_progress,
-            scratch=scratch,
-        )
-    with exit_by(result):
-        finish_step(result.as_dict(), validate_shard.artifact_metadata)
+    return {"family_of": dataset_family}
 
 
-@step_app.command("assemble-validation")
+@step("assemble-validation", "steps.assemble_validation")
 def step_assemble_validation(
     root: options.Root,
     source: Annotated[str, place("The folder or URI it was built from.")],
@@ -409,23 +379,11 @@ def step_assemble_validation(
     report: options.Report = None,
     html: options.HtmlPlace = None,
     scratch: options.Scratch = None,
-) -> None:
+) -> dict[str, Any]:
     """Step 7: join the reports of all shards, do the global checks, and promote the pending manifest to the manifest.
 
     The results are those of validate-alignment. Exits with 4 on any finding.
     """
     from spanloom.families import dataset_family
-    from spanloom.steps import assemble_validation
 
-    result = assemble_validation.run(
-        root=root,
-        shard_reports=shard_reports,
-        shard_digests=shard_digests,
-        family_of=dataset_family,
-        source=source,
-        report=report,
-        html=html,
-        scratch=scratch,
-    )
-    with exit_by(result):
-        finish_step(result.as_dict(), assemble_validation.artifact_metadata)
+    return {"family_of": dataset_family}

@@ -28,7 +28,7 @@ class TokenizeOptions:
     quiet: options.Quiet = False
 
 
-@step("tokenize-conversations", "models.steps.tokenize_conversations", switches=True)
+@step("tokenize-conversations", "families.models.steps.tokenize_conversations", switches=True)
 def step_tokenize(
     options: TokenizeOptions,
     rendering: ModelOptions,

@@ -1,7 +1,7 @@
 """`spanloom toolcalls …`: public sources → samples → validated, merged, paired; a spot check, the service."""
 
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -87,6 +87,15 @@ def validate(
 
 
 @dataclass(frozen=True, kw_only=True)
+class ChosenOptions:
+    """Which samples are taken, and how often."""
+
+    max_per_source: Annotated[int | None, option("Use only the first N samples of each file.", min=1)] = None
+    shuffle: Annotated[bool, option("Shuffle, or sort by id.", "--shuffle/--no-shuffle")] = True
+    oversample: Annotated[bool, option("Repeat retain samples if there are too few.", "--oversample")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
 class GateOptions:
     """What stops a merge."""
 
@@ -100,15 +109,9 @@ class GateOptions:
 
     def usual(self) -> "GateOptions":
         """With the usual limits in the place of those that are not given, if samples are validated."""
-        if not self.validate:
-            return self
-        return GateOptions(
-            validate=True,
-            min_ratio=defaults.MIN_RATIO if self.min_ratio is None else self.min_ratio,
-            min_adversarial_safe=(
-                defaults.MIN_ADVERSARIAL_SAFE if self.min_adversarial_safe is None else self.min_adversarial_safe
-            ),
-        )
+        usual = {"min_ratio": defaults.MIN_RATIO, "min_adversarial_safe": defaults.MIN_ADVERSARIAL_SAFE}
+        missing = {name: limit for name, limit in usual.items() if self.validate and getattr(self, name) is None}
+        return replace(self, **missing)  # type: ignore[arg-type]
 
 
 @toolcalls_app.command("merge")
@@ -119,9 +122,7 @@ def merge(
     retain_dir: Annotated[Path, option("Folder of files of samples to retain.")] = Path(defaults.RETAIN_DIR),
     eval_output: Annotated[Path | None, file_option("File for the samples held out.")] = None,
     mix: MixOptions,
-    max_per_source: Annotated[int | None, option("Use only the first N samples of each file.", min=1)] = None,
-    shuffle: Annotated[bool, option("Shuffle, or sort by id.", "--shuffle/--no-shuffle")] = True,
-    oversample: Annotated[bool, option("Repeat retain samples if there are too few.", "--oversample")] = False,
+    chosen: ChosenOptions,
     gates: GateOptions,
     stats: Annotated[Path | None, file_option("File for the numbers of the merge (JSON).")] = None,
     compat: Annotated[
@@ -143,15 +144,7 @@ def merge(
 
     if mix.eval_fraction and eval_output is None and not compat:
         raise typer.BadParameter("--eval-fraction holds samples out: say where with --eval-output")
-    options = MergeOptions(
-        ratio=mix.dr_ratio,
-        seed=mix.seed,
-        eval_fraction=mix.eval_fraction,
-        max_per_source=max_per_source,
-        shuffle=shuffle,
-        oversample=oversample,
-        **vars(gates.usual()),
-    )
+    options = MergeOptions(**vars(mix), **vars(chosen), **vars(gates.usual()))
     for written in (output, eval_output):
         if written is not None:
             check_outside(written, harmful_dir, retain_dir)

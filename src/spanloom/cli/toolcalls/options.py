@@ -147,7 +147,7 @@ class MixOptions:
     """Which samples are merged, and in which order."""
 
     eval_fraction: Annotated[float, option("Share of the samples held out.", min=0, max=1)] = defaults.EVAL_FRACTION
-    dr_ratio: Annotated[float, option("Retain samples for each harmful one.", min=0)] = defaults.DR_RATIO
+    ratio: Annotated[float, option("Retain samples for each harmful one.", "--dr-ratio", min=0)] = defaults.DR_RATIO
     seed: Annotated[int, option("The same seed gives the same order.")] = defaults.SEED
 
 

@@ -1,5 +1,6 @@
 """`spanloom step …-toolcalls`: the steps of the pipeline of tool calls."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from spanloom.cli import options
@@ -10,7 +11,7 @@ from spanloom.families.toolcalls import defaults
 from spanloom.options.option import option, place
 
 
-@step("convert-toolcalls", "toolcalls.steps.convert_toolcalls", own=("system", "turns"))
+@step("convert-toolcalls", "families.toolcalls.steps.convert_toolcalls", own=("system", "turns"))
 def step_convert_toolcalls(
     source: toolcalls_options.Source,
     out: Annotated[str, place("Folder or URI for harmful/, retain/ and rejects/.")],
@@ -30,7 +31,7 @@ def step_convert_toolcalls(
     return {"options": Options(system=system, turns=turns)}
 
 
-@step("validate-toolcalls", "toolcalls.steps.validate_toolcalls")
+@step("validate-toolcalls", "families.toolcalls.steps.validate_toolcalls")
 def step_validate_toolcalls(
     data_dir: Annotated[str, place("Folder of samples, or its URI.")],
     report: options.Report = None,
@@ -40,7 +41,7 @@ def step_validate_toolcalls(
     """Tool calls, step 2: all samples checked against all rules. Exits with 4 on errors."""
 
 
-@step("merge-toolcalls", "toolcalls.steps.merge_toolcalls", own=("min_ratio", "min_adversarial_safe"))
+@step("merge-toolcalls", "families.toolcalls.steps.merge_toolcalls", own=("min_ratio", "min_adversarial_safe"))
 def step_merge_toolcalls(
     *,
     harmful_dir: Annotated[str, place("Folder of harmful samples.")],
@@ -56,18 +57,11 @@ def step_merge_toolcalls(
     """Tool calls, step 3: both splits → one file without duplicates, in a seeded order, behind the gates."""
     from spanloom.families.toolcalls.merge.merged import MergeOptions
 
-    merged = MergeOptions(
-        ratio=mix.dr_ratio,
-        seed=mix.seed,
-        eval_fraction=mix.eval_fraction,
-        min_ratio=min_ratio,
-        min_adversarial_safe=min_adversarial_safe,
-        validate=True,
-    )
-    return {"options": merged}
+    gates = MergeOptions(min_ratio=min_ratio, min_adversarial_safe=min_adversarial_safe, validate=True)
+    return {"options": replace(gates, **vars(mix))}
 
 
-@step("audit-toolcalls", "toolcalls.steps.audit_toolcalls")
+@step("audit-toolcalls", "families.toolcalls.steps.audit_toolcalls")
 def step_audit_toolcalls(
     data: Annotated[str, place("File of merged samples, or its URI.")],
     template: Annotated[str, place("A .jinja file or tokenizer_config.json, or a URI.")],
@@ -78,7 +72,7 @@ def step_audit_toolcalls(
     """Tool calls, step 4: samples rendered with the template. Exits with 4 if that would spoil a mask."""
 
 
-@step("tokenize-toolcalls", "toolcalls.steps.tokenize_toolcalls", own=("max_length",))
+@step("tokenize-toolcalls", "families.toolcalls.steps.tokenize_toolcalls", own=("max_length",))
 def step_tokenize_toolcalls(
     *,
     data: Annotated[str, place("File of merged samples, or its URI.")],

@@ -18,7 +18,7 @@ ManifestPlaceOption = Annotated[str, place("File or URI of the dataset's manifes
 ExportPlaceOption = Annotated[str | None, place("File or URI of the export in this format.")]
 
 
-@step("ingest-traces", "traces.steps.ingest_traces")
+@step("ingest-traces", "families.traces.steps.ingest_traces")
 def step_ingest(
     source: Annotated[str, place("Records as `traces ingest` reads them: a file, a folder, or a URI.")],
     store: Annotated[str, place("File or URI for the store, always a new one.")],
@@ -46,7 +46,7 @@ def step_ingest(
     return {"created_at": created_at or None, "max_step_characters": max_step_characters or None}
 
 
-@step("build-traces", "traces.steps.build_traces", own=("filters", "seed"))
+@step("build-traces", "families.traces.steps.build_traces", own=("filters", "seed"))
 def step_build(
     *,
     store: StorePlaceOption,
@@ -67,7 +67,7 @@ def step_build(
     return {"request": build_request(selection, filters=wanted, seed=number)}
 
 
-@step("export-traces", "traces.steps.export_traces", own=("control_tokens", "protect_metadata"))
+@step("export-traces", "families.traces.steps.export_traces", own=("control_tokens", "protect_metadata"))
 def step_export(
     store: StorePlaceOption,
     manifest: ManifestPlaceOption,
@@ -83,7 +83,7 @@ def step_export(
     return {"options": ExportOptions(control_tokens=control_tokens, protect_metadata=protect_metadata)}
 
 
-@step("validate-traces", "traces.steps.validate_traces", own=("trace", "tunix_sft", "training_example"))
+@step("validate-traces", "families.traces.steps.validate_traces", own=("trace", "tunix_sft", "training_example"))
 def step_validate(
     trace: ExportPlaceOption = None,
     tunix_sft: ExportPlaceOption = None,
@@ -102,7 +102,7 @@ def step_validate(
 
 @step(
     "tokenize-traces",
-    "traces.steps.tokenize_traces",
+    "families.traces.steps.tokenize_traces",
     own=("manifest", "form", "eod", "control_tokens", "valid_fraction"),
 )
 def step_tokenize(
