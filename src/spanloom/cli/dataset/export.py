@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 from spanloom.cli import options
-from spanloom.cli.app import TRAIN, app, make_progress, print_json, say
+from spanloom.cli.app import TRAIN, Printed, app, make_progress, print_json, say
 from spanloom.cli.dataset.look import refuse_folder
 from spanloom.cli.outputs import file_option, folder_option
 from spanloom.dataset import defaults
@@ -174,9 +174,7 @@ def fetch(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder for the dataset; created if it does not exist.")
     ],
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    printed: Printed,
 ) -> None:
     """Bring a dataset from a bucket to this machine, every file checked by the manifest's size and sha256.
 
@@ -192,11 +190,11 @@ def fetch(
     from spanloom.dataset.fetch import fetch as run
     from spanloom.families import check_manifest
 
-    progress = make_progress(quiet, verbose)
+    progress = printed.progress()
     with progress.stage("fetch"), progress.counting("fetch", "bytes") as on_progress:
         fetched = run(uri, directory, on_progress, check=check_manifest)
     counts = {name: getattr(fetched, name) for name in ("files_fetched", "bytes_fetched", "files_kept", "bytes_kept")}
-    if as_json:
+    if printed.as_json:
         print_json({"root": str(directory), "uri": uri, **counts})
     else:
         say(

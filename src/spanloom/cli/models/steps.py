@@ -28,7 +28,12 @@ class TokenizeOptions:
     quiet: options.Quiet = False
 
 
-@step("tokenize-conversations", "families.models.steps.tokenize_conversations", switches=True)
+@step(
+    "tokenize-conversations",
+    "families.models.steps.tokenize_conversations",
+    switches=True,
+    own=("train", "valid_fraction"),
+)
 def step_tokenize(
     options: TokenizeOptions,
     rendering: ModelOptions,

@@ -213,7 +213,7 @@ def batches(
 
 @dataclass(frozen=True, kw_only=True)
 class OwnMessages:
-    """What records of your own messages do not say themselves."""
+    """What records of messages do not say themselves, and how they are joined."""
 
     split: Annotated[Literal["harmful", "retain"] | None, option("messages: the split of records that name none.")] = (
         None
@@ -225,6 +225,13 @@ class OwnMessages:
             '"expected_tool": …}. Default: keys of the records themselves.'
         ),
     ] = None
+    join_consecutive: Annotated[
+        bool,
+        option(
+            "Messages of the assistant in a row become one, a blank line between. Default: such an answer is left out.",
+            "--join-consecutive",
+        ),
+    ] = False
 
 
 @toolcalls_app.command("convert")
@@ -271,7 +278,6 @@ def convert(
     ] = None,
     own: OwnMessages,
     reading: ReadOptions,
-    join_consecutive: toolcalls_options.JoinConsecutive = False,
 ) -> None:
     """Turn a public source into samples. Prints what was written and what was left out, by reason, as JSON.
 
@@ -309,7 +315,7 @@ def convert(
         split=own.split,
         labels={} if own.labels is None else read_labels(own.labels),
         reading=reading.reading(),
-        join_consecutive=join_consecutive,
+        join_consecutive=own.join_consecutive,
     )
     converted = convert_source(source, place, out, options, completions)
     print_json(converted.as_dict())

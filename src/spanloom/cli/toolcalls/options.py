@@ -151,13 +151,6 @@ class MixOptions:
     seed: Annotated[int, option("The same seed gives the same order.")] = defaults.SEED
 
 
-JoinConsecutive = Annotated[
-    bool,
-    option(
-        "Messages of the assistant in a row become one, a blank line between. Default: such an answer is left out.",
-        "--join-consecutive",
-    ),
-]
 RequireToolCalls = Annotated[
     bool, option("Leave out harmful samples that call no tool.", "--require-tool-calls-harmful")
 ]
