@@ -19,6 +19,8 @@ BENCH_OUT ?= build/bench
 # For example: make test PYTEST_ARGS="-k split"; without -n auto it runs in one process. A file's tests stay together, so
 # that what they share is made once.
 PYTEST_ARGS ?= -n auto --dist loadfile --no-loadscope-reorder
+# What `make check` compares with: the last commit, or `SINCE=main` for all that a branch changed
+SINCE ?= HEAD
 # For example: make chaos CHAOS_ARGS="--only export --faults kill"
 CHAOS_ARGS ?=
 # For example: make mutants MUTANTS_ARGS=--list
@@ -152,7 +154,13 @@ lint: setup ## ruff, the import rules, the Dockerfile
 types: setup ## mypy, strict
 	$(BIN)/mypy
 
-check: lint types test ## Lint, types and tests: the part of CI that needs no Docker
+check: setup ## Before each commit, in a minute: format, lint, types and the quick tests of what changed; for a branch SINCE=main
+	$(BIN)/ruff check --quiet --fix .
+	$(BIN)/ruff format --quiet .
+	$(BIN)/lint-imports
+	$(BIN)/mypy
+	@tests=$$($(BIN)/python tests/support/changed_tests.py $(SINCE)) && set -x && \
+	$(BIN)/python -m pytest -q -m "not slow" tests/test_layout.py tests/docs/test_words.py $$tests
 
 format: setup ## Let ruff rewrite what it can
 	$(BIN)/ruff check --fix .

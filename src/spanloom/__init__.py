@@ -66,15 +66,15 @@ if TYPE_CHECKING:
     from spanloom.api.documents import Span as Span
     from spanloom.api.documents import open_dataset as open_dataset
     from spanloom.api.validating import validate as validate
+    from spanloom.building.make import BuildResult as BuildResult
     from spanloom.errors import SpanloomError as SpanloomError
     from spanloom.findings import FindingsError as FindingsError
     from spanloom.findings import Report as Report
-    from spanloom.steps.validate_alignment import BuildResult as BuildResult
 
     __version__: str
 
 _FROM = {
-    "BuildResult": "steps.validate_alignment",
+    "BuildResult": "building.make",
     "Dataset": "api.documents",
     "Document": "api.documents",
     "FindingsError": "findings",

@@ -89,6 +89,24 @@ class TokenDocuments:
         )
 
 
+def closed_documents(
+    tokens: Sequence[Tokens], masks: Sequence[Flags], spans: Sequence[Flags], eod: int
+) -> TokenDocuments:
+    """N documents end to end, each closed by an EOD, which is context. Each item: int32 or uint8 [T]."""
+    context = np.zeros(1, dtype=np.uint8)
+    closing = np.array([eod], dtype=np.int32)
+
+    def end_to_end(items: Sequence[npt.NDArray[Any]], last: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        return np.concatenate([last[:0], *(part for item in items for part in (item, last))])
+
+    return TokenDocuments(
+        tokens=end_to_end(tokens, closing),
+        loss_mask=end_to_end(masks, context),
+        span_id=end_to_end(spans, context),
+        lengths=np.array([item.size + 1 for item in tokens], dtype=np.int32),
+    )
+
+
 def joined(parts: Sequence[TokenDocuments]) -> TokenDocuments:
     """The documents of all parts, in order."""
 

@@ -240,6 +240,17 @@ counters_here: Counters | None = None
 """In a worker: the counters of the run it belongs to."""
 
 
+@contextmanager
+def counting_here(counters: Counters) -> Iterator[None]:
+    """This process counts as a worker does, while the block runs: for work without a pool."""
+    global counters_here
+    before, counters_here = counters_here, counters
+    try:
+        yield
+    finally:
+        counters_here = before
+
+
 def _start_worker(counters: Counters | None, ahead: Callable[[], object] | None) -> None:
     global counters_here
     counters_here = counters

@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
+from spanloom.building.parts import PartWriter
 from spanloom.conversations.source.folder import SourceRows, SourceShard, open_source_shard, plan_parts, read_rows
 from spanloom.conversations.source.structure import LabelledConversation, row_id
 from spanloom.families.harmony.contract.conversation import parse_conversation
@@ -26,11 +28,10 @@ from spanloom.families.harmony.contract.history import CutRules, rules_for
 from spanloom.families.harmony.contract.profile import SYNTH_KD, profile_of_source
 from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.defaults import AUDIT_FRACTION
-from spanloom.families.harmony.render.artifact import PartWriter
 from spanloom.families.harmony.render.audit import Auditor, audit_stride
 from spanloom.families.harmony.render.fast import FastRenderer
-from spanloom.families.harmony.render.part import render_rows
 from spanloom.families.harmony.render.routes import ROWS_WORTH_LOADING, load_renderer, loading_ahead
+from spanloom.families.harmony.render.rows import render_rows
 from spanloom.families.harmony.steps.assemble_manifest import assemble_manifest
 from spanloom.families.harmony.steps.assemble_split import assemble_split
 from spanloom.families.harmony.steps.render_shard import render_shard
@@ -71,7 +72,7 @@ class _TimedEncoder:
 
 
 def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
-    """Read, parse, lay out, encode, audit, write the part: batch by batch, as `render.part.render_part` does."""
+    """Read, parse, lay out, encode, audit, write the part: batch by batch, as `building.making.make_part` does."""
     encoding = load_encoding(tokenizer)
     renderer = FastRenderer(encoding, tokenizer)
     timed = renderer._encoder = _TimedEncoder(renderer._encoder)  # type: ignore[assignment]
@@ -85,7 +86,7 @@ def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
         auditor = Auditor(encoding, audit_stride(shard.rows, AUDIT_FRACTION))
         for number, part in enumerate(plan_parts(_group_rows(shard))):
             folder = work / f"shard_{shard.index:02d}"
-            with PartWriter(folder, folder / "ids", number, profile_of_source(shard.format)) as writer:
+            with PartWriter(folder, folder / "ids", number, profile_of_source(shard.format).about) as writer:
                 clock.lap(None)
                 for batch in read_rows(shard, part):
                     clock.lap("read Parquet rows")
@@ -98,9 +99,11 @@ def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
                     audited += auditor.audit(shard.index, places, conversations, rendered)
                     clock.lap("audit")
                     columns = {name: batch.columns[name] for name in shard.format.metadata_columns}
-                    writer.write(
-                        np.arange(len(batch)) + batch.first_row, columns | {"synth_id": ids}, rendered.documents
+                    row = np.arange(len(batch)) + batch.first_row
+                    about = pa.RecordBatch.from_pydict(
+                        {"row": row, "synth_id": ids, **columns}, schema=profile_of_source(shard.format).about
                     )
+                    writer.write(about, rendered.documents)
                     clock.lap("write rendered part")
                     rows, tokens = rows + len(batch), tokens + rendered.documents.tokens.size
                     clock.lap(None)
@@ -202,7 +205,7 @@ def one_pass(source: Path, tokenizer: Path, history: str | None = None) -> Itera
             for batch in read_rows(shard, part):
                 result = render_rows(shard, batch, renderer, rules=rules)
                 rows, tokens = rows + len(batch), tokens + result.documents.tokens.size
-                fallbacks += result.fallbacks
+                fallbacks += result.counts["audit"]["fallback_rows"]
     seconds, cpu = time.perf_counter() - began, time.process_time() - began_cpu
     size = sum(shard.bytes for shard in opened.shards)
     yield {"stage": "one pass", "seconds": seconds, "cpu": cpu, "rows": rows, "tokens": tokens} | {
@@ -213,13 +216,13 @@ def one_pass(source: Path, tokenizer: Path, history: str | None = None) -> Itera
 
 def _first_row(tokenizer: Path) -> int:
     """In a worker: the renderer loaded, one row rendered. Returns its tokens."""
-    from spanloom.families.harmony.render import part as render_part
+    from spanloom.families.harmony import recipe
 
     conversation = parse_conversation(
         '{"messages": [{"role": "user", "content": "Größe?"}, '
         '{"role": "assistant", "channel": "final", "content": "Zwölf."}]}'
     )
-    return render_part._renderer("fast", tokenizer, SYNTH_KD).render([conversation]).documents.tokens.size
+    return recipe._renderer("fast", tokenizer, SYNTH_KD).render([conversation]).documents.tokens.size
 
 
 def _parse(batch: SourceRows) -> list[LabelledConversation]:

@@ -25,17 +25,20 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from spanloom.building.options import RunOptions
 from spanloom.families.toolcalls.convert.drafts import Options
 from spanloom.families.toolcalls.convert.sources import convert
 from spanloom.families.toolcalls.format.rendering import load_template
 from spanloom.families.toolcalls.format.source import one_file, read_samples
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.merge.merged import MergeOptions, lines_of_samples, merge
+from spanloom.families.toolcalls.recipe import TokenizeRules, load_ingredients
 from spanloom.families.toolcalls.rules import Rules
-from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules, load_ingredients, tokenize_toolcalls
+from spanloom.families.toolcalls.steps.tokenize_toolcalls import tokenize_toolcalls
 from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
 from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
 from spanloom.families.toolcalls.validation import validate_files
+from spanloom.report.progress import Mode, Progress
 
 VALIDATE_BAR = 50_000
 MEMORY_BAR = 200
@@ -277,7 +280,15 @@ def main() -> None:
             def tokenized() -> int:
                 root = where / f"root_{next(numbers)}"
                 made = tokenize_toolcalls(
-                    data=few, split="harmful", root=root, ingredients=ingredients, allow_unknown_sha=True
+                    data=few,
+                    split="harmful",
+                    root=root,
+                    work=root / ".work",
+                    ingredients=ingredients,
+                    template=options.template,
+                    options=RunOptions(max_rejects=None, allow_unknown_sha=True),
+                    progress=Progress(mode=Mode.SILENT),
+                    environment={},
                 )
                 return 0 if made is None else made.content.totals.sequences
 

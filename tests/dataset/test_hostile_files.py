@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from conftest import REPOSITORY, Cli
+from spanloom.building.parts import read_sidecar
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import ManifestError
 from spanloom.dataset.root.lock import BUILD_JSON, BuildRecord, is_work_of
@@ -17,7 +18,6 @@ from spanloom.errors import ArtifactError, ConflictError, SourceError, SpanloomE
 from spanloom.families import check_manifest, data_folder
 from spanloom.families.harmony import dataset as harmony
 from spanloom.families.harmony.contract.source import open_source
-from spanloom.families.harmony.render.artifact import read_sidecar
 from spanloom.report.views import write_card
 from support.strange_files import INSTEAD
 

@@ -332,7 +332,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="duplicates-beyond-the-first-shard",
-        module="spanloom.families.harmony.steps.assemble_split",
+        module="spanloom.building.ids",
         old="seen: dict[bytes, tuple[int, int]] = {}\n        for shard in shards:",
         new="seen: dict[bytes, tuple[int, int]] = {}\n        for shard in shards[:1]:",
         why="an id that is in a later shard a second time would not be noticed",
@@ -340,11 +340,11 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="part-key-without-the-shard",
-        module="spanloom.families.harmony.render.part",
-        old='{"index": self.shard.index, "sha256": self.shard.sha256}',
-        new='{"index": self.shard.index}',
+        module="spanloom.families.harmony.recipe",
+        old='key=f"{shard.sha256}, row groups',
+        new='key=f"row groups',
         why="a resumed build would keep parts of a shard that was replaced meanwhile",
-        tests=("tests/families/harmony/render/test_part.py",),
+        tests=("tests/families/harmony/test_recipe.py",),
     ),
     # --- Packed chat ---
     Fault(

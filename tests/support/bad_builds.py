@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import rich.console
 
+from spanloom.building.make import BuildResult
 from spanloom.families.harmony.build import BuildOptions, build
 from spanloom.report.progress import Mode, Progress
-from spanloom.steps.validate_alignment import BuildResult
 from support import sources
 
 Cell = str | bytes | None

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
+from spanloom.building.make import BuildResult
 from spanloom.families.chat.build import PackOptions, build_chat
 from spanloom.families.chat.markers import CONTROL_STRINGS
-from spanloom.families.chat.steps.pack_chat import PackingRules
-from spanloom.steps.validate_alignment import BuildResult
+from spanloom.families.chat.recipe import PackingRules
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 TEXTS = (

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from conftest import Cli
-from spanloom.families.harmony.render.work import ShardWork
+from spanloom.building.work import ShardWork
+from spanloom.families.harmony.contract.profile import SYNTH_KD
 from spanloom.storage import publish_bytes
 from spanloom.storage.publishing import publish_folder
 from spanloom.storage.scratch import scratch_for
@@ -31,7 +32,7 @@ class Built:
         kept, place = self.root / ".work", self.root.parent / "work"
         with (
             scratch_for("work", [path], self.root.parent) as scratch,
-            ShardWork(scratch, str(place), {"root": str(self.root)}, shard, limit=1) as work,
+            ShardWork(scratch, str(place), {"root": str(self.root)}, shard, SYNTH_KD.form, limit=1) as work,
         ):
             for name in ("rendered", "ids"):
                 shutil.copytree(kept / f"{name}_{shard:02d}", work.parts / name)
@@ -39,7 +40,7 @@ class Built:
             given = whole.pop("environment")
             work.begin()
             for part in whole["parts"]:
-                work.add(part, whole["family"])
+                work.add(part)
             work.finish(whole)
             publish_bytes(work.rendered(whole, given).as_json(), path)
         return path

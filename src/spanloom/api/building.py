@@ -17,10 +17,10 @@ from spanloom.families.models import defaults as model_defaults
 from spanloom.options.keywords import by_keywords
 
 if TYPE_CHECKING:
+    from spanloom.building.make import BuildResult
     from spanloom.families.harmony.contract.history import CutRules
     from spanloom.families.models.documents.rules import ModelRules
     from spanloom.report.progress import Progress
-    from spanloom.steps.validate_alignment import BuildResult
 
 OF_MODELS = [field.name for field in fields(ModelOptions)]
 """Options of a build that need `model`."""

@@ -5,7 +5,6 @@ In: a place, a model, options. Out: `Result`. Memory depends on a batch and the 
 
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -25,6 +24,7 @@ from spanloom.audit.readers.unit import Reading, Unit
 from spanloom.audit.result import EXAMPLES, Example, Result
 from spanloom.audit.retokenised import retokenised
 from spanloom.audit.shown import shown_document
+from spanloom.building.ordered import in_order
 from spanloom.errors import SourceError
 from spanloom.machine import workers_that_fit
 from spanloom.workers import OnProgress, process_pool
@@ -222,17 +222,8 @@ def _parts(tasks: list[_Task], options: AuditOptions, auditor: Auditor) -> Itera
             yield _audit_unit(task, auditor, conversations)
         return
     with process_pool(workers) as pool:
-        waiting: set[Future[_Part]] = set()
-        left = iter(tasks)
-        while True:
-            # A few ahead: what is done and not yet joined is in memory.
-            while len(waiting) < 2 * workers and (following := next(left, None)) is not None:
-                waiting.add(pool.submit(_in_worker, following))
-            if not waiting:
-                return
-            finished, waiting = wait(waiting, return_when=FIRST_COMPLETED)
-            for future in finished:
-                yield pool.result(future, "the audit")
+        for _, part in in_order(tasks, _in_worker, pool, what=lambda _: "the audit"):
+            yield part
 
 
 def _conversations(tasks: list[_Task], auditor: Auditor) -> Conversations | None:

@@ -59,13 +59,15 @@ class Progress:
         self.timings[name] = round(time.monotonic() - began, 3)
         self.say(f"{name} done in {self.timings[name]:.1f} s{detail and ': ' + detail}")
 
-    def rendering(self, counters: Counters, rows: Sequence[int]) -> AbstractContextManager[None]:
+    def rendering(
+        self, counters: Counters, rows: Sequence[int], *, verb: str = "render"
+    ) -> AbstractContextManager[None]:
         """Shows rows, tokens/s, rejects and time left of every shard. `rows`: number of rows of each shard."""
 
         def rate(count: ShardCount, seconds: float) -> str:
             return f"{count.tokens / seconds / 1e3:,.0f}k tokens/s  {count.rejects} rejects"
 
-        return self._watched("rows", _meters("render", counters, rows, "rows", rate))
+        return self._watched("rows", _meters(verb, counters, rows, "rows", rate))
 
     def writing(self, counters: Counters, documents: Sequence[int]) -> AbstractContextManager[None]:
         """Shows the documents written, per shard."""

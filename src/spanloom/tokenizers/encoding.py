@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -38,6 +39,10 @@ class JsonTokenizer:
         self._added: dict[int, bytes] = {}
         self.vocab_size = max(self._vocabulary.values()) + 1
         self.name = f"{json.loads(self._loaded.to_str())['model']['type'].lower()}_{self.vocab_size}"
+
+    def entry(self, eod: int) -> dict[str, Any]:
+        """The tokenizer as a manifest lists it. `eod`: the id of the token that ends a document."""
+        return {"name": self.name, "sha256": self.sha256, "vocab_size": self.vocab_size, "eod": eod}
 
     def encode(self, texts: Sequence[str], *, special: bool) -> list[Encoded]:
         """Encodes whole texts. `special`: with the tokens that the tokenizer's post-processor adds.

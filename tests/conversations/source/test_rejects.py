@@ -70,13 +70,24 @@ def test_a_reject_is_one_line_of_json_with_its_keys_in_order() -> None:
 @pytest.mark.parametrize(("allowed", "more"), [(0, ""), (5, " (more than 5 rows rejected)")])
 def test_a_reject_beyond_the_limit_says_what_where_and_what_to_do(allowed: int, more: str) -> None:
     refused = {"shard": 2, "row": 41, "id": "a", "id_column": "synth_id"}
-    error = Reject(**refused, reason=Reason.NO_MESSAGES, detail="empty").as_error(allowed=allowed)  # type: ignore[arg-type]
+    reject = Reject(**refused, reason=Reason.NO_MESSAGES, detail="empty")  # type: ignore[arg-type]
+    error = reject.as_error(allowed=allowed, shard="shard 02, source/c.parquet")
     assert type(error) is RejectedRowError
     assert str(error) == (
         f"no_messages: empty{more}\n"
-        "  where: shard 02, row 41, synth_id 'a'\n"
+        "  where: shard 02, source/c.parquet, row 41, synth_id 'a'\n"
         "  remedy: fix the row, or let the build set bad rows aside with --max-rejects N (or 0.1%)"
     )
+
+
+def test_the_error_names_the_message_and_the_remedy_that_the_reject_has() -> None:
+    more = {"run": 3, "remedy": "take it out"}
+    reject = Reject(shard=0, row=1, id="a", id_column="id", reason="text_dropped", detail="d", more=more)
+    assert str(reject.as_error(allowed=0, shard="shard 00, c.parquet")) == (
+        "text_dropped: d\n  where: shard 00, c.parquet, row 1, id 'a', message 3\n"
+        "  remedy: take it out, or let the build set bad rows aside with --max-rejects N (or 0.1%)"
+    )
+    assert json.loads(reject.as_json_line())["run"] == 3
 
 
 def test_reasons_are_told_apart_by_their_text() -> None:

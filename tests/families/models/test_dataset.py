@@ -18,6 +18,7 @@ import spanloom
 from conftest import Cli
 from spanloom.audit.auditor import ModelOptions
 from spanloom.audit.run import AuditOptions, audit
+from spanloom.building.make import BuildResult
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import Content
@@ -31,7 +32,6 @@ from spanloom.families.models.steps.tokenize_conversations import artifact_metad
 from spanloom.families.models.steps.tokenize_conversations import run as run_step
 from spanloom.findings import Report
 from spanloom.report.progress import Mode, Progress
-from spanloom.steps.validate_alignment import BuildResult
 from support import chat_sources
 from support.chat_models import CHATML, small_tokenizer, write_model
 from support.model_datasets import TOOL, documents_on_disk, record, runs_that_agree, stored, write_conversations
@@ -281,9 +281,8 @@ def test_the_first_refusal_stops_with_file_row_and_remedy(model: Path, tmp_path:
 
 def test_refusals_are_counted_and_written_down(model: Path, tmp_path: Path) -> None:
     source = bad_source(tmp_path / "source")
-    with pytest.raises(RejectedRowError, match="more than 1 conv"):
+    with pytest.raises(RejectedRowError, match="more than 1 rows rejected"):
         made(source, model, tmp_path / "root", max_rejects="1")
-    assert list((tmp_path / "root/.work/parts").glob("*.arrow"))  # the next run goes on from here
     result = made(source, model, tmp_path / "root", max_rejects="2")
     assert result.report.clean, result.report.findings
     assert result.manifest.content.totals.rejected == {"nothing_trained": 1, "special_in_text": 1}
@@ -514,7 +513,7 @@ def test_an_unfinished_build_goes_on_or_is_discarded(model: Path, tmp_path: Path
     assert "--no-resume" in str(refused.value.remedy)
     result = made(source, model, root, train=("final",), max_rejects="100%", resume=False, keep_work=True)
     assert result.report.clean, result.report.findings
-    assert list((root / ".work/parts").glob("*.arrow"))
+    assert list((root / ".work/rendered_00").glob("part_*.parquet"))
 
 
 def test_a_replacement_that_was_killed_is_brought_to_its_end(source: Path, model: Path, tmp_path: Path) -> None:
@@ -541,7 +540,7 @@ def test_options_of_build_work_or_are_refused_by_name(source: Path, model: Path,
     ran = cli(*arguments, "--out", tmp_path / "root", "--max-rows", 4, "--shards", 2, "--keep-work")
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr.index("load the model") < ran.stderr.index("prov") < ran.stderr.index("validate")
-    assert (tmp_path / "root/.work/parts").is_dir()
+    assert (tmp_path / "root/.work/rendered_00").is_dir()
     switches = ("--mask-generation-prompt", "--no-disk-check")
     refused = {
         "--history": "keep",
@@ -605,9 +604,9 @@ def test_a_stopped_build_takes_no_part_of_other_code_or_libraries(model: Path, t
         options = ["--workers", "1", "--allow-unknown-sha"]
         done = subprocess.run([*map(str, command), *options], capture_output=True, text=True, env=environment)
         assert "nothing_trained" in done.stderr, done.stderr
-        parts = out / ".work/parts"
+        parts = out / ".work/rendered_00"
         return {
-            path.stem: (json.loads(path.read_bytes())["key"], path.with_suffix(".arrow").stat().st_ino)
+            path.stem: (json.loads(path.read_bytes())["key"], path.with_suffix(".parquet").stat().st_ino)
             for path in parts.glob("*.json")
         }
 
@@ -629,12 +628,10 @@ class Swapping(Progress):
         self._model = model
 
     @contextmanager
-    def counting(self, verb: str, unit: str) -> Iterator[Any]:  # noqa: ARG002  # as Progress
-        def swap(done: int, total: int) -> None:
-            if total and not done:
-                (self._model / "chat_template.jinja").write_text(CHATML.replace("<|end|>", "!<|end|>"))
-
-        yield swap
+    def stage(self, name: str, detail: str = "") -> Iterator[None]:  # noqa: ARG002  # as Progress
+        if name == "prove":
+            (self._model / "chat_template.jinja").write_text(CHATML.replace("<|end|>", "!<|end|>"))
+        yield
 
 
 @pytest.mark.parametrize("workers", [1, 2])

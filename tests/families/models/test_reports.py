@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from conftest import Cli
+from spanloom.building.make import BuildResult
 from spanloom.errors import RejectedRowError
 from spanloom.families.models.build import BuildOptions, build
 from spanloom.families.models.documents.rules import ModelRules
 from spanloom.report.progress import Mode, Progress
-from spanloom.steps.validate_alignment import BuildResult
 from support.cases import cases_of
 from support.chat_models import CHATML, write_model
 from support.model_datasets import documents_on_disk

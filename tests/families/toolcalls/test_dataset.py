@@ -18,6 +18,7 @@ from conftest import Cli
 from corruption.leaves import leaf_edits
 from corruption.trial import ROOT
 from families.toolcalls.conftest import Run, values
+from spanloom.building.make import BuildResult
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import ManifestError
 from spanloom.dataset.root.layout import array_prefix, rows_file
@@ -30,8 +31,8 @@ from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.format.rendering import load_template
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.loader import PairedLoader
+from spanloom.families.toolcalls.recipe import LAYOUTS, TokenizeRules
 from spanloom.families.toolcalls.sampling import WeightedSampler
-from spanloom.families.toolcalls.steps.tokenize_toolcalls import LAYOUTS, TokenizeRules
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import run as tokenize_step
 from spanloom.families.toolcalls.tokens import masks
 from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
@@ -40,7 +41,6 @@ from spanloom.families.toolcalls.training import bounded_unlikelihood, train_exa
 from spanloom.families.toolcalls.verify.content import NOT_CHECKABLE
 from spanloom.megatron.official import open_indexed
 from spanloom.split import id_digests, is_valid
-from spanloom.steps.validate_alignment import BuildResult
 from spanloom.training.megatron_dataset import DatasetTokenizer
 from spanloom.training.packed import PackedDataset
 from spanloom.training.packed_megatron import PackedGPTDataset, packed_datasets
@@ -179,14 +179,14 @@ def test_a_build_that_was_killed_is_simply_run_again(
 def test_a_refused_build_leaves_nothing(
     template: Path, tokenizer: Path, tmp_path: Path, standing: tuple[str, ...]
 ) -> None:
-    """The second sample with an id comes when the writers of the first split have begun, and with no sample of any."""
+    """With no sample of any split, and where no sample has a mask."""
     out = tmp_path / "roots"
     for name in standing:
         out.mkdir()
         (out / name).write_text("mine")
-    twice = write_samples(tmp_path / "twice.jsonl", [*samples(), samples()[0]])
-    with pytest.raises(DuplicateIdError):
-        make(twice, template, tokenizer, out)
+    unmasked = [changed(sample, "messages", []) for sample in samples()]
+    with pytest.raises(ToolCallError, match="can be masked"):
+        make(write_samples(tmp_path / "unmasked.jsonl", unmasked), template, tokenizer, out)
     (tmp_path / "empty.jsonl").write_text("")
     with pytest.raises(ToolCallError, match="neither harmful nor retain samples"):
         make(tmp_path / "empty.jsonl", template, tokenizer, out)
@@ -376,7 +376,7 @@ def test_the_command_ends_with_4_where_validation_of_a_finished_root_finds_somet
 
 def test_an_id_that_comes_again_stops_it(template: Path, tokenizer: Path, tmp_path: Path) -> None:
     data = write_samples(tmp_path / "x.jsonl", [retain(1), retain(1)])
-    with pytest.raises(DuplicateIdError, match="is a duplicate"):
+    with pytest.raises(DuplicateIdError, match="duplicate id "):
         make(data, template, tokenizer, tmp_path / "out")
     assert not list((tmp_path / "out").rglob("*.bin"))
 

@@ -16,7 +16,7 @@ from families.toolcalls.conftest import values
 from spanloom.dataset.manifest import read
 from spanloom.families.toolcalls.build import BuildOptions, build
 from spanloom.families.toolcalls.loader import PairedLoader
-from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules
+from spanloom.families.toolcalls.recipe import TokenizeRules
 from support.toolcall_samples import harmful, retain, write_samples
 
 EXAMPLES = REPOSITORY / "docs/examples/losses"

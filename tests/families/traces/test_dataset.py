@@ -14,6 +14,7 @@ import pytest
 from conftest import Cli
 from corruption.leaves import leaf_edits
 from corruption.trial import ROOT
+from spanloom.building.make import BuildResult
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import ManifestError
 from spanloom.dataset.root.layout import array_prefix
@@ -24,7 +25,7 @@ from spanloom.families.traces import render
 from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.errors import TraceError
 from spanloom.families.traces.export.lines import ControlStringsError, ExportOptions, export_lines
-from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
+from spanloom.families.traces.recipe import TokenizeRules
 from spanloom.families.traces.store.database import Store
 from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
@@ -34,7 +35,6 @@ from spanloom.families.traces.trace import Trace
 from spanloom.families.traces.verify.content import NOT_CHECKABLE
 from spanloom.megatron.official import open_indexed
 from spanloom.split import id_digests, is_valid
-from spanloom.steps.validate_alignment import BuildResult
 from spanloom.storage import sha256_file
 from support.killed import STRIDE, killed_before
 from support.nightly import drawn

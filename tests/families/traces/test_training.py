@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from spanloom.families.traces.build import BuildRequest, build_dataset
+from spanloom.families.traces.recipe import TokenizeRules
 from spanloom.families.traces.sample import run as sample
-from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
 from spanloom.families.traces.store.ingest import ingest_file
 from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens

@@ -3,9 +3,11 @@
 In: a fault in a row. Out: `Reject`, one line of `rejects/shard_NN.jsonl` and one count in the manifest.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from enum import StrEnum
+from typing import Any
 
 from spanloom.errors import RejectedRowError, SpanloomError
 from spanloom.provenance import canonical_json
@@ -57,7 +59,8 @@ class RowRefusedError(Exception):
 @dataclass(frozen=True, kw_only=True)
 class Reject:
     """One refused row. `row` counts from 0 in its shard; `id` is null if the id is the fault; `id_column`: the id's
-    name in the source."""
+    name in the source. `more`: further keys of its line; of these, the error names `run`, the number of a message, and
+    `remedy`."""
 
     shard: int
     row: int
@@ -65,17 +68,20 @@ class Reject:
     reason: str
     detail: str
     id_column: str
+    more: Mapping[str, Any] = field(default_factory=dict)
 
     def as_json_line(self) -> bytes:
         fields = {"shard": self.shard, "row": self.row, "reason": self.reason, "detail": self.detail}
-        return canonical_json({**fields, self.id_column: self.id}) + b"\n"
+        return canonical_json({**fields, self.id_column: self.id, **self.more}) + b"\n"
 
-    def as_error(self, *, allowed: int) -> RejectedRowError:
-        """The error that stops a build at this row."""
+    def as_error(self, *, allowed: int, shard: str) -> RejectedRowError:
+        """The error that stops a build at this row. `shard`: names it."""
+        message = "" if self.more.get("run") is None else f", message {self.more['run']}"
         return RejectedRowError(
             f"{self.reason}: {self.detail}" + (f" (more than {allowed} rows rejected)" if allowed else ""),
-            where=f"shard {self.shard:02d}, row {self.row}, {self.id_column} {self.id!r}",
-            remedy="fix the row, or let the build set bad rows aside with --max-rejects N (or 0.1%)",
+            where=f"{shard}, row {self.row}, {self.id_column} {self.id!r}{message}",
+            remedy=f"{self.more.get('remedy') or 'fix the row'}, or let the build set bad rows aside with "
+            "--max-rejects N (or 0.1%)",
         )
 
 

@@ -14,7 +14,6 @@ from spanloom.dataset.manifest import Content, ListedFile, Manifest, ShardEntry,
 from spanloom.dataset.root.inventory import add_up, first_damage
 from spanloom.dataset.root.lock import (
     BuildRecord,
-    claim_unless_begun,
     clear_leftovers,
     is_work_of,
     read_record,
@@ -40,13 +39,13 @@ def made_or_standing(
     differs: Differs,
     make: Callable[[], Made],
     *,
-    claim: Callable[[], None] | None = None,
-    resume: bool = True,
+    claim: Callable[[], None],
+    resume: bool,
 ) -> tuple[Made | Manifest, bool]:
     """Returns `(result of make, False)`, or `(manifest, True)` of a matching finished dataset at the held root.
 
     `make` writes the dataset and its pending manifest. If it fails, its temporary files are removed, and also the claim
-    if it has written no file. `claim`: replaces `claim_unless_begun`. Without `resume`, a finished dataset is a
+    if it has written no file. `claim` claims the root. Without `resume`, a finished dataset is a
     conflict, unless it is of this build, killed before its intermediates were removed. Raises ConflictError if there is
     another dataset, or another build has begun.
     """
@@ -57,10 +56,7 @@ def made_or_standing(
         if is_work_of(work, record):
             clear_leftovers(root, work, record)
         return finished, True
-    if claim is None:
-        claim_unless_begun(root, work, record)
-    else:
-        claim()
+    claim()
     (root / manifest.PENDING_NAME).unlink(missing_ok=True)  # of a killed run: it is written again
     try:
         return make(), False
@@ -89,7 +85,7 @@ def another_dataset(root: Path, difference: str) -> ConflictError:
     return ConflictError(
         f"the output root already holds another dataset: {difference}",
         where=str(root),
-        remedy="give another --out, or remove that dataset first",
+        remedy="give another --out, or replace it with --overwrite",
     )
 
 

@@ -6,25 +6,24 @@ most of the time. An interrupted run is started again with the same command, and
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from spanloom.dataset.manifest import Content, Manifest
-from spanloom.dataset.root.lock import BuildRecord, check_apart, data_names
-from spanloom.errors import SpanloomError
+from spanloom.building.files import work_of
+from spanloom.building.make import BuildResult, made_and_validated, validated_here
+from spanloom.building.options import RunOptions
+from spanloom.dataset.manifest import Manifest
+from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names
 from spanloom.families.chat import dataset, defaults
-from spanloom.families.chat.root.blocks import ARRAY_DTYPES, SPLIT
-from spanloom.families.chat.steps.pack_chat import PackingRules, identity_of, pack_chat
+from spanloom.families.chat.recipe import PackingRules
+from spanloom.families.chat.root.blocks import ARRAY_DTYPES, FAMILY, SPLIT
+from spanloom.families.chat.steps.pack_chat import identity_of, pack_chat
 from spanloom.families.chat.tokenizer import load_tokenizer
 from spanloom.families.chat.transcripts.files import OnError
-from spanloom.megatron.readers import ReaderChoice, chosen_reader
-from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress
-from spanloom.steps.validate_alignment import BuildResult, made_and_validated
 from spanloom.workers import end_importing_worker
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackOptions:
+class PackOptions(RunOptions):
     """What to pack.
 
     `source_as_given`, `tokenizer_as_given`: the paths or URIs that `transcripts` and `tokenizer` were staged from, for
@@ -38,11 +37,9 @@ class PackOptions:
     rules: PackingRules
     source_as_given: str | None = None
     tokenizer_as_given: str | None = None
-    workers: int | None = None
     deep: int = defaults.DEEP
+    max_rejects: str | None = None
     on_error: OnError = defaults.ON_ERROR
-    allow_unknown_sha: bool = False
-    reader: ReaderChoice = "auto"
 
 
 def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildResult:
@@ -53,29 +50,38 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildR
     end_importing_worker()
     progress = progress or Progress(mode=Mode.SILENT)
     root = options.root
-    if options.workers is not None and options.workers < 1:
-        raise SpanloomError(f"--workers must be at least 1, not {options.workers}")
-    require_git_sha(allow_unknown=options.allow_unknown_sha)
-    chosen_reader(options.reader)
+    options.check()
     check_apart(options.transcripts, root)
-    identity = identity_of(options.rules, load_tokenizer(options.tokenizer), options.transcripts)
+    tokenizer = load_tokenizer(options.tokenizer)
+    made_of = identity_of(options.rules, tokenizer, options.transcripts)
+    identity = {
+        "family": FAMILY,
+        "config": made_of["config"],
+        "source": made_of["inputs"],
+        "tokenizer": tokenizer.sha256,
+    }
     record = BuildRecord(
         identity=identity,
         files=data_names(shards=options.rules.shards, splits=(SPLIT,), arrays=ARRAY_DTYPES, rejects=False),
+        work=work_of(options.rules.shards),
     )
     result = made_and_validated(
         root,
         record,
         dataset,
+        options,
         progress,
-        differs=lambda content: _differs(content, identity),
         make=lambda root: _pack(options, root, progress),
-        unit="blocks",
-        source=options.transcripts,
-        deep=options.deep,
-        tokenizer=options.tokenizer,
-        workers=options.workers,
-        reader=options.reader,
+        validate=validated_here(
+            dataset,
+            progress,
+            options.reader,
+            unit="blocks",
+            source=options.transcripts,
+            deep=options.deep,
+            tokenizer=options.tokenizer,
+            workers=options.workers,
+        ),
     )
     assert result is not None, "packing makes a dataset"
     return result
@@ -86,11 +92,11 @@ def _pack(options: PackOptions, root: Path, progress: Progress) -> Manifest:
         return pack_chat(
             transcripts=options.transcripts,
             root=root,
+            work=options.root / WORK_NAME,
             tokenizer=options.tokenizer,
             rules=options.rules,
-            workers=options.workers,
             on_error=options.on_error,
-            allow_unknown_sha=options.allow_unknown_sha,
+            options=options,
             environment={
                 "source": options.source_as_given or str(options.transcripts),
                 "tokenizer": options.tokenizer_as_given or str(load_tokenizer(options.tokenizer).path),
@@ -98,11 +104,3 @@ def _pack(options: PackOptions, root: Path, progress: Progress) -> Manifest:
             on_progress=on_progress,
             warn=progress.say,
         )
-
-
-def _differs(content: Content, identity: dict[str, Any]) -> str | None:
-    if content.config != identity["config"]:
-        return "it was packed with other options or another tokenizer"
-    if [file.sha256 for file in content.input.shards] != identity["inputs"]:
-        return "it was packed from other transcripts"
-    return None

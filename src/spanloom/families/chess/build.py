@@ -13,11 +13,12 @@ again: finished files are kept.
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from spanloom.building.ordered import in_order, pool_of
 from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME, files_of, promote, write_pending
 from spanloom.dataset.root.lock import (
     BuildRecord,
@@ -62,7 +63,6 @@ from spanloom.records.files import passed_over
 from spanloom.split import SPLITS, id_digests, is_valid, valid_threshold
 from spanloom.storage import publish_bytes, read_json, remove_files, sha256_file, write_atomically
 from spanloom.storage.unchanged import FileState, check_unchanged, file_state
-from spanloom.workers import process_pool
 
 LIBRARIES = ("numpy", "pyarrow", "chess")
 """The libraries that make the arrays and judge moves."""
@@ -332,6 +332,29 @@ def inventory_name(kind: Kind, number: int) -> str:
     return f"{kind}_{number:05d}.json"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _FileJob:
+    """A file to be prepared. `target`: where its inventory is kept."""
+
+    target: Path
+    path: Path
+    kind: Kind
+    number: int
+    hashed: HashedFile
+
+
+def _prepare_file(options: PrepareOptions, job: _FileJob) -> dict[str, Any]:
+    return prepare_shard(
+        job.path,
+        job.kind,
+        job.number,
+        options.root,
+        valid_fraction=options.valid_fraction,
+        on_error=options.on_error,
+        hashed=job.hashed,
+    )
+
+
 def _prepare(
     options: PrepareOptions,
     files: list[tuple[Kind, int, Path]],
@@ -346,7 +369,7 @@ def _prepare(
         if (inventory := _finished(options.root, target)) is not None:
             inventories[target] = inventory
         else:
-            todo.append((target, path, kind, number))
+            todo.append(_FileJob(target=target, path=path, kind=kind, number=number, hashed=hashed[path]))
 
     def keep(target: Path, inventory: dict[str, Any]) -> None:
         write_atomically(target, readable_json(inventory))
@@ -354,19 +377,9 @@ def _prepare(
         if on_progress is not None:
             on_progress(len(inventories), len(files))
 
-    named = {"valid_fraction": options.valid_fraction, "on_error": options.on_error}
-    workers = min(options.workers, len(todo))
-    with process_pool(workers) if workers > 1 else nullcontext() as pool:
-        if pool is None:
-            for target, path, kind, number in todo:
-                keep(target, prepare_shard(path, kind, number, options.root, hashed=hashed[path], **named))  # type: ignore[arg-type]
-        else:
-            futures = [
-                pool.submit(prepare_shard, path, kind, number, options.root, hashed=hashed[path], **named)
-                for _, path, kind, number in todo
-            ]
-            for (target, path, _, _), future in zip(todo, futures, strict=True):
-                keep(target, pool.result(future, path.name))
+    with pool_of(min(options.workers, len(todo))) as pool:
+        for job, inventory in in_order(todo, partial(_prepare_file, options), pool, what=lambda job: job.path.name):
+            keep(job.target, inventory)
     (options.root / PENDING_NAME).unlink(missing_ok=True)  # left by an interrupted run; it is written again
     sources = options.sources_as_given or [place and str(place) for place in (options.games, options.thinking)]
     return assemble(

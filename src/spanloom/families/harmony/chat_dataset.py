@@ -13,9 +13,8 @@ import pyarrow as pa
 from spanloom.conversations.runs import runs_note
 from spanloom.dataset.family import Description, ExportColumn, one_layout
 from spanloom.dataset.manifest import Content
-from spanloom.families.harmony.contract import config
 from spanloom.families.harmony.contract.history import TRUNCATED
-from spanloom.families.harmony.contract.profile import HARMONY_CHAT
+from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, HARMONY_CHAT
 from spanloom.families.harmony.dataset import check_content as check_content
 from spanloom.families.harmony.dataset import check_shard as check_shard
 from spanloom.families.harmony.dataset import check_source as check_source
@@ -32,7 +31,6 @@ from spanloom.split import SPLITS as BOTH_SPLITS
 
 ID_COLUMN = "id"
 GROUP_COLUMNS: tuple[str, ...] = ()
-ARRAY_DTYPES = config.ARRAY_DTYPES
 SPAN_NAMES = HARMONY_CHAT.span_names
 layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 SPLITS = BOTH_SPLITS

@@ -34,9 +34,8 @@ from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.row_ids import check_rows_and_ids, firsts_in_turn
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import tokenizer
-from spanloom.families.harmony.contract import config
 from spanloom.families.harmony.contract.history import TRUNCATED, rules_of
-from spanloom.families.harmony.contract.profile import SYNTH_KD, profile_of_family, profile_of_source
+from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, SYNTH_KD, profile_of_family, profile_of_source
 from spanloom.families.harmony.contract.shown import messages_of
 from spanloom.families.harmony.contract.source import open_source, staged_source
 from spanloom.families.harmony.verify import documents as verify
@@ -55,7 +54,6 @@ from spanloom.tokenizers.o200k.vocabulary import load_vocabulary as load_o200k
 ID_COLUMN = SYNTH_KD.source.id_column
 GROUP_COLUMNS = SYNTH_KD.source.metadata_columns
 ROW_SCHEMA = SYNTH_KD.about
-ARRAY_DTYPES = config.ARRAY_DTYPES
 SPAN_NAMES = SYNTH_KD.span_names
 layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 row_schema = one_row_schema(ROW_SCHEMA)

@@ -6,8 +6,8 @@ In: the user's options. Out: `BuildOptions`, checked.
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from spanloom.building.options import RunOptions
 from spanloom.conversations.source.folder import Source
-from spanloom.conversations.source.rejects import reject_limit
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
@@ -16,12 +16,10 @@ from spanloom.families.harmony.contract.history import CutRules, rules_for
 from spanloom.families.harmony.contract.profile import SYNTH_KD, profile_of_source
 from spanloom.families.harmony.render.audit import check_fraction
 from spanloom.families.harmony.render.routes import check_renderer
-from spanloom.families.harmony.steps.assemble_split import check_on_duplicate
-from spanloom.megatron.readers import ReaderChoice
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildOptions:
+class BuildOptions(RunOptions):
     """The options of a build. `out` None: the default root, or the smoke root of a capped run. `source_as_given`: the
     URI that `source` was staged from, for the record. `workers` None: one per usable CPU, fewer for few rows.
 
@@ -36,18 +34,9 @@ class BuildOptions:
     rules: CutRules | None = None
     valid_fraction: float = defaults.VALID_FRACTION
     caps: Caps = field(default_factory=Caps)
-    max_rejects: str = defaults.MAX_REJECTS
-    on_duplicate: str = defaults.ON_DUPLICATE
     renderer: str = defaults.RENDERER
     audit_fraction: float = defaults.AUDIT_FRACTION
-    workers: int | None = None
     deep: int = defaults.DEEP
-    resume: bool = True
-    overwrite: bool = False
-    keep_work: bool = False
-    allow_unknown_sha: bool = False
-    reader: ReaderChoice = "auto"
-    check_disk: bool = True
 
     @property
     def root(self) -> Path:
@@ -66,13 +55,10 @@ def settled(options: BuildOptions, source: Source) -> BuildOptions:
 
 
 def check_options(options: BuildOptions) -> None:
-    if options.workers is not None and options.workers < 1:
-        raise SpanloomError(f"--workers must be at least 1, not {options.workers}")
+    options.check()
     if options.shards is not None and options.shards < 1:
         raise SpanloomError(f"--shards must be at least 1, not {options.shards}")
-    check_on_duplicate(options.on_duplicate)
     split_decided(SYNTH_KD, options.valid_fraction)
-    reject_limit(options.max_rejects, 0)
     check_renderer(options.renderer)
     check_fraction(options.audit_fraction)
     options.caps.check_root(

@@ -28,10 +28,9 @@ from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_vocabulary
 from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
 from spanloom.dataset.validate.row_ids import check_rows_and_ids, firsts_in_turn
-from spanloom.families.models import defaults
+from spanloom.families.models import defaults, recipe
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
 from spanloom.families.models.source.formats import format_named, staged_source
-from spanloom.families.models.steps import tokenize_conversations
 from spanloom.families.models.verify import documents as verify
 from spanloom.families.models.verify.content import check_carried
 from spanloom.families.models.verify.content import check_content as check_content
@@ -44,7 +43,7 @@ from spanloom.split import SPLITS as BOTH_SPLITS
 ID_COLUMN = "id"
 GROUP_COLUMNS: tuple[str, ...] = ()
 ROW_SCHEMA = ABOUT_SCHEMA
-ARRAY_DTYPES = tokenize_conversations.ARRAY_DTYPES
+ARRAY_DTYPES = recipe.ARRAY_DTYPES
 SPAN_NAMES = defaults.SPAN_NAMES
 header_tokens = no_header_tokens
 layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)

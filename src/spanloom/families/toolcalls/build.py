@@ -9,30 +9,31 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spanloom.dataset.manifest import Content, Manifest
+from spanloom.building.files import work_of
+from spanloom.building.make import BuildResult, made_and_validated, validated_here
+from spanloom.building.options import RunOptions
+from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.layout import TOKENIZER_NAME
-from spanloom.dataset.root.lock import BuildRecord, check_apart, data_names
+from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names
 from spanloom.families.toolcalls import dataset as family
 from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.format.tables import SPLITS
-from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
+from spanloom.families.toolcalls.recipe import (
+    FAMILY,
     REGISTRIES_NAME,
     TEMPLATE_NAME,
     Ingredients,
     TokenizeRules,
     load_ingredients,
-    tokenize_toolcalls,
 )
-from spanloom.megatron.readers import ReaderChoice, chosen_reader
-from spanloom.provenance import require_git_sha
+from spanloom.families.toolcalls.steps.tokenize_toolcalls import tokenize_toolcalls
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import SPLITS as BOTH_SPLITS
-from spanloom.steps.validate_alignment import BuildResult, made_and_validated
 from spanloom.storage import remove_if_empty, sha256_file
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildOptions:
+class BuildOptions(RunOptions):
     """The inputs and the output folder of a build: the samples in `data` become datasets in `out`."""
 
     data: Path
@@ -40,9 +41,9 @@ class BuildOptions:
     tokenizer: Path
     out: Path
     rules: TokenizeRules = field(default_factory=TokenizeRules)
+    max_rejects: str | None = None
+    shards: int = 1
     tools_dir: Path | None = None
-    allow_unknown_sha: bool = False
-    reader: ReaderChoice = "auto"
 
 
 def build(options: BuildOptions, progress: Progress | None = None) -> Iterator[BuildResult]:
@@ -51,8 +52,7 @@ def build(options: BuildOptions, progress: Progress | None = None) -> Iterator[B
     Raises ToolCallError if the file has no sample, another SpanloomError if the build fails. Findings do not raise.
     """
     progress = progress or Progress(mode=Mode.SILENT)
-    require_git_sha(allow_unknown=options.allow_unknown_sha)
-    chosen_reader(options.reader)
+    options.check()
     check_apart(options.data, options.out)
     ingredients = load_ingredients(options.template, options.tokenizer, options.rules, options.tools_dir)
     sha256 = sha256_file(options.data)
@@ -78,39 +78,40 @@ def _build(
 ) -> BuildResult | None:
     out = options.out / split
     identity = {
+        "family": FAMILY,
         "config": ingredients.config(split),
-        "input": sha256,
+        "source": [sha256],
         "tokenizer": ingredients.tokenizer.sha256,
     }
-    data = data_names(shards=1, splits=BOTH_SPLITS, arrays=options.rules.layout.arrays, rejects=False)
-    record = BuildRecord(identity=identity, files=(*data, TOKENIZER_NAME, TEMPLATE_NAME, REGISTRIES_NAME))
+    arrays = options.rules.layout.arrays
+    data = data_names(shards=options.shards, splits=BOTH_SPLITS, arrays=arrays, rejects=options.max_rejects is not None)
+    record = BuildRecord(
+        identity=identity,
+        files=(*data, TOKENIZER_NAME, TEMPLATE_NAME, REGISTRIES_NAME),
+        work=work_of(options.shards),
+    )
 
     def make(root: Path) -> Manifest | None:
-        with progress.stage(f"tokenize {split}"), progress.counting("tokenize", "samples") as on_progress:
-            return tokenize_toolcalls(
-                data=options.data,
-                split=split,
-                root=root,
-                ingredients=ingredients,
-                allow_unknown_sha=options.allow_unknown_sha,
-                environment={"data": str(options.data), "template": str(options.template)},
-                on_progress=on_progress,
-            )
+        return tokenize_toolcalls(
+            data=options.data,
+            split=split,
+            root=root,
+            work=out / WORK_NAME,
+            ingredients=ingredients,
+            template=options.template,
+            tools_dir=options.tools_dir,
+            shards=options.shards,
+            options=options,
+            progress=progress,
+            environment={"data": str(options.data), "template": str(options.template)},
+        )
 
     return made_and_validated(
         out,
         record,
         family,
+        options,
         progress,
-        differs=lambda content: _differs(content, identity),
         make=make,
-        reader=options.reader,
+        validate=validated_here(family, progress, options.reader),
     )
-
-
-def _differs(content: Content, identity: dict[str, Any]) -> str | None:
-    if content.config != identity["config"] or content.tokenizer.sha256 != identity["tokenizer"]:
-        return "it was made with other options, another template or another tokenizer"
-    if content.input.shards[0].sha256 != identity["input"]:
-        return "it was made of other samples"
-    return None

@@ -31,10 +31,10 @@ from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_vocabu
 from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
 from spanloom.dataset.validate.placed_documents import placed_rows
 from spanloom.dataset.validate.row_ids import check_disjoint
+from spanloom.families.toolcalls import recipe
 from spanloom.families.toolcalls.format.control import CONTROL_STRINGS, PYTHON_TAG
 from spanloom.families.toolcalls.format.source import SUFFIX
-from spanloom.families.toolcalls.steps import tokenize_toolcalls
-from spanloom.families.toolcalls.steps.tokenize_toolcalls import REGISTRIES_NAME, TEMPLATE_NAME
+from spanloom.families.toolcalls.recipe import REGISTRIES_NAME, TEMPLATE_NAME
 from spanloom.families.toolcalls.tokens.tokenizer import EXTRA
 from spanloom.families.toolcalls.verify import documents as verify
 from spanloom.families.toolcalls.verify.content import check_carried
@@ -49,7 +49,7 @@ from spanloom.storage.scratch import Scratch
 
 ID_COLUMN = "sample_id"
 GROUP_COLUMNS = ("subtype", "source")
-ROW_SCHEMA = tokenize_toolcalls.ABOUT_SCHEMA
+ROW_SCHEMA = recipe.ABOUT_SCHEMA
 SPLITS = BOTH_SPLITS
 header_tokens = no_header_tokens
 stage_source_shards = None
@@ -58,12 +58,12 @@ RATIO = None
 
 def row_schema(content: Content) -> pa.Schema:
     """The family's columns, and `control_tokens` if texts may hold them."""
-    return tokenize_toolcalls.about_schema(content.config)
+    return recipe.about_schema(content.config)
 
 
 def layout(content: Content) -> Layout:
     """The arrays: tokens and mask; with `config.spans` "parts" also the spans of the answer's parts."""
-    return tokenize_toolcalls.LAYOUTS[content.config.get("spans", "answer")]
+    return recipe.LAYOUTS[content.config.get("spans", "answer")]
 
 
 def has_parts(content: Content) -> bool:

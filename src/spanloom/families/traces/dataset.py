@@ -40,9 +40,8 @@ from spanloom.dataset.validate.placed_documents import (
 )
 from spanloom.dataset.validate.row_ids import check_disjoint
 from spanloom.errors import TokenizerError
-from spanloom.families.traces import tokens
+from spanloom.families.traces import recipe, tokens
 from spanloom.families.traces.render import CONTROL_STRINGS
-from spanloom.families.traces.steps import tokenize_traces
 from spanloom.families.traces.trace import SUFFIXES
 from spanloom.families.traces.verify import documents as verify
 from spanloom.families.traces.verify.content import check_content as check_content
@@ -59,7 +58,7 @@ from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
 
 ID_COLUMN = "trace_id"
 GROUP_COLUMNS = ("source",)
-ROW_SCHEMA = tokenize_traces.ABOUT_SCHEMA
+ROW_SCHEMA = recipe.ABOUT_SCHEMA
 ARRAY_DTYPES, SPAN_NAMES = tokens.ARRAY_DTYPES, tokens.SPAN_NAMES
 header_tokens = no_header_tokens
 layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)

@@ -6,28 +6,28 @@ interrupted run can be repeated; it writes the same files.
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from spanloom.dataset.manifest import Content, Manifest
+from spanloom.building.files import work_of
+from spanloom.building.make import BuildResult, made_and_validated, validated_here
+from spanloom.building.options import RunOptions
+from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.layout import TOKENIZER_NAME
-from spanloom.dataset.root.lock import BuildRecord, check_apart, data_names
+from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names
 from spanloom.families.traces import dataset as family
-from spanloom.families.traces.steps.tokenize_traces import TokenizeRules, config_of, tokenize_traces
+from spanloom.families.traces.recipe import FAMILY, TokenizeRules, config_of
+from spanloom.families.traces.steps.tokenize_traces import tokenize_traces
 from spanloom.families.traces.store.database import Store
 from spanloom.families.traces.store.keys import manifest_file
 from spanloom.families.traces.store.manifest import read_manifest
 from spanloom.families.traces.tokenizer import load_tokenizer
 from spanloom.families.traces.tokens import ARRAY_DTYPES
-from spanloom.megatron.readers import ReaderChoice, chosen_reader
-from spanloom.provenance import require_git_sha
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import SPLITS
-from spanloom.steps.validate_alignment import BuildResult, made_and_validated
 from spanloom.storage import sha256_file
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenBuildOptions:
+class TokenBuildOptions(RunOptions):
     """The dataset `key` below `root`, the tokenizer file, and the folder `out` for the token dataset."""
 
     root: Path
@@ -35,8 +35,9 @@ class TokenBuildOptions:
     tokenizer: Path
     out: Path
     rules: TokenizeRules = field(default_factory=TokenizeRules)
-    allow_unknown_sha: bool = False
-    reader: ReaderChoice = "auto"
+    max_rejects: str | None = None
+    shards: int = 1
+    on_duplicate: str = "keep"
 
 
 def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | None = None) -> BuildResult:
@@ -46,46 +47,44 @@ def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | 
     """
     progress = progress or Progress(mode=Mode.SILENT)
     out = options.out
-    require_git_sha(allow_unknown=options.allow_unknown_sha)
-    chosen_reader(options.reader)
+    options.check()
     check_apart(manifest_file(options.root, options.key).parent, out)
     dataset = read_manifest(options.root, options.key)
     sha256 = sha256_file(manifest_file(options.root, options.key))
     tokenizer = load_tokenizer(options.tokenizer)
-    identity = {"config": config_of(options.rules, tokenizer), "input": sha256, "tokenizer": tokenizer.sha256}
-    data = data_names(shards=1, splits=SPLITS, arrays=ARRAY_DTYPES, rejects=False)
-    record = BuildRecord(identity=identity, files=(*data, TOKENIZER_NAME))
+    identity = {
+        "family": FAMILY,
+        "config": config_of(options.rules, tokenizer),
+        "source": sha256,
+        "tokenizer": tokenizer.sha256,
+    }
+    rejects = options.max_rejects is not None
+    data = data_names(shards=options.shards, splits=SPLITS, arrays=ARRAY_DTYPES, rejects=rejects)
+    record = BuildRecord(identity=identity, files=(*data, TOKENIZER_NAME), work=work_of(options.shards))
 
     def make(root: Path) -> Manifest:
-        with progress.stage("tokenize"), progress.counting("tokenize", "traces") as on_progress:
-            return tokenize_traces(
-                store=store,
-                dataset=dataset,
-                manifest_sha256=sha256,
-                root=root,
-                tokenizer=tokenizer,
-                rules=options.rules,
-                allow_unknown_sha=options.allow_unknown_sha,
-                environment={"store": store.called, "tokenizer": str(options.tokenizer)},
-                on_progress=on_progress,
-            )
+        return tokenize_traces(
+            store=store,
+            dataset=dataset,
+            manifest_sha256=sha256,
+            root=root,
+            work=out / WORK_NAME,
+            tokenizer=tokenizer,
+            rules=options.rules,
+            shards=options.shards,
+            options=options,
+            progress=progress,
+            environment={"store": store.called, "tokenizer": str(options.tokenizer)},
+        )
 
     result = made_and_validated(
         out,
         record,
         family,
+        options,
         progress,
-        differs=lambda content: _differs(content, identity),
         make=make,
-        reader=options.reader,
+        validate=validated_here(family, progress, options.reader),
     )
     assert result is not None, "a dataset of traces is made, or an error"
     return result
-
-
-def _differs(content: Content, identity: dict[str, Any]) -> str | None:
-    if content.config != identity["config"] or content.tokenizer.sha256 != identity["tokenizer"]:
-        return "it was made with other options or another tokenizer"
-    if content.input.manifest_sha256 != identity["input"]:
-        return "it was made of another dataset of traces"
-    return None

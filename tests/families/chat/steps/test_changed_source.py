@@ -5,10 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from spanloom.building.options import RunOptions
 from spanloom.errors import SourceError
-from spanloom.families.chat.steps import pack_chat
+from spanloom.families.chat import recipe
+from spanloom.families.chat.recipe import PackingRules
 from spanloom.families.chat.steps.generate_chat import PROGRESS_EVERY, GeneratorRules, generate_chat
-from spanloom.families.chat.steps.pack_chat import PackingRules
+from spanloom.families.chat.steps.pack_chat import pack_chat
 from support.changed_files import change_in_place
 from support.chat_datasets import transcript, write_tokenizer, write_transcripts
 
@@ -42,7 +44,7 @@ def test_conversations_changed_while_they_are_read_give_no_transcripts(tmp_path:
 def test_transcripts_changed_while_they_are_packed_give_no_dataset(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pack_chat, "BATCH_RECORDS", 10)
+    monkeypatch.setattr(recipe, "BATCH_RECORDS", 10)
     folder, root = tmp_path / "transcripts", tmp_path / "dataset"
     folder.mkdir()
     for name in ("a", "b"):
@@ -55,11 +57,14 @@ def test_transcripts_changed_while_they_are_packed_give_no_dataset(
             changed.append(done)
 
     with pytest.raises(SourceError, match=CHANGED.format(r"b\.jsonl")):
-        pack_chat.pack_chat(
+        pack_chat(
             transcripts=folder,
             root=root,
             tokenizer=write_tokenizer(tmp_path / "tokenizer.json"),
             rules=PackingRules(block_size=64, shards=2),
+            work=tmp_path / "work",
+            options=RunOptions(allow_unknown_sha=True),
+            environment={},
             on_progress=change,
         )
     assert [path for path in root.rglob("*") if path.is_file()] == []

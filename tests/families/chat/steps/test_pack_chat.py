@@ -9,11 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spanloom.building.options import RunOptions
 from spanloom.dataset.manifest import read
 from spanloom.errors import ChatError, ConflictError, SpanloomError
 from spanloom.families.chat.packing import pack
-from spanloom.families.chat.steps import pack_chat as step
-from spanloom.families.chat.steps.pack_chat import PackingRules, pack_chat
+from spanloom.families.chat.recipe import PackingRules
+from spanloom.families.chat.steps.pack_chat import pack_chat
 from spanloom.families.chat.tokenizer import load_tokenizer
 from spanloom.families.chat.verify.blocks import Rules, packed_again
 from spanloom.findings import Report
@@ -73,7 +74,7 @@ def test_bytes_do_not_depend_on_workers_batches_or_the_form_of_the_transcripts(
 ) -> None:
     one = packed(tmp_path, name="one")
     two = packed(tmp_path, name="two", workers=2)
-    monkeypatch.setattr(step, "BATCH_RECORDS", 7)
+    monkeypatch.setattr("spanloom.families.chat.recipe.BATCH_RECORDS", 7)
     small = packed(tmp_path, name="small")
     assert files_of(one.root) == files_of(two.root) == files_of(small.root)
     assert one.manifest.content == two.manifest.content == small.manifest.content
@@ -98,7 +99,7 @@ def test_a_finished_equal_dataset_counts_as_built_and_another_is_a_conflict(tmp_
         with pytest.raises(ConflictError, match="other options"):
             packed(tmp_path, **options)
     write_transcripts(tmp_path / "transcripts.jsonl", transcripts(59))
-    with pytest.raises(ConflictError, match="other transcripts"):
+    with pytest.raises(ConflictError, match="another source"):
         packed(tmp_path)
     assert files_of(first.root) == before
 
@@ -110,7 +111,7 @@ def test_a_run_that_stopped_is_run_again(tmp_path: Path, monkeypatch: pytest.Mon
         raise KeyboardInterrupt
 
     with monkeypatch.context() as broken, pytest.raises(KeyboardInterrupt):
-        broken.setattr(step.manifest, "write_pending", stops)
+        broken.setattr("spanloom.dataset.manifest.write_pending", stops)
         packed(tmp_path, name="broken")
     assert not (tmp_path / "broken/manifest.json").exists()
     assert files_of(tmp_path / "broken") == files_of(whole.root)
@@ -239,9 +240,11 @@ def test_marked_transcripts_without_post_training_are_warned_of(tmp_path: Path) 
         pack_chat(
             transcripts=tmp_path / f"{name}.jsonl",
             root=tmp_path / f"{name}-{post_training}",
+            work=tmp_path / f"{name}-{post_training}.work",
             tokenizer=tokenizer,
             rules=rules,
-            allow_unknown_sha=True,
+            options=RunOptions(allow_unknown_sha=True),
+            environment={},
             warn=warnings.append,
         )
     (warning,) = warnings

@@ -3,8 +3,8 @@
 from pathlib import Path
 
 from spanloom.families.chat.build import PackOptions, build_chat
+from spanloom.families.chat.recipe import PackingRules
 from spanloom.families.chat.steps import pack_chat
-from spanloom.families.chat.steps.pack_chat import PackingRules
 from support.chat_datasets import transcripts, write_transcripts
 
 

@@ -8,14 +8,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spanloom.conversations.source.folder import SourceShard, open_source_shard, plan_parts, verify_hash
+from spanloom.building.making import PartJob, build_key, make_part
+from spanloom.conversations.source.folder import SourceShard, verify_hash
+from spanloom.dataset.root.lock import claim_or_discard
 from spanloom.errors import SourceError
-from spanloom.families.harmony.build_root import claim_work
+from spanloom.families.harmony import recipe as recipes
+from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.convert.synth import convert_synth
-from spanloom.families.harmony.render import part as rendering
-from spanloom.families.harmony.render.part import PartJob, render_part
-from spanloom.families.harmony.steps import render_shard
 from support import sources
 from support.bad_builds import assert_nothing_looks_finished, build_it
 from support.changed_files import change_in_place
@@ -49,7 +49,7 @@ def test_a_shard_changed_after_it_was_hashed_stops_the_build_and_is_not_kept(
         return hashed
 
     with monkeypatch.context() as patch:
-        patch.setattr(render_shard, "verify_hash", hash_then_change)
+        patch.setattr(recipes, "verify_hash", hash_then_change)
         with pytest.raises(SourceError, match=CHANGED.format(1)):
             build_it(source, tmp_path / "out", shards=2)
     assert_nothing_looks_finished(tmp_path / "out")
@@ -72,20 +72,18 @@ def change_and_put_back(path: Path, read: Callable[[], Any]) -> Any:
 
 
 def part_job(source: Path, out: Path, asset: Path) -> PartJob:
-    shard = verify_hash(open_source(source, shards=1).shards[0])
-    with open_source_shard(shard) as file:
-        sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+    opened = open_source(source, shards=1)
+    recipe = recipes.recipe_of(
+        opened, asset=asset, renderer="fast", rules=None, audit_fraction=0.0, caps=Caps(), given={}
+    )
+    shard = recipe.verified(opened.shards[0])
     return PartJob(
+        recipe=recipe,
+        build_key=build_key(recipe),
         shard=shard,
-        part=plan_parts(sizes)[0],
+        part=next(recipe.parts(shard, shard.rows)),
         rendered=out / "rendered",
         ids=out / "ids",
-        asset=asset,
-        renderer="fast",
-        rules=None,
-        audit_stride=0,
-        audit_share=0.0,
-        audit_floor=0,
         reject_limit=0,
         token_budget=None,
         resume=True,
@@ -98,12 +96,10 @@ def test_a_part_read_while_the_shard_was_another_does_not_stand_though_the_shard
     source = uncompressed(tmp_path / "source", 1)
     path = source / sources.shard_name(0)
     job = part_job(source, tmp_path / "out", asset)
-    read_rows = rendering.read_rows
-    monkeypatch.setattr(
-        rendering, "read_rows", lambda *of: iter(change_and_put_back(path, lambda: list(read_rows(*of))))
-    )
+    read_rows = recipes.read_rows
+    monkeypatch.setattr(recipes, "read_rows", lambda *of: iter(change_and_put_back(path, lambda: list(read_rows(*of)))))
     with pytest.raises(SourceError, match=CHANGED.format(0)):
-        render_part(job)
+        make_part(job)
     assert [file for file in (tmp_path / "out").rglob("*") if file.is_file()] == []
 
 
@@ -119,7 +115,7 @@ def test_a_change_is_said_to_be_one_and_not_taken_for_a_fault_of_the_rows(
     else:
         path.write_bytes(path.read_bytes()[:200])
     with pytest.raises(SourceError, match=CHANGED.format(0)):
-        render_part(job)
+        make_part(job)
 
 
 def test_a_raw_file_changed_while_it_is_converted_leaves_nothing(tmp_path: Path) -> None:
@@ -145,11 +141,11 @@ def test_a_manifest_of_the_source_that_changes_during_a_build_stops_it(
     path = source / "manifest.json"
 
     def claim_then_change(*arguments: Any, **options: Any) -> None:
-        claim_work(*arguments, **options)
+        claim_or_discard(*arguments, **options)
         path.write_bytes(path.read_bytes() + b"\n")
 
     with monkeypatch.context() as patch:
-        patch.setattr("spanloom.families.harmony.build.claim_work", claim_then_change)
+        patch.setattr("spanloom.building.make.claim_or_discard", claim_then_change)
         with pytest.raises(SourceError, match=r"^the source's manifest has changed since the build began"):
             build_it(source, tmp_path / "out", shards=2)
     assert_nothing_looks_finished(tmp_path / "out")

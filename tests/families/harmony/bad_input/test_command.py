@@ -46,7 +46,7 @@ def test_the_command_says_that_the_source_is_wrong(cli: Cli, broken: Path, tmp_p
 def test_the_command_says_which_row_is_bad(cli: Cli, tmp_path: Path) -> None:
     source = source_of(tmp_path / "source", [sources.row("a"), BAD_ROWS["role tool"].row()])
     done = run_build(cli, source, tmp_path / "out", "--shards", 1)
-    assert_said(done, r"role_unknown: message 1 has role 'tool'.*\n  where: shard 00, row 1, synth_id 'bad'\n")
+    assert_said(done, r"role_unknown: message 1 has role 'tool'.*\n  where: shard 00, .*, row 1, synth_id 'bad'\n")
     assert_nothing_looks_finished(tmp_path / "out")
 
 
@@ -59,7 +59,7 @@ def test_the_command_says_which_id_stands_twice(cli: Cli, with_copies: Path, tmp
 def test_the_command_says_that_another_dataset_is_in_the_way(cli: Cli, standing: Path, other: Path) -> None:
     before = files_of(standing)
     done = run_build(cli, other, standing, "--shards", 1)
-    assert_said(done, "the output root already holds another dataset: it was built with other options")
+    assert_said(done, "the output root already holds another dataset: it was made with other options")
     assert files_of(standing) == before
 
 
@@ -79,4 +79,4 @@ def test_the_command_refuses_a_bad_limit_of_rejects(cli: Cli, good: Path, tmp_pa
 def test_a_dataset_that_other_code_built_is_another_one(cli: Cli, standing: Path, small: Path) -> None:
     done = run_build(cli, small, standing, "--shards", 1, "--valid-fraction", 0.5, SPANLOOM_GIT_SHA="1" * 40)
     assert done.returncode == 1
-    assert "another dataset: it was built by other code (" in done.stderr
+    assert "another dataset: it was made by other code (" in done.stderr

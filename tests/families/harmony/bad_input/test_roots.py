@@ -37,7 +37,7 @@ def test_another_dataset_at_the_root_is_never_overwritten_unasked(
     source = other if changes.get("source") else small
     where = f"where: {re.escape(str(standing))}"
     remedy = "remedy: give another --out, or replace it with --overwrite"
-    why = "it was built with other options or from another source"
+    why = "it was made (with other options|of another source).*"
     said = f"^the output root already holds another dataset: {why}\n  {where}\n  {remedy}$"
     with pytest.raises(ConflictError, match=said):
         build_it(source, standing, **{key: value for key, value in changes.items() if key != "source"})
@@ -139,7 +139,7 @@ class StoppedError(Exception):
     """Stands for whatever may end a build."""
 
 
-def stop(*_: object) -> None:
+def stop(*_: object, **__: object) -> None:
     raise StoppedError
 
 
@@ -237,7 +237,7 @@ def test_no_resume_that_was_killed_at_its_end_is_finished_by_the_same_command(st
     with pytest.raises(ConflictError, match="--no-resume asks to build again"):
         build_it(small, standing, resume=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spanloom.families.harmony.build.remove_work", stop)
+        patch.setattr("spanloom.building.make.remove_work", stop)
         with pytest.raises(StoppedError):
             build_it(small, standing, overwrite=True)
     assert (standing / "manifest.json").exists()
@@ -249,7 +249,7 @@ def test_no_resume_that_was_killed_at_its_end_is_finished_by_the_same_command(st
 def test_a_foreign_file_under_a_final_name_is_a_conflict_and_stays(good: Path, tmp_path: Path) -> None:
     root = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:  # a build that has begun, so that the root is ours
-        patch.setattr("spanloom.families.harmony.build._run_steps", stop)
+        patch.setattr("spanloom.building.files.count_ids", stop)
         with pytest.raises(StoppedError):
             build_it(good, root, shards=4, workers=2)
     foreign = root / "train/shard_00_tokens.bin"
@@ -338,7 +338,7 @@ def test_a_dataset_with_rejects_is_not_the_one_without(tmp_path: Path) -> None:
     source = source_of(tmp_path / "source", [*sources.rows(3), BAD_ROWS["role tool"].row()])
     assert build_it(source, tmp_path / "out", max_rejects="1").report.clean
     assert build_it(source, tmp_path / "out", max_rejects="1").already_built
-    with pytest.raises(ConflictError, match="rows were rejected for it, more than --max-rejects allows"):
+    with pytest.raises(ConflictError, match="more rows were refused for it than --max-rejects allows"):
         build_it(source, tmp_path / "out")
 
 

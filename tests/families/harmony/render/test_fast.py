@@ -13,15 +13,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spanloom.building.making import ShardJob, make_shards
 from spanloom.conversations.source import folder
 from spanloom.conversations.source.structure import LabelledConversation
 from spanloom.errors import AuditError
+from spanloom.families.harmony import recipe as recipes
 from spanloom.families.harmony.build import BuildOptions, build
+from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT
 from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.render import fast as fast_module
-from spanloom.families.harmony.render import part
+from spanloom.families.harmony.render import rows
 from spanloom.families.harmony.render.audit import Auditor, audit_floor, audit_share, audit_stride
 from spanloom.families.harmony.render.fast import LONGEST_TEXT, FastRenderer, derive_wrappers
 from spanloom.families.harmony.render.official import RenderedBatch, render_through_harmony
@@ -312,23 +315,24 @@ def test_long_rows_are_read_and_rendered_in_turn_and_the_documents_stay(
         return render(self, conversations)
 
     monkeypatch.setattr(FastRenderer, "render", watched)
-    monkeypatch.setattr(part, "_renderer", part._renderer.__wrapped__)  # one of a test before is not watched
+    monkeypatch.setattr(recipes, "_renderer", recipes._renderer.__wrapped__)  # one of a test before is not watched
     source = sources.write_source(tmp_path / "source", [sources.rows(70)])
-    shard = folder.verify_hash(open_source(source, shards=1).shards[0])
-    (whole,) = folder.plan_parts([70])
+    opened = open_source(source, shards=1)
+    shard = opened.shards[0]
     made = []
     for name, most in (("whole", folder.BATCH_BYTES), ("few", 3000), ("single", 1)):
         monkeypatch.setattr(folder, "BATCH_BYTES", most)
-        monkeypatch.setattr(part, "BATCH_BYTES", most)
+        monkeypatch.setattr(rows, "BATCH_BYTES", most)
         sizes.clear()
-        job = part.PartJob(
-            shard=shard, part=whole, rendered=tmp_path / name / "rendered", ids=tmp_path / name / "ids", asset=asset,
-            renderer="fast", rules=None, audit_stride=7, audit_share=0.05, audit_floor=200_000, reject_limit=0,
-            token_budget=None, resume=False,
-        )  # fmt: skip
-        summary = part.render_part(job)
+        recipe = recipes.recipe_of(
+            opened, asset=asset, renderer="fast", rules=None, audit_fraction=0.05, caps=Caps(), given={}
+        )
+        job = ShardJob(
+            shard=shard, rows=70, rendered=tmp_path / name / "rendered", ids=tmp_path / name / "ids", reject_limit=0
+        )
+        ((_, (summary,)),) = make_shards(recipe, [job], None, resume=False)
         tables = [pq.read_table(path) for path in sorted((tmp_path / name).rglob("*.parquet"))]
-        made.append((max(sizes), tables, summary["audited"], summary["tokens"]))
+        made.append((max(sizes), tables, summary["counts"]["audit"]["audited_rows"], summary["tokens"]))
     assert made[0][0] == 70
     assert 1 < made[1][0] < 70
     assert made[2][0] == 1

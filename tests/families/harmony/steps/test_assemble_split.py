@@ -5,13 +5,14 @@ import tempfile
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from spanloom.building.parts import IDS_JSON, PartWriter
 from spanloom.errors import DuplicateIdError
 from spanloom.families.harmony.contract.profile import SYNTH_KD
-from spanloom.families.harmony.render.artifact import IDS_JSON, PartWriter
 from spanloom.families.harmony.steps.assemble_split import assemble_split
 from spanloom.supervision import TokenDocuments
 
@@ -23,7 +24,7 @@ def write_ids(folder: Path, shard: int, batches: Batches) -> Path:
     """The ids artifact of a shard, as render-shard leaves it."""
     ids = folder / f"ids_{shard}"
     row = 0
-    with PartWriter(folder / f"rendered_{shard}", ids, 0, SYNTH_KD) as writer:
+    with PartWriter(folder / f"rendered_{shard}", ids, 0, SYNTH_KD.about) as writer:
         for names in batches:
             count = len(names)
             documents = TokenDocuments(
@@ -32,8 +33,9 @@ def write_ids(folder: Path, shard: int, batches: Batches) -> Path:
                 span_id=np.zeros(count, dtype=np.uint8),
                 lengths=np.ones(count, dtype=np.int32),
             )
-            columns = {"synth_id": names, "language": ["en"] * count, "exercise": [None] * count}
-            writer.write(np.arange(row, row + count, dtype=np.int64), columns, documents)
+            rows = np.arange(row, row + count, dtype=np.int64)
+            columns = {"row": rows, "synth_id": names, "language": ["en"] * count, "exercise": [None] * count}
+            writer.write(pa.RecordBatch.from_pydict(columns, schema=SYNTH_KD.about), documents)
             row += count
         files = writer.commit({})["ids_files"]
     parts = [{"part": 0, "rows": row, "files": files}]

@@ -15,6 +15,7 @@ from spanloom.families.toolcalls.convert.drafts import Options
 from spanloom.families.toolcalls.convert.sources import convert
 from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.merge.merged import MergeOptions, lines_of_samples, merge
+from spanloom.families.toolcalls.recipe import TokenizeRules
 from spanloom.families.toolcalls.steps import (
     audit_toolcalls,
     convert_toolcalls,
@@ -22,7 +23,6 @@ from spanloom.families.toolcalls.steps import (
     tokenize_toolcalls,
     validate_toolcalls,
 )
-from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules
 from spanloom.steps import validate_alignment
 from spanloom.storage.publishing import Upload, publish_files
 from spanloom.storage.staging import read_object

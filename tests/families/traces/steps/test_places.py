@@ -12,6 +12,7 @@ from spanloom.errors import ConflictError
 from spanloom.families import dataset_family
 from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.export.lines import FORMATS, ExportOptions, export_lines
+from spanloom.families.traces.recipe import TokenizeRules
 from spanloom.families.traces.sample import run as sample
 from spanloom.families.traces.steps import (
     build_traces,
@@ -20,7 +21,6 @@ from spanloom.families.traces.steps import (
     tokenize_traces,
     validate_traces,
 )
-from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.ingest import ingest_file
 from spanloom.families.traces.store.opening import default_url, open_store

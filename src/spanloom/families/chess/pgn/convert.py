@@ -8,25 +8,24 @@ Runs of games are read in parallel and joined in order: the same files give the 
 
 import itertools
 import json
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from spanloom.building.ordered import in_order, pool_of
 from spanloom.errors import SourceError
 from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.pgn.filters import BestMove, GameFilter
 from spanloom.families.chess.pgn.games import ReadGames, read_games
 from spanloom.families.chess.pgn.schema import SCHEMA, write_table
 from spanloom.families.chess.pgn.text import game_texts, unit_in
-from spanloom.families.chess.pgn.values import Unit
 from spanloom.storage import write_atomically
-from spanloom.workers import Pool, process_pool
 
 
 @dataclass(kw_only=True)
@@ -102,26 +101,11 @@ def _all_games(
     skipped: list[dict[str, Any]],
 ) -> Generator[pa.RecordBatch]:
     """Yields the rows of each game, in order. Meanwhile adds the games left out to `counts.skipped` and `skipped`."""
-    if workers == 1:
+    with pool_of(workers) as pool:
         for path in files:
-            unit = unit_in(path)
-            runs = (read_games(run, best_move, wanted, unit) for run in game_texts(path))
-            yield from _games_of(path, runs, counts, skipped)
-        return
-    with process_pool(workers) as pool:
-        for path in files:
-            yield from _games_of(path, _read_by(pool, path, best_move, wanted, unit_in(path)), counts, skipped)
-
-
-def _read_by(pool: Pool, path: Path, best_move: BestMove, wanted: GameFilter, unit: Unit) -> Iterator[ReadGames]:
-    """Reads the runs of a file in worker processes. At most twice as many runs as workers are pending."""
-    waiting: deque[Future[ReadGames]] = deque()
-    for run in game_texts(path):
-        waiting.append(pool.submit(read_games, run, best_move, wanted, unit))
-        if len(waiting) > 2 * pool.workers:
-            yield waiting.popleft().result()
-    while waiting:
-        yield waiting.popleft().result()
+            read = partial(read_games, best_move=best_move, wanted=wanted, unit=unit_in(path))
+            runs = in_order(game_texts(path), read, pool, what=lambda _, path=path: path.name)  # type: ignore[misc]
+            yield from _games_of(path, (games for _, games in runs), counts, skipped)
 
 
 def _games_of(

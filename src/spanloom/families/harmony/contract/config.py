@@ -4,19 +4,18 @@ In: options. Out: the `config` section of the manifest. It has no paths, no work
 decide whether a build continues (rejects, duplicates). Two builds with equal config and input must give equal files.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
-from spanloom.errors import SpanloomError
+from spanloom.building import ids
+from spanloom.building.assembly import build_facts
 from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract.caps import Caps
-from spanloom.families.harmony.contract.history import CutRules
-from spanloom.families.harmony.contract.profile import Profile
-from spanloom.split import split_rule, valid_threshold
+from spanloom.families.harmony.contract.history import CutRules, rules_of
+from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, Profile
+from spanloom.split import split_rule
 from spanloom.supervision import ALIGNMENT
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256
-
-ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8", "span": "uint8"}
-"""File name part → dtype of its `.bin`."""
 
 
 def rule_of_split(profile: Profile) -> str:
@@ -26,11 +25,26 @@ def rule_of_split(profile: Profile) -> str:
 
 def split_decided(profile: Profile, valid_fraction: float) -> dict[str, Any]:
     """The `split` entries of a manifest. Raises SpanloomError for an invalid fraction."""
-    try:
-        threshold = valid_threshold(valid_fraction)
-    except ValueError as fault:
-        raise SpanloomError(str(fault), remedy="give --valid-fraction a number from 0 to 1") from None
-    return {"rule": rule_of_split(profile), "valid_fraction": valid_fraction, "threshold": str(threshold)}
+    return ids.split_decided(profile.source.id_column, valid_fraction)
+
+
+def facts_of(profile: Profile, record: Mapping[str, Any], valid_fraction: float) -> dict[str, Any]:
+    """What the manifest says of all shards alike. `record`: the record of a rendered shard."""
+    rules = rules_of(record["rules"], profile) if profile.cuts else None
+    caps = Caps(**record["caps"])
+    return build_facts(
+        profile.form,
+        config=dataset_config(profile, shards=record["shards"], caps=caps, valid_fraction=valid_fraction, rules=rules),
+        tokenizer={
+            "name": tokenizer.NAME,
+            "sha256": record["tokenizer_sha256"],
+            "vocab_size": tokenizer.VOCAB_SIZE,
+            "eod": tokenizer.EOD,
+        },
+        source=record["source"],
+        split=split_decided(profile, valid_fraction),
+        renderer=record["renderer"],
+    )
 
 
 def dataset_config(

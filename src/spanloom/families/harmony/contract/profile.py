@@ -13,11 +13,16 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from spanloom.building.recipe import DatasetForm
 from spanloom.conversations.source.format import ANY_MODEL, CONVERSATIONS, SourceFormat
 from spanloom.conversations.source.structure import ANY_KEYS
+from spanloom.dataset.family import Layout
 from spanloom.dataset.rows.table import DOCUMENTS_OF_CONVERSATIONS
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract import spans
+
+ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8", "span": "uint8"}
+"""File name part → dtype of its `.bin`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -47,6 +52,18 @@ class Profile:
     cuts: bool
     split_column: str
     about: pa.Schema
+
+    @property
+    def form(self) -> DatasetForm:
+        """The form of the family's documents, for the machine that makes datasets."""
+        layout = Layout(arrays=ARRAY_DTYPES, span_names=self.span_names)
+        return DatasetForm(
+            family=self.family,
+            layout=layout,
+            about=self.about,
+            split_column=self.split_column,
+            id_column=self.source.id_column,
+        )
 
     def __reduce__(self) -> tuple[Callable[[str, str], "Profile"], tuple[str, str]]:
         return profile_of_family, (self.family, self.source.schema_version)

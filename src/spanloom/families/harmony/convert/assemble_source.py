@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from spanloom.building.parts import read_sidecar
 from spanloom.conversations.source.folder import MANIFEST_NAME
 from spanloom.errors import ArtifactError, ConflictError
 from spanloom.families.harmony.convert.convert_shard import ARTIFACT, shard_sizes
 from spanloom.families.harmony.convert.synth import Conversion, Skip, source_manifest
-from spanloom.families.harmony.render.artifact import read_sidecar
 from spanloom.provenance import readable_json
 from spanloom.storage.scratch import scratch_for
 

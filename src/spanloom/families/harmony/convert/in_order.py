@@ -9,13 +9,14 @@ Workers take batches of records and do not know the ids of earlier batches. So t
 If it is not, or if a shard ends within a batch, this process counts the affected records again.
 """
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
+from spanloom.building.ordered import in_order
 from spanloom.conversations.forms import Form, KeyMap
 from spanloom.conversations.forms.registry import FORMS
 from spanloom.conversations.ids import SeenIds
@@ -100,16 +101,11 @@ class InOrder:
         )
 
     def _batches(self, pool: Pool) -> Iterator[tuple[Sequence[Read], Sequence[Outcome], Counts]]:
-        """Each batch of records with its outcomes and counts; two batches per worker are in flight."""
-        name, keys = self._form.name, self._form.keys
-        under_way: deque[tuple[list[Read], Future[tuple[list[Outcome], Counts]]]] = deque()
-        while True:
-            while len(under_way) < 2 * pool.workers and (batch := list(islice(self._reads, BATCH))):
-                under_way.append((batch, pool.submit(convert_batch, name, keys, self._conversion, batch)))
-            if not under_way:
-                return
-            batch, future = under_way.popleft()
-            yield batch, *pool.result(future, f"the records from {batch[0].where} on")
+        """Each batch of records with its outcomes and counts."""
+        batches = iter(lambda: list(islice(self._reads, BATCH)), [])
+        convert = partial(convert_batch, self._form.name, self._form.keys, self._conversion)
+        done = in_order(batches, convert, pool, what=lambda batch: f"the records from {batch[0].where} on")
+        return ((batch, *results) for batch, results in done)
 
 
 def convert_batch(

@@ -5,42 +5,32 @@ The shard is cut into parts that depend on the file alone; worker processes rend
 As a pipeline step it publishes the parts at a work place and returns a manifest.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spanloom.conversations.source.folder import (
-    check_still_hashed,
-    named_origin,
-    open_source_shard,
-    plan_parts,
-    verify_hash,
-)
-from spanloom.conversations.source.rejects import Reject, reject_limit
+from spanloom.building.files import Running
+from spanloom.building.making import ShardJob, make_shards, write_record
+from spanloom.building.packs import pack_bytes
+from spanloom.building.steps import publish_parts
+from spanloom.building.work import ShardWork, check_one_number, default_work, has_manifest
+from spanloom.conversations.source.folder import Source
+from spanloom.conversations.source.rejects import reject_limit
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.history import CutRules, rules_for
 from spanloom.families.harmony.contract.profile import profile_of_source
 from spanloom.families.harmony.contract.source import open_source, staged_listing, staged_source
-from spanloom.families.harmony.render.artifact import IDS_JSON, RENDERED_JSON
-from spanloom.families.harmony.render.audit import audit_floor, audit_share, audit_stride
-from spanloom.families.harmony.render.packs import pack_bytes
-from spanloom.families.harmony.render.part import PartJob, render_part
+from spanloom.families.harmony.recipe import recipe_of
 from spanloom.families.harmony.render.routes import LIBRARIES, loading_ahead, renderer_version, worker_bytes
-from spanloom.families.harmony.render.work import ShardWork, check_one_number, default_work, has_manifest
 from spanloom.machine import workers_that_fit
-from spanloom.provenance import part_identity, readable_json
+from spanloom.provenance import part_identity
 from spanloom.report.progress import Progress
-from spanloom.storage import write_atomically
 from spanloom.storage.scratch import Scratch, scratch_for
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset, verify_asset
 from spanloom.tokenizers.o200k.staging import staged_asset
-from spanloom.workers import Counters, Pool, process_pool
+from spanloom.workers import Pool
 
 
 def render_shard(
@@ -75,120 +65,33 @@ def render_shard(
     """
     asset = verify_asset(locate_asset(tokenizer))
     opened = open_source(source, shards=shards, only=shard)
-    this = verify_hash(opened.shards[shard])
-    profile, shards, caps = profile_of_source(opened.format), len(opened.shards), caps or Caps()
-    rules = rules_for(profile, rules)
-    share = caps.share(shard, shards)
-    with open_source_shard(this) as file:
-        group_rows = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-    parts = plan_parts(group_rows, max_rows=share.rows)
-    rows = sum(part.rows for part in parts)
-    limit = reject_limit(max_rejects, rows)
-    jobs = [
-        PartJob(
-            shard=this,
-            part=part,
-            rendered=rendered,
-            ids=ids,
-            asset=asset,
-            renderer=renderer,
-            rules=rules,
-            audit_stride=audit_stride(rows, audit_fraction),
-            audit_share=audit_share(audit_fraction),
-            audit_floor=audit_floor(part.rows, rows),
-            reject_limit=limit,
-            token_budget=share.tokens,
-            resume=resume,
-        )
-        for part in parts
-    ]
-
-    summaries: list[dict[str, Any]] = []
-    rejected: Counter[str] = Counter()
-    for summary in _in_order(jobs, pool, before):
-        rejected.update(summary["rejected"])
-        if rejected.total() > limit:
-            raise Reject(**summary["last_reject"]).as_error(allowed=limit)
-        if after is not None:
-            after(summary)
-        summaries.append(summary)
-    check_still_hashed(this)
-
-    counts = {
-        "rows_read": sum(part["rows_read"] for part in summaries),
-        "rows": sum(part["rows"] for part in summaries),
-        "tokens": sum(part["tokens"] for part in summaries),
-        "span_tokens": {
-            name: sum(part["span_tokens"][span] for part in summaries) for span, name in enumerate(profile.span_names)
-        },
-        "rejected": dict(sorted(rejected.items())),
-    }
-    if rules:
-        counts["cutting"] = rules.counts(part["cutting"] for part in summaries)
-    whole = {
-        "artifact": "rendered_shard_v1",
-        "family": profile.family,
-        "shard": shard,
-        "shards": shards,
-        "input": {"path": this.path.name, "rows": this.rows, "bytes": this.bytes, "sha256": this.sha256},
-        "source": {
-            "schema_version": opened.manifest["schema_version"],
-            "manifest_sha256": opened.manifest_sha256,
-            **named_origin(opened.manifest),
-        },
-        "tokenizer_sha256": ASSET_SHA256,
-        "renderer": {"name": renderer, "version": renderer_version(renderer)},
-        "audit": {
-            "fallback_rows": sum(part["fallbacks"] for part in summaries),
-            "audited_rows": sum(part["audited"] for part in summaries),
-        },
-        "caps": caps.as_dict(),
-        "rules": rules and rules.as_dict(),
-        "environment": {"source": str(source), "tokenizer": str(asset)},
-        **counts,
-        "parts": [
-            {key: part[key] for key in ("part", "first_row", "rows_read", "rows", "tokens", "rejected")}
-            | {"files": part["rendered_files"]}
-            for part in summaries
-        ],
-    }
-    ids_json = {
-        "artifact": "ids_v1",
-        "family": profile.family,
-        "shard": shard,
-        "rows_read": counts["rows_read"],
-        "rows": counts["rows"],
-        "parts": [{"part": part["part"], "rows": part["rows"], "files": part["ids_files"]} for part in summaries],
-    }
-    write_atomically(ids / IDS_JSON, readable_json(ids_json))
-    write_atomically(rendered / RENDERED_JSON, readable_json(whole))
-    return whole
+    profile, caps = profile_of_source(opened.format), caps or Caps()
+    recipe = recipe_of(
+        opened,
+        asset=asset,
+        renderer=renderer,
+        rules=rules_for(profile, rules),
+        audit_fraction=audit_fraction,
+        caps=caps,
+        given={"source": str(source), "tokenizer": str(asset)},
+    )
+    job = shard_job(opened, shard, caps, max_rejects, rendered=rendered, ids=ids)
+    ((job, summaries),) = make_shards(recipe, [job], pool, resume=resume, before=before, after=after)
+    return write_record(recipe, len(opened.shards), job, summaries)
 
 
-def _in_order(jobs: list[PartJob], pool: Pool, before: Callable[[int], None] | None = None) -> Iterator[dict[str, Any]]:
-    """Summaries of the parts in source order, up to the first part that the caps cut short.
-
-    At most two parts per worker are in flight, so memory does not grow with the shard. With a token cap each part
-    depends on the parts before it: then one part runs at a time, with the rest of the budget.
-    """
-    budget = jobs[0].token_budget if jobs else None
-    window = 2 * pool.workers if budget is None else 1
-    waiting = deque(jobs)
-    under_way: deque[tuple[PartJob, Future[dict[str, Any]]]] = deque()
-    while waiting or under_way:
-        while waiting and len(under_way) < window:
-            job = replace(waiting.popleft(), token_budget=budget)
-            if before is not None:
-                before(job.part.index)
-            under_way.append((job, pool.submit(render_part, job)))
-        job, future = under_way.popleft()
-        last_row = job.part.first_row + job.part.rows - 1
-        summary = pool.result(future, f"shard {job.shard.index:02d}, rows {job.part.first_row} to {last_row}")
-        yield summary
-        if not summary["whole"]:
-            return
-        if budget is not None:
-            budget -= summary["tokens"]
+def shard_job(source: Source, shard: int, caps: Caps, max_rejects: str, *, rendered: Path, ids: Path) -> ShardJob:
+    """What is made of a shard of this source, with its share of the caps of the whole run."""
+    this, share = source.shards[shard], caps.share(shard, len(source.shards))
+    rows = this.rows if share.rows is None else min(this.rows, share.rows)
+    return ShardJob(
+        shard=this,
+        rows=rows,
+        rendered=rendered,
+        ids=ids,
+        reject_limit=reject_limit(max_rejects, rows),
+        token_budget=share.tokens,
+    )
 
 
 def run(
@@ -240,7 +143,7 @@ def run(
         size = listing.shards[shard].bytes if shard < len(listing.shards) else 0  # opening the source raises for it
         place = work or default_work(root or "")
         check_one_number(place, number)
-        with ShardWork(staging, place, identity, shard, limit=pack_bytes(size)) as published:
+        with ShardWork(staging, place, identity, shard, profile.form, limit=pack_bytes(size)) as published:
             known = has_manifest(staging, rendered, published.identity)
             whole = published.finished() if resume else None
             if whole is None or sum(whole["rejected"].values()) > reject_limit(max_rejects, whole["rows_read"]):
@@ -276,41 +179,33 @@ def _publish_shard(
     shards: int | None,
     tokenizer: str | None,
     workers: int | None,
+    rules: CutRules | None,
+    renderer: str,
+    audit_fraction: float,
     caps: Caps,
+    max_rejects: str,
     resume: bool,
-    **options: Any,
 ) -> dict[str, Any]:
     """Renders a shard and publishes it. Returns its `rendered.json` without the lists of packs and files."""
     local_source = staged_source(scratch, source, only=shard)
     asset = locate_asset(staged_asset(scratch, tokenizer))
     listed = open_source(local_source, shards=shards, only=shard)
     profile = profile_of_source(listed.format)
-    rows = [0] * len(listed.shards)
-    rows[shard] = caps.rows_read([each.rows for each in listed.shards])[shard]
-    counters = Counters(len(listed.shards))
-    ahead = loading_ahead(options["renderer"], asset, rows[shard])
-    published.begin()
-    with (
-        process_pool(workers or workers_that_fit(worker_bytes(profile)), counters, ahead=ahead) as pool,
-        progress.rendering(counters, rows),
-    ):
-        whole = render_shard(
-            source=local_source,
-            shard=shard,
-            rendered=published.parts / "rendered",
-            ids=published.parts / "ids",
-            pool=pool,
-            tokenizer=asset,
-            shards=shards,
-            caps=caps,
-            resume=resume,
-            before=published.restore if resume else None,
-            after=partial(published.add, family=profile.family),
-            **options,
-        )
-    del whole["environment"]  # differs between runs; the manifest records it
-    published.finish(whole)
-    return whole
+    recipe = recipe_of(
+        listed,
+        asset=asset,
+        renderer=renderer,
+        rules=rules_for(profile, rules),
+        audit_fraction=audit_fraction,
+        caps=caps,
+        given={},
+    )
+    job = shard_job(listed, shard, caps, max_rejects, rendered=published.parts, ids=published.parts)
+    ahead = loading_ahead(renderer, asset, job.rows)
+    running = Running(
+        verb="render", workers=workers or workers_that_fit(worker_bytes(profile)), pooled=True, ahead=ahead
+    )
+    return publish_parts(published, recipe, job, len(listed.shards), running, progress, resume=resume)
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.validate.content import check_documents_by_id, check_stated, wrong
 from spanloom.families.harmony import tokenizer
-from spanloom.families.harmony.contract.config import ARRAY_DTYPES, rule_of_split
-from spanloom.families.harmony.contract.profile import Profile, profile_of_family
+from spanloom.families.harmony.contract.config import rule_of_split
+from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, Profile, profile_of_family
 from spanloom.families.harmony.render.routes import RENDERERS
 from spanloom.findings import Finding
 from spanloom.records.scalars import is_integer

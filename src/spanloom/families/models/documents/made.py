@@ -45,6 +45,9 @@ DROPPED = ("dropped_settings", "dropped_names", "forgotten_texts", "generation_e
 users, texts of earlier assistant messages that a later run does not see. Runs that `{% generation %}` marks exactly as
 they are trained, and those that it marks otherwise."""
 
+COUNTED = ("conversations", "runs", "documents", "left_out_messages", "declared", "untrained", *DROPPED)
+"""Counts that a manifest always has."""
+
 NOTED = ("empty_thoughts", "truncated", "control_texts")
 """Counts that a manifest has only where they are not 0: runs without reasoning whose empty thought is trained;
 truncated runs, whose end is not trained; control tokens in texts that are not trained."""

@@ -40,9 +40,9 @@ def open_source(directory: Path) -> Source:
     return folder.open_source(directory, FORMATS)
 
 
-def staged_source(scratch: Scratch, place: str) -> Path:
+def staged_source(scratch: Scratch, place: str, *, only: folder.Only = None) -> Path:
     """`places.staged_source` for these formats."""
-    return places.staged_source(scratch, place, FORMATS)
+    return places.staged_source(scratch, place, FORMATS, only=only)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.validate.content import check_documents_by_id, check_stated, wrong
 from spanloom.families.toolcalls.format.tables import HARMFUL
-from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
+from spanloom.families.toolcalls.recipe import (
     INPUT_SCHEMA,
     NO_ID,
     REGISTRIES_NAME,

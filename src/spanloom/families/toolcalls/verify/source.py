@@ -18,13 +18,13 @@ from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_row
 from spanloom.errors import ArtifactError, SpanloomError, TokenizerError
 from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.format.source import one_file, read_samples
-from spanloom.families.toolcalls.rules import Rules, check_sample
-from spanloom.families.toolcalls.steps.tokenize_toolcalls import (
+from spanloom.families.toolcalls.recipe import (
     NO_ID,
     REGISTRIES_NAME,
     TEMPLATE_NAME,
     about_schema,
 )
+from spanloom.families.toolcalls.rules import Rules, check_sample
 from spanloom.families.toolcalls.tokens import masks
 from spanloom.families.toolcalls.tokens.tokenizer import EXTRA
 from spanloom.families.toolcalls.verify import documents as verify

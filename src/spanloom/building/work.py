@@ -17,10 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spanloom.errors import ArtifactError, ConflictError, SpanloomError
-from spanloom.families.harmony.contract.profile import profile_of_family
-from spanloom.families.harmony.render.artifact import RENDERED_JSON, OpenPart, read_sidecar
-from spanloom.families.harmony.render.packs import (
+from spanloom.building.packs import (
     IDS_NAME,
     IdsWriter,
     members,
@@ -29,6 +26,9 @@ from spanloom.families.harmony.render.packs import (
     unpack,
     write_pack,
 )
+from spanloom.building.parts import RENDERED_JSON, OpenPart, read_sidecar
+from spanloom.building.recipe import DatasetForm
+from spanloom.errors import ArtifactError, ConflictError, SpanloomError
 from spanloom.provenance import readable_json, sha256_json
 from spanloom.storage import fsync_file, is_regular, link_file, parse_json, sha256_file
 from spanloom.storage.claim import check_create_only
@@ -239,8 +239,10 @@ class ShardWork:
     `parts`: the local folder of the parts, with `rendered/` and `ids/`. Published parts are removed from it.
     """
 
-    def __init__(self, scratch: Scratch, work: str, identity: dict[str, Any], shard: int, *, limit: int) -> None:
-        self._here, self._limit = scratch, limit
+    def __init__(
+        self, scratch: Scratch, work: str, identity: dict[str, Any], shard: int, form: DatasetForm, *, limit: int
+    ) -> None:
+        self._here, self._form, self._limit = scratch, form, limit
         self.identity = work_hash(identity)
         self._top = f"{work.rstrip('/')}/{self.identity}"
         self.place = f"{self._top}/{shard_folder(shard)}"
@@ -292,36 +294,40 @@ class ShardWork:
         if is_uri(place):
             path.unlink()
 
-    def add(self, part: dict[str, Any], family: str) -> None:
+    def add(self, part: dict[str, Any]) -> None:
         """Adds the next part, which must be in the folder of parts."""
-        self._ids_of(family).append(self.parts / "ids", part)
+        self._ids_writer().append(self.parts / "ids", part)
         self._pack.append(part)
         self._size += sum((self.parts / name).stat().st_size for name in members(part))
         if self._size >= self._limit:
             self._close_pack()
 
-    def finish(self, whole: dict[str, Any]) -> None:
-        """Publishes the remaining files, and `rendered.json` last. `whole`: its content besides the list of files."""
+    def finish(self, whole: dict[str, Any]) -> dict[str, Any]:
+        """Publishes the remaining files, and `rendered.json` last. `whole`: its content besides the list of files.
+        Returns its content.
+        """
         if self._pack:
             self._close_pack()
-        self._publish(self._ids_of(whole["family"]).close())
+        self._publish(self._ids_writer().close())
         self._wait()
         path = self._here.inner("published") / RENDERED_JSON
         listed = [entry.as_dict() for entry in self._entries]
-        path.write_bytes(readable_json({**whole, "packs": self._counts, "objects": listed}))
+        whole = {**whole, "packs": self._counts, "objects": listed}
+        path.write_bytes(readable_json(whole))
         fsync_file(path)
         self._publish(path)
         self._wait()
+        return whole
 
     def rendered(self, whole: dict[str, Any], places: dict[str, str]) -> Rendered:
         """The manifest of the finished shard."""
         about = {name: whole[name] for name in ("family", "shard", "shards", "rows_read", "rows")}
         return Rendered(identity=self.identity, place=self.place, given=places, entries=tuple(self._entries), **about)
 
-    def _ids_of(self, family: str) -> IdsWriter:
+    def _ids_writer(self) -> IdsWriter:
         if self._ids is None:
-            profile = profile_of_family(family)
-            self._ids = IdsWriter(self._here.inner("published") / IDS_NAME, profile.about, profile.split_column)
+            path = self._here.inner("published") / IDS_NAME
+            self._ids = IdsWriter(path, self._form.about, self._form.split_column)
         return self._ids
 
     def _close_pack(self) -> None:

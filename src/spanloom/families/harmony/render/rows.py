@@ -1,31 +1,21 @@
-"""One part of a shard, rendered in one worker process: source rows → documents, ids and rejects on disk.
+"""A batch of source rows → documents, the rows about them, and rejects.
 
-In: a `PartJob`, which names consecutive row groups and the rules. Out: the part's files and its summary.
+In: a batch of rows, the rules, a renderer. Out: `Made`.
 """
 
-import gc
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import cache
+from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
-from spanloom import workers
+from spanloom.building.recipe import Made
 from spanloom.conversations.runs import document_id
-from spanloom.conversations.source.folder import (
-    BATCH_BYTES,
-    Part,
-    SourceRows,
-    SourceShard,
-    check_still_hashed,
-    read_rows,
-    runs_within,
-)
+from spanloom.conversations.source.folder import BATCH_BYTES, SourceRows, SourceShard, runs_within
 from spanloom.conversations.source.rejects import Reason, Reject, RowRefusedError
 from spanloom.conversations.source.structure import LabelledConversation, row_id
 from spanloom.families.harmony.contract.conversation import parse_conversation
@@ -39,151 +29,16 @@ from spanloom.families.harmony.contract.history import (
     cut_conversation,
 )
 from spanloom.families.harmony.contract.profile import Profile, profile_of_source
-from spanloom.families.harmony.render.artifact import PartWriter, files_stand, part_name, read_sidecar
 from spanloom.families.harmony.render.audit import Auditor
 from spanloom.families.harmony.render.official import RenderedBatch
-from spanloom.families.harmony.render.routes import LIBRARIES, Renderer, load_renderer, renderer_version
-from spanloom.families.harmony.render.text_encoder import FEW_CHARACTERS
+from spanloom.families.harmony.render.routes import Renderer
 from spanloom.families.harmony.tokenizer import START
-from spanloom.provenance import part_key
 from spanloom.records.parquet import byte_lengths
 from spanloom.records.strict_json import count_quotes
-from spanloom.supervision import SPAN_CONTEXT, TokenDocuments, joined, tokens_per_span
-from spanloom.tokenizers.o200k.asset import ASSET_SHA256
+from spanloom.supervision import SPAN_CONTEXT, TokenDocuments, joined
 
 GENERATION_PROMPT_TOKENS = 2
 """`<|start|>assistant`, after which a server samples."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PartJob:
-    """All that a worker needs to render one part.
-
-    Every `audit_stride`-th row is audited (0: none), up to `audit_share` of the tokens or `audit_floor` tokens; the
-    first row of each shape of conversation is audited in addition.
-    `reject_limit` is the shard's: a part that alone has more rejects stops there and is not kept.
-    `rules`: None if the profile cuts no rows. `token_budget`: tokens that the caps leave for this part; the row that
-    would exceed it and all later rows are left out.
-    """
-
-    shard: SourceShard
-    part: Part
-    rendered: Path
-    ids: Path
-    asset: Path
-    renderer: str
-    rules: CutRules | None
-    audit_stride: int
-    audit_share: float
-    audit_floor: int
-    reject_limit: int
-    token_budget: int | None
-    resume: bool
-
-    @property
-    def key(self) -> str:
-        """Hash of everything that decides the part's bytes: an existing part with the same key can be reused."""
-        return part_key(
-            "harmony",
-            *LIBRARIES,
-            shard={"index": self.shard.index, "sha256": self.shard.sha256},
-            part=asdict(self.part),
-            tokenizer_sha256=ASSET_SHA256,
-            renderer=renderer_version(self.renderer),
-            rules=self.rules and self.rules.as_dict(),
-            audit=[self.audit_stride, self.audit_share, self.audit_floor],
-            token_budget=self.token_budget,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class BatchResult:
-    """The result of a batch of `rows_read` source rows: the documents of the accepted rows, and the rejects.
-
-    rows     int64 [N]  source row of each document
-    about    the other columns about the documents, each of length N
-    cutting  counts of how rows were cut; empty if rows are not cut
-    """
-
-    rows_read: int
-    rows: npt.NDArray[np.int64]
-    about: dict[str, list[Any]]
-    documents: TokenDocuments
-    rejects: list[Reject]
-    fallbacks: int
-    audited: int
-    cutting: dict[str, int]
-
-
-def render_part(job: PartJob) -> dict[str, Any]:
-    """Renders one part, unless it is complete already. Returns its summary. Raises SourceError if the shard was changed
-    since it was hashed.
-
-    `whole` is false if the caps or the reject limit ended the part early: then later parts are not used.
-    """
-    summary = _standing(job) if job.resume else None
-    if summary is not None:
-        _count(job, summary["rows_read"], summary["tokens"], sum(summary["rejected"].values()))
-        return summary
-
-    profile = profile_of_source(job.shard.format)
-    renderer = _renderer(job.renderer, job.asset, profile)
-    spans = len(profile.span_names)
-    rejected: Counter[str] = Counter()
-    cutting: Counter[str] = Counter()
-    last_reject: Reject | None = None
-    span_tokens = np.zeros(spans, dtype=np.int64)
-    rows_read = documents = tokens = fallbacks = audited = 0
-    whole = True
-    auditor = None
-    if renderer.audited and job.audit_stride:
-        auditor = Auditor(
-            renderer.encoding,
-            job.audit_stride,
-            profile,
-            job.rules,
-            share=job.audit_share,
-            floor=job.audit_floor,
-        )
-    with PartWriter(job.rendered, job.ids, job.part.index, profile) as writer:
-        for batch in read_rows(job.shard, job.part):
-            budget = None if job.token_budget is None else job.token_budget - tokens
-            result = render_rows(job.shard, batch, renderer, rules=job.rules, token_budget=budget, auditor=auditor)
-            for reject in result.rejects:
-                writer.write_reject(reject)
-                rejected[reject.reason] += 1
-                last_reject = reject
-                if rejected.total() > job.reject_limit:
-                    break
-            writer.write(result.rows, result.about, result.documents)
-            rows_read += result.rows_read
-            documents += len(result.documents)
-            tokens += result.documents.tokens.size
-            fallbacks += result.fallbacks
-            audited += result.audited
-            cutting.update(result.cutting)
-            span_tokens += tokens_per_span(result.documents.span_id, result.documents.lengths, spans).sum(axis=0)
-            _count(job, result.rows_read, result.documents.tokens.size, len(result.rejects))
-            if result.rows_read < len(batch) or rejected.total() > job.reject_limit:
-                whole = False
-                break
-        check_still_hashed(job.shard)  # the next run keeps a complete part and does not read its rows again
-        summary = {
-            "part": job.part.index,
-            "key": job.key,
-            "first_row": job.part.first_row,
-            "rows_read": rows_read,
-            "rows": documents,
-            "tokens": tokens,
-            "span_tokens": span_tokens.tolist(),
-            "fallbacks": fallbacks,
-            "audited": audited,
-            "rejected": dict(sorted(rejected.items())),
-            "last_reject": last_reject and asdict(last_reject),
-            "whole": whole,
-            **({"cutting": job.rules.counts([cutting])} if job.rules else {}),
-        }
-        return writer.commit(summary) if rejected.total() <= job.reject_limit else summary
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -207,7 +62,7 @@ def render_rows(
     rules: CutRules | None = None,
     token_budget: int | None = None,
     auditor: Auditor | None = None,
-) -> BatchResult:
+) -> Made:
     """Checks and renders a batch of source rows. Invalid rows are returned as rejects, in source order.
 
     If `rules` cut rows, the whole row is refused if the renderer refuses one of its documents.
@@ -255,15 +110,18 @@ def render_rows(
     if rules is not None and rules.mask_generation_prompt:
         _mask_generation_prompts(tokens, [cuts[position] for position in kept])
     of_kept = [checked[owner[position]] for position in kept]
-    return BatchResult(
+    rows = np.array([row.index for row in of_kept], dtype=np.int64) + batch.first_row
+    cutting = _cutting(of_kept, [cuts[position] for position in kept], tokens.lengths) if rules else {}
+    return Made(
         rows_read=rows_read,
-        rows=np.array([row.index for row in of_kept], dtype=np.int64) + batch.first_row,
-        about=_about(batch, profile, of_kept),
         documents=tokens,
-        rejects=rejects,
-        fallbacks=rendered.fallbacks,
-        audited=audited,
-        cutting=_cutting(of_kept, [cuts[position] for position in kept], tokens.lengths) if rules else {},
+        about=pa.RecordBatch.from_pydict({"row": rows, **_about(batch, profile, of_kept)}, schema=profile.about),
+        refused=rejects,
+        counts={
+            "audit": Counter(fallback_rows=rendered.fallbacks, audited_rows=audited),
+            "cutting": Counter(cutting),
+        },
+        whole=rows_read == len(batch),
     )
 
 
@@ -366,31 +224,3 @@ def _cutting(
     )
     truncated = sum(len(cut.shown.truncated) for cut in cuts)
     return {**dict(zip((*CUTTING, *DIVIDED), counts, strict=True)), **({TRUNCATED: truncated} if truncated else {})}
-
-
-@cache
-def _renderer(name: str, asset: Path, profile: Profile) -> Renderer:
-    renderer = load_renderer(name, asset, profile, few=FEW_CHARACTERS)
-    # Parsing makes many objects, which starts the garbage collector often. The objects of the libraries live as long as
-    # the process. Excluding them from collection saves 5 % of the rendering time.
-    gc.freeze()
-    return renderer
-
-
-def _standing(job: PartJob) -> dict[str, Any] | None:
-    sidecar = job.rendered / f"{part_name(job.part.index)}.json"
-    if not sidecar.is_file():
-        return None
-    summary = read_sidecar(sidecar)
-    stands = (
-        summary.get("key") == job.key
-        and sum(summary["rejected"].values()) <= job.reject_limit
-        and files_stand(job.rendered, summary["rendered_files"])
-        and files_stand(job.ids, summary["ids_files"])
-    )
-    return summary if stands else None
-
-
-def _count(job: PartJob, rows: int, tokens: int, rejects: int) -> None:
-    if workers.counters_here:
-        workers.counters_here.add(job.shard.index, rows=rows, tokens=tokens, rejects=rejects)

@@ -6,8 +6,7 @@ In: token documents with their rows. Out: two directories of Parquet parts, each
                part_00000.json      written last: the part is complete; its counts and the sha256 of each of its files
                part_00000.rejects.jsonl   only if rows were rejected
                rendered.json        the whole shard: what it was made from and with, counts
-    ids/       part_00000.parquet   one row per document: row int64 · synth_id · language · exercise, or the other
-                                    columns of the profile (`Profile.about`)
+    ids/       part_00000.parquet   one row per document: the columns of `DatasetForm.about`, such as row · synth_id
                ids.json             the sha256 of each part
 
 All arrays are token-aligned. Memory does not grow with the size of a part: rows go to disk in row groups.
@@ -15,7 +14,7 @@ A document's items are one binary value, little-endian, not a Parquet list: list
 longer to write and read than the tokens.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +26,6 @@ import pyarrow.parquet as pq
 
 from spanloom.conversations.source.rejects import Reject
 from spanloom.errors import ArtifactError
-from spanloom.families.harmony.contract.profile import Profile
 from spanloom.provenance import readable_json
 from spanloom.records.parquet import abandon
 from spanloom.storage import (
@@ -68,9 +66,9 @@ def part_name(part: int) -> str:
 class PartWriter:
     """Writes one part: both Parquet files and the rejects under temporary names, then their names, then the JSON."""
 
-    def __init__(self, rendered: Path, ids: Path, part: int, profile: Profile) -> None:
+    def __init__(self, rendered: Path, ids: Path, part: int, about: pa.Schema) -> None:
         self._rendered, self._ids, self._name = rendered, ids, part_name(part)
-        self._about = profile.about
+        self._about = about
         self._temporaries: dict[Path, Path] = {}
         self._documents = pq.ParquetWriter(
             self._temporary(rendered / f"{self._name}.parquet"),
@@ -92,14 +90,12 @@ class PartWriter:
         self._temporaries[path] = temporary_beside(path)
         return self._temporaries[path]
 
-    def write(
-        self, rows: npt.NDArray[np.int64], columns: Mapping[str, Sequence[Any]], documents: TokenDocuments
-    ) -> None:
-        """Appends N documents with their source rows (int64 [N]) and the other columns about them, each of length N."""
+    def write(self, about: pa.RecordBatch, documents: TokenDocuments) -> None:
+        """Appends N documents and the N rows about them, whose column `row` is the source row."""
         if not len(documents):
             return
-        self._documents.write_batch(rendered_batch(rows, documents))
-        self._rows.write_batch(pa.RecordBatch.from_pydict({"row": rows, **columns}, schema=self._about))
+        self._documents.write_batch(rendered_batch(about.column("row"), documents))
+        self._rows.write_batch(about)
 
     def write_reject(self, reject: Reject) -> None:
         self._rejects.append(reject.as_json_line())
@@ -133,7 +129,7 @@ class PartWriter:
             discard(temporary)
 
 
-def rendered_batch(rows: npt.NDArray[np.int64], documents: TokenDocuments) -> pa.RecordBatch:
+def rendered_batch(rows: pa.Int64Array, documents: TokenDocuments) -> pa.RecordBatch:
     """Documents as Arrow binary values that share memory with the flat arrays."""
     ends = np.concatenate([[0], np.cumsum(documents.lengths, dtype=np.int64)])
     columns = []
@@ -141,7 +137,7 @@ def rendered_batch(rows: npt.NDArray[np.int64], documents: TokenDocuments) -> pa
         values = np.ascontiguousarray(getattr(documents, name), dtype=dtype)
         offsets = pa.py_buffer(ends * dtype.itemsize)
         columns.append(pa.Array.from_buffers(pa.large_binary(), len(documents), [None, offsets, pa.py_buffer(values)]))
-    return pa.RecordBatch.from_arrays([pa.array(rows), *columns], schema=RENDERED_SCHEMA)
+    return pa.RecordBatch.from_arrays([rows, *columns], schema=RENDERED_SCHEMA)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,7 +161,7 @@ def read_folders(rendered: Path, ids: Path, parts: Sequence[dict[str, Any]]) -> 
 
 
 def read_ids(directory: Path, parts: Sequence[dict[str, Any]]) -> Iterator[pa.RecordBatch]:
-    """The profile's columns about each document of a shard, in source order.
+    """The columns about each document of a shard, in source order.
 
     One batch per row group: both files of a part have the same row groups, so they are read in step.
     """

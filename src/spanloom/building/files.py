@@ -1,0 +1,224 @@
+"""All shards of a dataset on one machine: parts by worker processes, the search for repeated ids, the files.
+
+In: a recipe and what is to be made of each shard. Out: the files under the root, and an inventory of each shard.
+Intermediates are under the work folder. They are kept when a build stops, so that the same command resumes it.
+
+    rendered_NN/  ids_NN/  split.json  inventory_NN.json
+"""
+
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from spanloom.building.assembly import assemble, standing_inventory, write_inventory
+from spanloom.building.ids import Ids, count_ids, write_split
+from spanloom.building.making import ShardJob, make_shards, write_record
+from spanloom.building.options import RunOptions
+from spanloom.building.ordered import in_order
+from spanloom.building.parts import IDS_JSON, RENDERED_JSON, OpenPart, read_folders, read_sidecar, verify_files
+from spanloom.building.recipe import Recipe, Target
+from spanloom.building.writing import write_shard
+from spanloom.conversations.source.rejects import reject_limit
+from spanloom.dataset.manifest import ListedFile, Manifest
+from spanloom.dataset.root.lock import NEW_NAME
+from spanloom.errors import ArtifactError
+from spanloom.provenance import part_key, require_git_sha
+from spanloom.report.progress import Progress
+from spanloom.workers import Counters, Pool, counting_here, process_pool
+
+DECIDES_NOTHING = "environment"
+"""The key of a shard's record that does not affect the bytes of the dataset."""
+
+
+SPLIT_NAME = "split.json"
+"""The intermediate with the number of valid rows, and of rows that repeat an id."""
+
+
+def work_names(shard: int) -> tuple[str, str, str]:
+    """The intermediates of a shard: the folders of its parts and of its ids, and its inventory."""
+    return f"rendered_{shard:02d}", f"ids_{shard:02d}", f"inventory_{shard:02d}.json"
+
+
+def work_of(shards: int) -> tuple[str, ...]:
+    """All names that a build of this many shards may create in the folder of intermediates."""
+    return (*(name for shard in range(shards) for name in work_names(shard)), SPLIT_NAME, NEW_NAME)
+
+
+def shard_job(shard: Any, rows: int, work: Path, max_rejects: str | None, token_budget: int | None = None) -> ShardJob:
+    """What is made of the first `rows` rows of a shard, below the folder of intermediates."""
+    rendered, ids, _ = work_names(shard.index)
+    return ShardJob(
+        shard=shard,
+        rows=rows,
+        rendered=work / rendered,
+        ids=work / ids,
+        reject_limit=rows if max_rejects is None else reject_limit(max_rejects, rows),
+        token_budget=token_budget,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Running:
+    """How the work is done. `verb`: what is done to rows, for progress; `pooled`: take worker processes even for one
+    worker; `ahead`: see `process_pool`; `check`: called with the records of all shards before anything is written."""
+
+    verb: str
+    workers: int
+    pooled: bool = False
+    ahead: Callable[[], object] | None = None
+    check: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _: None
+
+
+@contextmanager
+def discarding(jobs: Sequence[ShardJob]) -> Iterator[None]:
+    """Removes the parts of these shards if the block raises: for checks that would refuse the same parts again, so that
+    the same root can be taken with other options."""
+    try:
+        yield
+    except BaseException:
+        for job in jobs:
+            shutil.rmtree(job.rendered, ignore_errors=True)
+            shutil.rmtree(job.ids, ignore_errors=True)
+        raise
+
+
+def make_dataset(
+    recipe: Recipe,
+    jobs: Sequence[ShardJob],
+    root: Path,
+    work: Path,
+    options: RunOptions,
+    progress: Progress,
+    running: Running,
+    *,
+    files: Callable[[], Sequence[ListedFile]] = tuple,
+    environment: Mapping[str, Any],
+) -> Manifest:
+    """Makes and writes all shards, and the pending manifest, which is returned. `files` writes those that belong to no
+    shard, when all shards are written; `environment`: further records of this run. See `make_files`."""
+    made_by = require_git_sha(allow_unknown=options.allow_unknown_sha)
+    inventories, counted = make_files(recipe, jobs, root, work, options, progress, running)
+    run = {**environment, "workers": running.workers, "timings": dict(progress.timings)}
+    return assemble(inventories, counted, root, git_sha=made_by, files=files(), environment=run)
+
+
+def make_files(
+    recipe: Recipe,
+    jobs: Sequence[ShardJob],
+    root: Path,
+    work: Path,
+    options: RunOptions,
+    progress: Progress,
+    running: Running,
+) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+    """Makes and writes all shards. Returns their inventories, and the result of `count_ids`.
+
+    Nothing is written below the root before all rows are made and all ids are known. Raises RejectedRowError,
+    DuplicateIdError, SourceError, ConflictError, WorkerError.
+    """
+    counters, form = Counters(len(jobs)), recipe.form
+    rows = [job.rows for job in jobs]
+    with pooled(running, counters) as pool:
+        with progress.stage(running.verb), progress.rendering(counters, rows, verb=running.verb):
+            made = make_shards(recipe, jobs, pool, resume=options.resume)
+            records = [write_record(recipe, len(jobs), job, summaries) for job, summaries in made]
+        with discarding(jobs):
+            running.check(records)
+        with progress.stage("split"):
+            ids = [Ids.open(job.ids, number, form.split_column, form.id_column) for number, job in enumerate(jobs)]
+            rule = recipe.target_of(records[0]).build["split"]
+            counted = count_ids(ids, rule["valid_fraction"], options.on_duplicate, scratch=work)
+            write_split(work / SPLIT_NAME, rule, counted)
+        if counted["repeated_rows"]:
+            progress.say(
+                f"warning: {counted['repeated_rows']:,} rows repeat an id that an earlier row has; all were kept"
+            )
+        with progress.stage("write"), progress.writing(counters, [record["rows"] for record in records]):
+            lists = options.max_rejects is not None
+            write = partial(_write, recipe, root, work, resume=options.resume, lists_rejects=lists)
+            written = in_order(jobs, write, pool, what=lambda job: f"writing shard {job.shard.index:02d}")
+            inventories = [inventory for _, inventory in written]
+        if pool is not None:
+            pool.abort()  # the workers have nothing left to do; a normal exit would take a quarter of a second
+    return inventories, counted
+
+
+@contextmanager
+def pooled(running: Running, counters: Counters) -> Iterator[Pool | None]:
+    """The workers that run the work, or None for this process, which then counts itself."""
+    if running.workers > 1 or running.pooled:
+        with process_pool(running.workers, counters, ahead=running.ahead) as pool:
+            yield pool
+    else:
+        with counting_here(counters):
+            yield None
+
+
+def _write(
+    recipe: Recipe, root: Path, work: Path, job: ShardJob, *, resume: bool, lists_rejects: bool
+) -> dict[str, Any]:
+    inventory = work / work_names(job.shard.index)[2]
+
+    def target_of(record: Mapping[str, Any]) -> Target:
+        return replace(recipe.target_of(record), lists_rejects=lists_rejects)
+
+    return write_folders(target_of, job.rendered, job.ids, root, inventory, resume=resume)
+
+
+TargetOf = Callable[[Mapping[str, Any]], Target]
+"""Function: the record of a shard → the dataset that it belongs to."""
+
+
+def write_folders(
+    target_of: TargetOf, rendered: Path, ids: Path, root: Path, inventory: Path, *, resume: bool
+) -> dict[str, Any]:
+    """Writes the files of the shard whose parts are in two folders. Returns its inventory.
+
+    With `resume`, a shard whose inventory and files exist is skipped. Raises ArtifactError for damaged intermediates.
+    """
+    record, ids_json = read_sidecar(rendered / RENDERED_JSON), read_sidecar(ids / IDS_JSON)
+    if any(ids_json[name] != record[name] for name in ("shard", "rows_read", "rows")):
+        raise ArtifactError(
+            f"the parts of shard {record['shard']:02d} and their ids do not belong together",
+            where=str(rendered),
+            remedy="make the shard again",
+        )
+
+    def parts() -> Iterator[OpenPart]:
+        for part in record["parts"]:
+            verify_files(rendered, part["files"])
+        for part in ids_json["parts"]:
+            verify_files(ids, part["files"])
+        return read_folders(rendered, ids, record["parts"])
+
+    return write_files(target_of(record), record, ids_json, parts, root, inventory, resume=resume)
+
+
+def write_files(
+    target: Target,
+    record: Mapping[str, Any],
+    ids: Mapping[str, Any],
+    parts: Callable[[], Iterator[OpenPart]],
+    root: Path,
+    inventory: Path,
+    *,
+    resume: bool,
+    files: Sequence[ListedFile] = (),
+) -> dict[str, Any]:
+    """Writes the files of a shard and its inventory. `record`: see `write_record`; `ids`: identifies the ids by hash;
+    `parts` opens the parts, once; `files`: see `write_inventory`."""
+    made_of = {name: value for name, value in record.items() if name != DECIDES_NOTHING}
+    key = part_key(
+        target.code, *target.libraries, rendered=made_of, ids=ids, build=target.build, rejects=target.lists_rejects
+    )
+    if resume and (written := standing_inventory(inventory, root, key)) is not None:
+        return written
+    fraction = target.build["split"]["valid_fraction"]
+    splits, rejects = write_shard(
+        target.form, record["shard"], parts(), root, fraction, lists_rejects=target.lists_rejects
+    )
+    return write_inventory(inventory, key, target.build, record, splits, rejects, files)

@@ -1,0 +1,243 @@
+"""What containers run: one shard of a dataset, and the manifest of all shards.
+
+In: a recipe, places as paths or URIs. Out: the parts of a shard at a work place, its files at the dataset root, a small
+manifest of its parts and an inventory; then `manifest.pending.json`. A task that was killed goes on after the last pack
+of parts that it had published.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from spanloom.building.assembly import assemble, check_one_build, files_of
+from spanloom.building.files import DECIDES_NOTHING, Running, pooled, write_files
+from spanloom.building.ids import Ids, count_ids
+from spanloom.building.making import ShardJob, make_shards, write_record
+from spanloom.building.options import RunOptions
+from spanloom.building.packs import IDS_NAME, pack_bytes
+from spanloom.building.parts import read_sidecar
+from spanloom.building.recipe import Recipe
+from spanloom.building.work import (
+    Rendered,
+    ShardWork,
+    check_one_number,
+    check_one_work,
+    default_work,
+    has_manifest,
+    read_parts,
+    staged,
+)
+from spanloom.conversations.source.rejects import reject_limit
+from spanloom.dataset.manifest import ListedFile
+from spanloom.dataset.root.places import pending_at, publish_data
+from spanloom.errors import SpanloomError
+from spanloom.kubeflow import dataset_artifacts, split_metrics
+from spanloom.provenance import git_sha, require_git_sha
+from spanloom.report.progress import Progress
+from spanloom.storage.claim import claim_root
+from spanloom.storage.scratch import Scratch, chosen_scratch, scratch_for
+from spanloom.storage.uri import is_uri, parse_uri
+from spanloom.workers import Counters
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardPlaces:
+    """Places of one shard's task. `work`: of parts, None for `ROOT.work`; `rendered`: for the manifest of its parts."""
+
+    root: str
+    rendered: str
+    inventory: str
+    work: str | None = None
+
+
+def shard_places(
+    root: str, shard: int | None, rendered: str | None, inventory: str | None, work: str | None
+) -> ShardPlaces | None:
+    """The places of a shard's task; None for a task that makes the whole dataset. Raises SpanloomError if one is
+    missing."""
+    if shard is None:
+        return None
+    if shard < 0 or rendered is None or inventory is None:
+        raise SpanloomError(
+            "a task for one shard needs its number and places for what it hands on",
+            remedy="give --shard from 0 on, --rendered and --inventory",
+        )
+    return ShardPlaces(root=root, rendered=rendered, inventory=inventory, work=work)
+
+
+def publish_parts(
+    published: ShardWork,
+    recipe: Recipe,
+    job: ShardJob,
+    shards: int,
+    running: Running,
+    progress: Progress,
+    *,
+    resume: bool,
+) -> dict[str, Any]:
+    """Makes the parts of a shard and publishes them. Returns its record, without what differs between runs."""
+    counters = Counters(shards)
+    rows = [0] * shards
+    rows[job.shard.index] = job.rows
+    published.begin()
+    job = replace(job, rendered=published.parts / "rendered", ids=published.parts / "ids")
+    with pooled(running, counters) as pool, progress.rendering(counters, rows, verb=running.verb):
+        before = published.restore if resume else None
+        ((job, summaries),) = make_shards(recipe, [job], pool, resume=resume, before=before, after=published.add)
+    whole = write_record(recipe, shards, job, summaries)
+    del whole[DECIDES_NOTHING]
+    return published.finish(whole)
+
+
+def run_shard(
+    staging: Scratch,
+    recipe: Recipe,
+    job: ShardJob,
+    shards: int,
+    places: ShardPlaces,
+    identity: Mapping[str, Any],
+    options: RunOptions,
+    running: Running,
+    progress: Progress,
+    *,
+    source_bytes: int,
+    files: Callable[[Path], Sequence[ListedFile]],
+) -> dict[str, Any]:
+    """Makes one shard and writes its files at the root. Returns its inventory.
+
+    `identity`: names the folder of parts at the work place. `files` writes the files of no shard below a root; the task
+    of shard 0 does it. Raises ConflictError if another build has claimed the root or the places, or a file exists with
+    other bytes.
+    """
+    require_git_sha(allow_unknown=options.allow_unknown_sha)
+    index, place = job.shard.index, places.work or default_work(places.root)
+    check_one_number(place, shards)
+    size = pack_bytes(source_bytes)
+    with ShardWork(staging, place, dict(identity), index, recipe.form, limit=size) as published:
+        known = has_manifest(staging, places.rendered, published.identity)
+        whole = published.finished() if options.resume else None
+        if whole is None or _too_many(whole, options):
+            whole = publish_parts(published, recipe, job, shards, running, progress, resume=options.resume)
+        at = published.rendered(whole, dict(recipe.environment()))
+        if not known:
+            staging.create(places.rendered, at.as_json())
+    target = replace(recipe.target_of(whole), lists_rejects=options.max_rejects is not None)
+    record, ids = {**whole, DECIDES_NOTHING: at.given}, at.entry(IDS_NAME).as_dict()
+
+    def write(root: Path, inventory: Path) -> dict[str, Any]:
+        listed = files(root) if index == 0 else ()
+        parts = partial(read_parts, staging, at, whole)
+        return write_files(target, record, ids, parts, root, inventory, resume=options.resume, files=listed)
+
+    return written_at(staging, places.root, places.inventory, {"shards": shards, **target.build}, write)
+
+
+def _too_many(record: Mapping[str, Any], options: RunOptions) -> bool:
+    limit = options.max_rejects
+    return limit is not None and sum(record["rejected"].values()) > reject_limit(limit, record["rows_read"])
+
+
+def written_at(
+    staging: Scratch,
+    root: str,
+    inventory: str,
+    build: Mapping[str, Any],
+    write: Callable[[Path, Path], dict[str, Any]],
+) -> dict[str, Any]:
+    """The inventory of the shard that `write` writes below a root, and into a file; published if these are remote.
+
+    `build`: what decides the bytes below the root, equal for all shards and retries; a remote root is claimed with it.
+    The inventory is written after all files.
+    """
+    if not is_uri(root):
+        result = write(Path(root), staging.path(inventory))
+        staging.publish_file(inventory)
+        return result
+    uri, local_root = parse_uri(root), staging.path(root)
+    claim_root(uri, {"git_sha": git_sha(), **build})
+    made = local_root.parent / "inventory.json"
+    result = write(local_root, made)
+    publish_data(files_of(result), local_root, uri)
+    staging.bring_home(made, inventory)
+    return result
+
+
+def shard_metadata(result: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Kubeflow's metadata of an inventory."""
+    entry = result["entry"]
+    rejected = sum(entry["rejected"].values())
+    return {
+        "inventory": {
+            "shard": entry["shard"],
+            "rows_read": entry["rows_read"],
+            "rejected": rejected,
+            "files": sum(len(split["files"]) for split in entry["splits"].values()),
+            "bytes": sum(file["bytes"] for split in entry["splits"].values() for file in split["files"]),
+            **({"input_sha256": result["input"]["sha256"]} if "sha256" in result["input"] else {}),
+        },
+        "metrics": {"rows_read": entry["rows_read"], "rejected": rejected, **split_metrics(entry["splits"])},
+    }
+
+
+def run_assemble(
+    *,
+    rendered: Sequence[str],
+    inventories: Sequence[str],
+    root: str,
+    on_duplicate: str = "error",
+    allow_unknown_sha: bool = False,
+    scratch: Path | None = None,
+) -> dict[str, Any]:
+    """Joins the inventories of all shards and writes the pending manifest at the root.
+
+    `rendered`: the manifests of the parts of all shards, whose ids are searched for repeats; none if ids decide
+    nothing. Raises DuplicateIdError, ArtifactError for shards of different builds. At a remote root a manifest with the
+    same `content` counts as written.
+    """
+    made_by = require_git_sha(allow_unknown=allow_unknown_sha)
+    with scratch_for("assemble-dataset", [*rendered, *inventories, root], scratch) as staging:
+        files = [staging.file(place) for place in inventories]
+        sidecars = [read_sidecar(file) for file in files]
+        counted = None
+        if sidecars and sidecars[0]["build"]["split"] is not None:
+            shards = [Rendered.read(staging.file(place)) for place in rendered]
+            if len(shards) != len(sidecars):
+                raise SpanloomError(
+                    f"{len(sidecars)} inventories are given, but {len(shards)} manifests of parts",
+                    remedy="give --rendered and --inventory once for each shard, in order",
+                )
+            check_one_work(shards, rendered)
+            rule, named = sidecars[0]["build"]["split"], sidecars[0]["build"]["ids"]
+            ids = [
+                Ids.of_file(path, shard, named["column"], named["named"])
+                for path, shard in zip(staged(staging, shards, IDS_NAME), shards, strict=True)
+            ]
+            counted = {
+                **rule,
+                **count_ids(ids, rule["valid_fraction"], on_duplicate, scratch=chosen_scratch(scratch)),
+            }
+        check_one_build(sidecars, files, counted, Path(root))
+        _check_documents(sidecars, root)
+
+        def pending(where: Path) -> dict[str, Any]:
+            return assemble(sidecars, counted, where, git_sha=made_by, environment={"root": root}).as_dict()
+
+        return pending_at(root, staging, pending)
+
+
+def _check_documents(inventories: Sequence[Mapping[str, Any]], root: str) -> None:
+    """Raises SpanloomError if no shard has a document."""
+    entries = [inventory["entry"] for inventory in inventories]
+    if any(split["sequences"] for entry in entries for split in entry["splits"].values()):
+        return
+    rejected = sum((Counter(entry["rejected"]) for entry in entries), Counter())
+    refused = ", ".join(f"{number:,} {reason}" for reason, number in sorted(rejected.items())) or "none"
+    raise SpanloomError(f"no document was made (refused: {refused})", where=root, remedy="look at the source")
+
+
+def assembled_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Kubeflow's metadata of a pending manifest."""
+    return dataset_artifacts(result)

@@ -1,0 +1,166 @@
+"""Conversations for any model: how the rows of a source become documents.
+
+In: a source folder, a model's folder, the rules. Out: a `Recipe` for `spanloom.building`.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from spanloom.building.assembly import build_facts
+from spanloom.building.ids import split_decided
+from spanloom.building.recipe import Counts, DatasetForm, Made, Part, Target
+from spanloom.conversations.source.caps import RowCaps
+from spanloom.conversations.source.folder import (
+    Source,
+    SourceShard,
+    check_still_hashed,
+    named_origin,
+    open_source_shard,
+    plan_parts,
+    read_rows,
+    verify_hash,
+)
+from spanloom.conversations.source.format import SourceFormat
+from spanloom.dataset.family import Layout
+from spanloom.families.models import defaults
+from spanloom.families.models.documents.made import ABOUT_SCHEMA, COUNTED
+from spanloom.families.models.documents.rows import made_rows
+from spanloom.families.models.documents.rules import Ingredients, ModelRules, load_ingredients
+from spanloom.machine import workers_that_fit
+from spanloom.provenance import library_versions, sha256_json
+
+FAMILY = "model_chat"
+ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8", "span": "uint8"}
+SPAN_NAMES = defaults.SPAN_NAMES
+SPLIT_COLUMN = "conversation"
+LIBRARIES = ("tokenizers", "fastokens", "Jinja2", "numpy", "pyarrow")
+"""The libraries that make the tokens and the files of parts."""
+
+WORKER_BYTES = 700 << 20
+"""The memory of one process with a tokenizer of 150,000 tokens, its fast encoder and a batch of conversations."""
+
+ROWS_WORTH_LOADING = 2000
+"""About as many conversations as one process proves while another one loads the model."""
+
+
+def useful_workers(rows: int) -> int:
+    """The number of processes that CPUs and memory allow, with at least `ROWS_WORTH_LOADING` rows for each."""
+    return max(1, min(workers_that_fit(WORKER_BYTES), rows // ROWS_WORTH_LOADING))
+
+
+def config_of(ingredients: Ingredients, caps: RowCaps) -> dict[str, Any]:
+    """The manifest's `config`: together with the source, it decides the bytes."""
+    return {**ingredients.config(), "caps": caps.as_dict()}
+
+
+_loaded: dict[str, Ingredients] = {}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelRecipe:
+    """A build for the model in the folder `model`. `facts_of_build`: see `build_facts`; `given`: places as given."""
+
+    model: Path
+    rules: ModelRules
+    source_format: SourceFormat
+    facts_of_build: Mapping[str, Any]
+    given: Mapping[str, Any]
+
+    code = "models"
+    libraries = LIBRARIES
+
+    @property
+    def form(self) -> DatasetForm:
+        return DatasetForm(
+            family=FAMILY,
+            layout=Layout(arrays=ARRAY_DTYPES, span_names=SPAN_NAMES),
+            about=ABOUT_SCHEMA,
+            split_column=SPLIT_COLUMN,
+            id_column=self.source_format.id_column,
+        )
+
+    def identity(self) -> Mapping[str, Any]:
+        return self.facts_of_build
+
+    def verified(self, shard: SourceShard) -> SourceShard:
+        return verify_hash(shard)
+
+    def check_unchanged(self, shard: SourceShard) -> None:
+        check_still_hashed(shard)
+
+    def parts(self, shard: SourceShard, rows: int) -> Iterator[Part]:
+        """A part is a batch of rows, which this process reads: proving takes much longer than reading."""
+        with open_source_shard(shard) as file:
+            groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+        batches = (batch for part in plan_parts(groups, max_rows=rows) for batch in read_rows(shard, part))
+        for index, batch in enumerate(batches):
+            yield Part(index=index, first_row=batch.first_row, rows=len(batch), key=shard.sha256, holds=batch)
+
+    def made(self, shard: SourceShard, part: Part, token_budget: int | None) -> Iterator[Made]:
+        eod = self.facts_of_build["tokenizer"]["eod"]
+        yield made_rows(shard, part.holds, self.ingredients(), eod, token_budget)
+
+    def ingredients(self) -> Ingredients:
+        """The model under these rules, loaded once per process and build."""
+        if self.key not in _loaded:
+            _loaded.clear()
+            _loaded[self.key] = load_ingredients(self.model, self.rules)
+        return _loaded[self.key]
+
+    @cached_property
+    def key(self) -> str:
+        """A hash of the model and the options."""
+        return sha256_json([str(self.model), self.facts_of_build])
+
+    def input_of(self, shard: SourceShard) -> Mapping[str, Any]:
+        return {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
+
+    def facts(self) -> Mapping[str, Any]:
+        return {"build": self.facts_of_build}
+
+    def target_of(self, record: Mapping[str, Any]) -> Target:
+        return Target(form=self.form, build=record["build"], code=self.code, libraries=LIBRARIES)
+
+    def counted(self, counts: Counts) -> Mapping[str, Any]:
+        audited = counts.get("audit", Counter())["audited_rows"]
+        return {
+            "audit": {"fallback_rows": 0, "audited_rows": audited},
+            "cutting": dict.fromkeys(COUNTED, 0) | dict(counts.get("cutting", Counter())),
+        }
+
+    def environment(self) -> Mapping[str, Any]:
+        return self.given
+
+
+def recipe_of(source: Source, ingredients: Ingredients, caps: RowCaps, given: Mapping[str, Any]) -> ModelRecipe:
+    """The recipe for an opened source and a loaded model, which this process keeps."""
+    model, encoder = ingredients.model, ingredients.model.encoder
+    config = config_of(ingredients, caps)
+    encoded_by = "fastokens" if encoder.fast else "tokenizers"
+    recipe = ModelRecipe(
+        model=ingredients.folder,
+        rules=ingredients.rules,
+        source_format=source.format,
+        facts_of_build={},
+        given=given,
+    )
+    facts = build_facts(
+        recipe.form,
+        config=config,
+        tokenizer=model.tokenizer.entry(config["eod"]["id"]),
+        source={
+            "schema_version": source.format.schema_version,
+            "manifest_sha256": source.manifest_sha256,
+            **named_origin(source.manifest),
+        },
+        split=split_decided(SPLIT_COLUMN, config["valid_fraction"]),
+        renderer={"name": encoded_by, "version": library_versions(encoded_by)[encoded_by] or "unknown"},
+    )
+    recipe = replace(recipe, facts_of_build=facts)
+    _loaded.clear()
+    _loaded[recipe.key] = ingredients
+    return recipe

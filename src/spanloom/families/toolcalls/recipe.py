@@ -1,0 +1,376 @@
+"""Tool-call samples: how the samples of one split of a file become documents.
+
+In: a file of samples, a chat template, a tokenizer, the rules. Out: a `Recipe` for `spanloom.building`. Each sample
+with a mask becomes one document that ends with a masked EOD; the others are refused, and counted by reason. Sample
+number i of the split goes to shard i mod the number of shards.
+
+Harmful and retain samples are two datasets, never one: the retain loss applied to harmful samples would teach the
+attack. The harmful root has `config.harmful`, and trainers open such a root only with `allow_harmful`.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from spanloom.building.assembly import build_facts
+from spanloom.building.ids import split_decided
+from spanloom.building.recipe import Counts, DatasetForm, FileShard, Made, Part, Target
+from spanloom.conversations.source.rejects import Reject
+from spanloom.dataset.family import Layout
+from spanloom.errors import SourceError
+from spanloom.families.toolcalls import defaults
+from spanloom.families.toolcalls.format.control import PYTHON_TAG
+from spanloom.families.toolcalls.format.rendering import load_template
+from spanloom.families.toolcalls.format.source import one_file, read_samples
+from spanloom.families.toolcalls.format.tables import HARMFUL, source_of, split_of, subtype_of, weight_of
+from spanloom.families.toolcalls.format.tools import Registries, load_registries
+from spanloom.families.toolcalls.merge.merged import repeats
+from spanloom.families.toolcalls.tokens import parts
+from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
+from spanloom.families.toolcalls.tokens.tokenizer import eod_id, load_tokenizer
+from spanloom.machine import workers_that_fit
+from spanloom.provenance import sha256_json
+from spanloom.storage import sha256_file
+from spanloom.storage.unchanged import FileState, check_unchanged, file_state
+from spanloom.supervision import Flags, closed_documents
+from spanloom.tokenizers.chat_template import ChatTemplate
+from spanloom.tokenizers.encoding import JsonTokenizer
+
+FAMILY = "tool_calls"
+INPUT_SCHEMA = "spanloom_toolcall_samples_v1"
+LAYOUTS = {
+    "answer": Layout(arrays={"tokens": "int32", "lossmask": "uint8"}, span_names=("context", "answer")),
+    "parts": Layout(arrays={"tokens": "int32", "lossmask": "uint8", "span": "uint8"}, span_names=parts.SPAN_NAMES),
+}
+"""`TokenizeRules.spans` → the arrays of a root and the names of its spans."""
+TEMPLATE_NAME, REGISTRIES_NAME = "chat_template.jinja", "tool_registries.json"
+Spans = Literal["answer", "parts"]
+ABOUT_SCHEMA = pa.schema(
+    [
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("sample_id", pa.string(), nullable=False),
+        pa.field("subtype", pa.string(), nullable=False),
+        pa.field("source", pa.string()),
+        pa.field("weight", pa.float64(), nullable=False),
+        pa.field("calls", pa.bool_(), nullable=False),
+        pa.field("straddling", pa.bool_(), nullable=False),
+    ]
+)
+"""`row`: the number among the samples of the split, from 0. `calls`: whether the answer has a `<|python_tag|>`."""
+
+CONTROLS = pa.field("control_tokens", pa.int64(), nullable=False)
+"""A further column if the options keep control tokens in texts or encode them as text: how many there are."""
+
+
+def about_schema(config: Mapping[str, Any]) -> pa.Schema:
+    """The columns of the row table of a dataset with this config."""
+    return ABOUT_SCHEMA.append(CONTROLS) if "control_texts" in config else ABOUT_SCHEMA
+
+
+BATCH = 256
+"""Samples of a part."""
+NO_ID = "no id"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizeRules:
+    """The options that determine the bytes, besides samples, template, registries and tokenizer.
+
+    eod         the token that ends a document, by name
+    max_length  truncates longer samples, or leaves them out if the answer would be cut; None: no limit
+    control_texts   control tokens in texts of users, tools, system and tool definitions: "refuse" leaves such samples
+                out; "as-served" keeps their ids, never the EOD; "text" encodes them as text
+    spans       "answer": a mask and no span array; "parts": the same mask and spans for prose, calls and arguments
+    """
+
+    eod: str = defaults.EOD
+    bos_token: str | None = None
+    max_length: int | None = None
+    valid_fraction: float = defaults.VALID_FRACTION
+    spans: Spans = defaults.SPANS
+    control_texts: str = defaults.CONTROL_TEXTS
+
+    @property
+    def layout(self) -> Layout:
+        return LAYOUTS[self.spans]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ingredients:
+    """The loaded template, tokenizer and registries, and the rules."""
+
+    template: ChatTemplate
+    tokenizer: JsonTokenizer
+    registries: Registries
+    rules: TokenizeRules
+
+    def config(self, split: str) -> dict[str, Any]:
+        """The manifest's `config`. Raises TokenizerError if the tokenizer has no token `rules.eod`."""
+        return {
+            "split": split,
+            "harmful": split == HARMFUL,
+            "special_tokens": dict(sorted(self.template.special_tokens.items())),
+            "eod": {"text": self.rules.eod, "id": eod_id(self.tokenizer, self.rules.eod)},
+            "max_length": self.rules.max_length,
+            "valid_fraction": self.rules.valid_fraction,
+            "template_sha256": sha256_json(self.template.text),
+            "registries_sha256": sha256_json(self.registries.listed),
+            **({} if self.rules.spans == "answer" else {"spans": self.rules.spans}),
+            # Absent by default, so that the config of an earlier dataset is the same.
+            **({} if self.rules.control_texts == "refuse" else {"control_texts": self.rules.control_texts}),
+        }
+
+
+def load_ingredients(
+    template: Path, tokenizer: Path, rules: TokenizeRules, tools_dir: Path | None = None
+) -> Ingredients:
+    """Loads template, tokenizer and registries. Raises a SpanloomError if one is missing or invalid."""
+    return Ingredients(
+        template=load_template(template, rules.bos_token),
+        tokenizer=load_tokenizer(tokenizer),
+        registries=load_registries(tools_dir),
+        rules=rules,
+    )
+
+
+WORKER_BYTES = 500 << 20
+"""The memory of one process with a tokenizer of 150,000 tokens, a template and a batch of samples."""
+
+SAMPLES_WORTH_LOADING = 5000
+"""About as many samples as one process masks while another one loads the tokenizer."""
+
+LIBRARIES = ("tokenizers", "Jinja2", "numpy", "pyarrow")
+"""The libraries that make the tokens and the files of parts."""
+
+
+def useful_workers(samples: int) -> int:
+    """The number of processes that CPUs and memory allow, with at least `SAMPLES_WORTH_LOADING` samples for each."""
+    return max(1, min(workers_that_fit(WORKER_BYTES), samples // SAMPLES_WORTH_LOADING))
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCallRecipe:
+    """A build of one split. `read`: samples of the file; `samples`: those of the split; `state`: of the file before it
+    was hashed. The template and the tokenizer are files, which workers load; `given`: places as given."""
+
+    data: Path
+    split: str
+    shards: tuple[FileShard, ...]
+    read: int
+    sha256: str
+    state: FileState
+    template: Path
+    tokenizer: Path
+    tools_dir: Path | None
+    rules: TokenizeRules
+    facts_of_build: Mapping[str, Any]
+    given: Mapping[str, Any]
+
+    code = "toolcalls"
+    libraries = LIBRARIES
+
+    @property
+    def form(self) -> DatasetForm:
+        return form_of(self.rules)
+
+    def identity(self) -> Mapping[str, Any]:
+        return {"build": self.facts_of_build, "input": self.sha256, "shards": len(self.shards)}
+
+    def verified(self, shard: FileShard) -> FileShard:
+        return shard
+
+    def check_unchanged(self, shard: FileShard) -> None:  # noqa: ARG002  # all shards are made of one file
+        check_unchanged(self.data, self.state, sha256=self.sha256)
+
+    def parts(self, shard: FileShard, rows: int) -> Iterator[Part]:
+        numbered = (
+            (number, sample)
+            for number, sample in enumerate(_samples(self.data, self.split))
+            if number % len(self.shards) == shard.index
+        )
+        own, index = islice(numbered, rows), 0
+        while batch := list(islice(own, BATCH)):
+            yield Part(index=index, first_row=batch[0][0], rows=len(batch), key="", holds=batch)
+            index += 1
+
+    def made(self, shard: FileShard, part: Part, token_budget: int | None) -> Iterator[Made]:
+        numbers, samples = zip(*part.holds, strict=True)
+        ingredients = self.ingredients()
+        outcomes = masked_samples(
+            samples,
+            ingredients.template.render,
+            ingredients.tokenizer,
+            ingredients.registries,
+            max_length=self.rules.max_length,
+            control_texts=self.rules.control_texts,
+            eod=self.rules.eod,
+        )
+        kept: list[tuple[int, Masked]] = []
+        refused: list[Reject] = []
+        read = tokens = 0
+        for number, outcome in zip(numbers, outcomes, strict=True):
+            name = outcome.sample.get("id")
+            if not isinstance(outcome, Masked):
+                refused.append(self._reject(shard, number, name, outcome.reason))
+            elif not isinstance(name, str) or not name:
+                refused.append(self._reject(shard, number, name, NO_ID))
+            else:
+                tokens += outcome.ids.size + 1
+                if token_budget is not None and tokens > token_budget:
+                    break
+                kept.append((number, outcome))
+            read += 1
+        spans = [_spans(masked, with_parts="span" in self.form.layout.arrays) for _, masked in kept]
+        yield Made(
+            rows_read=read,
+            documents=closed_documents(
+                [masked.ids for _, masked in kept],
+                [(span > 0).astype(np.uint8) for span in spans],
+                spans,
+                self.facts_of_build["tokenizer"]["eod"],
+            ),
+            about=_about(kept, self.form.about),
+            refused=refused,
+            whole=read == len(numbers),
+        )
+
+    def _reject(self, shard: FileShard, number: int, name: Any, reason: str) -> Reject:
+        named = name if isinstance(name, str) else None
+        return Reject(shard=shard.index, row=number, id=named, reason=reason, detail="", id_column=self.form.id_column)
+
+    def ingredients(self) -> "Ingredients":
+        """The template, the tokenizer and the registries, loaded once per process. Raises SourceError if they changed
+        since the build began."""
+        key = sha256_json(self.facts_of_build)
+        if key not in _loaded:
+            loaded = load_ingredients(self.template, self.tokenizer, self.rules, self.tools_dir)
+            if loaded.config(self.split) != self.facts_of_build["config"]:
+                raise SourceError(
+                    "the template or the tokenizer was changed while the dataset was built",
+                    where=f"{self.template}, {self.tokenizer}",
+                    remedy="run again when nobody writes to them",
+                )
+            _loaded.clear()
+            _loaded[key] = loaded
+        return _loaded[key]
+
+    def input_of(self, shard: FileShard) -> Mapping[str, Any]:  # noqa: ARG002  # all shards are made of one file
+        size = self.state.bytes
+        return {"path": self.data.name, "rows": self.read, "bytes": size, "sha256": self.sha256}
+
+    def facts(self) -> Mapping[str, Any]:
+        return {"build": self.facts_of_build}
+
+    def target_of(self, record: Mapping[str, Any]) -> Target:
+        return Target(form=self.form, build=record["build"], code=self.code, libraries=LIBRARIES)
+
+    def counted(self, counts: Counts) -> Mapping[str, Any]:  # noqa: ARG002  # there are none
+        return {}
+
+    def environment(self) -> Mapping[str, Any]:
+        return self.given
+
+
+_loaded: dict[str, Ingredients] = {}
+
+
+def form_of(rules: TokenizeRules) -> DatasetForm:
+    """The form of the documents under these rules."""
+    return DatasetForm(
+        family=FAMILY,
+        layout=rules.layout,
+        about=about_schema({} if rules.control_texts == defaults.CONTROL_TEXTS else {"control_texts": ""}),
+        split_column="sample_id",
+        id_column="id",
+    )
+
+
+def recipe_of(
+    data: Path,
+    split: str,
+    ingredients: Ingredients,
+    *,
+    template: Path,
+    tools_dir: Path | None,
+    shards: int,
+    given: Mapping[str, Any],
+) -> ToolCallRecipe:
+    """The recipe for a file, which is read once to be counted. Raises SourceError, ToolCallError for a line that is no
+    sample."""
+    state = file_state(data)
+    sha256 = sha256_file(data)
+    read = count = 0
+    for file in one_file(data):
+        for _, sample in read_samples(file):
+            read += 1
+            count += split_of(sample) == split
+    check_unchanged(data, state, sha256=sha256)
+    config = ingredients.config(split)
+    facts = build_facts(
+        form_of(ingredients.rules),
+        config=config,
+        tokenizer=ingredients.tokenizer.entry(config["eod"]["id"]),
+        source={"schema_version": INPUT_SCHEMA},
+        split=split_decided("sample_id", ingredients.rules.valid_fraction),
+    )
+    recipe = ToolCallRecipe(
+        data=data,
+        split=split,
+        shards=FileShard.of(data, count, shards),
+        read=read,
+        sha256=sha256,
+        state=state,
+        template=template,
+        tokenizer=ingredients.tokenizer.path,
+        tools_dir=tools_dir,
+        rules=ingredients.rules,
+        facts_of_build=facts,
+        given=given,
+    )
+    _loaded.clear()
+    _loaded[sha256_json(facts)] = ingredients
+    return recipe
+
+
+def _samples(data: Path, split: str) -> Iterator[dict[str, Any]]:
+    """The samples of a split, in order."""
+    for file in one_file(data):
+        for _, sample in read_samples(file):
+            if split_of(sample) == split:
+                yield sample
+
+
+def _about(documents: Sequence[tuple[int, Masked]], schema: pa.Schema) -> pa.RecordBatch:
+    samples = [document.sample for _, document in documents]
+    return pa.RecordBatch.from_arrays(
+        [
+            pa.array([row for row, _ in documents], pa.int64()),
+            pa.array([sample["id"] for sample in samples], pa.string()),
+            pa.array([subtype_of(sample) for sample in samples], pa.string()),
+            pa.array([source_of(sample) or None for sample in samples], pa.string()),
+            # A repeated sample is one document with a multiple of the weight.
+            pa.array([weight_of(sample) * repeats(sample) for sample in samples], pa.float64()),
+            pa.array([PYTHON_TAG in sample["assistant_raw"] for sample in samples], pa.bool_()),
+            pa.array([document.straddling for _, document in documents], pa.bool_()),
+            *(
+                [pa.array([document.controls for _, document in documents], pa.int64())]
+                if CONTROLS.name in schema.names
+                else []
+            ),
+        ],
+        schema=schema,
+    )
+
+
+def _spans(document: Masked, *, with_parts: bool) -> Flags:
+    """The span of each token, uint8 [T]: 0 outside the answer; inside it the part's id, or 1 without parts."""
+    spans = np.zeros(document.ids.size, dtype=np.uint8)
+    learned = slice(document.start, document.end)
+    answer, begin = document.sample["assistant_raw"], document.span.start
+    spans[learned] = parts.spans_of_tokens(answer, begin, document.offsets[learned]) if with_parts else 1
+    return spans

@@ -1,0 +1,339 @@
+"""What every text family does alike: it goes on after a stop, replaces a dataset, sets refused rows aside, is divided
+over tasks, with the same bytes each time."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import spanloom
+from spanloom.building import making
+from spanloom.building.make import BuildResult
+from spanloom.building.parts import PartWriter
+from spanloom.building.steps import run_assemble
+from spanloom.building.work import ShardWork
+from spanloom.dataset import manifest
+from spanloom.errors import ConflictError, SpanloomError
+from spanloom.families import dataset_family
+from spanloom.families.chat.build import PackOptions, build_chat
+from spanloom.families.chat.recipe import PackingRules
+from spanloom.families.chat.steps.pack_chat import run as pack
+from spanloom.families.models.documents.rules import ModelRules
+from spanloom.families.models.steps.tokenize_conversations import run as tokenize_conversations
+from spanloom.families.toolcalls.build import BuildOptions as ToolCallOptions
+from spanloom.families.toolcalls.build import build as build_toolcalls
+from spanloom.families.toolcalls.recipe import TokenizeRules as ToolCallRules
+from spanloom.families.toolcalls.steps.tokenize_toolcalls import run as tokenize_toolcalls
+from spanloom.families.traces.recipe import TokenizeRules as TraceRules
+from spanloom.families.traces.steps.tokenize_traces import run as tokenize_traces
+from spanloom.families.traces.store.keys import manifest_file
+from spanloom.families.traces.store.opening import default_url, open_store
+from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
+from spanloom.steps.validate_alignment import validate_alignment
+from support.bytes_of_builds import CASES, Workshop
+from support.model_datasets import record, stored, write_conversations
+
+SHARDS = 3
+FRACTION = 0.3
+
+Build = Callable[..., BuildResult]
+"""Function: the root, and options of `RunOptions` → the dataset of three shards, made in one process."""
+
+Task = Callable[..., dict[str, Any]]
+"""Function: the root, the number of a shard, its places as options of the step → its inventory."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """How one family builds over the same source in one process, and shard by shard."""
+
+    build: Build
+    task: Task
+    parts: int
+    """How many parts one process makes."""
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    return Workshop(tmp_path_factory.mktemp("sources"))
+
+
+def model_chat(workshop: Workshop, folder: Path) -> Family:
+    rows = [stored(record(seed)) for seed in range(600)]
+    source = write_conversations(folder / "source", [rows[:300], [], rows[300:]])
+    rules = ModelRules(valid_fraction=FRACTION)
+
+    def build(root: Path, **options: Any) -> BuildResult:
+        return spanloom.build(
+            source, root, model=workshop.small, valid_fraction=FRACTION, reader="independent", **options
+        )
+
+    def task(root: str, shard: int, **places: Any) -> dict[str, Any]:
+        return tokenize_conversations(
+            source=str(source), model=str(workshop.small), root=root, rules=rules, shard=shard, **places
+        )
+
+    return Family(build, task, 4)
+
+
+def packed_chat(workshop: Workshop, folder: Path) -> Family:  # as all
+    rules = PackingRules(block_size=64, shards=SHARDS, post_training=True)
+
+    def build(root: Path, **options: Any) -> BuildResult:
+        packing = PackOptions(
+            transcripts=workshop.transcripts,
+            root=root,
+            tokenizer=workshop.chat_tokenizer,
+            rules=rules,
+            reader="independent",
+            **options,
+        )
+        return build_chat(packing)
+
+    def task(root: str, shard: int, **places: Any) -> dict[str, Any]:
+        return pack(
+            transcripts=str(workshop.transcripts),
+            root=root,
+            rules=rules,
+            tokenizer=str(workshop.chat_tokenizer),
+            shard=shard,
+            inventory=places["inventory"],
+        )
+
+    return Family(build, task, 3)
+
+
+def reasoning_traces(workshop: Workshop, folder: Path) -> Family:  # as all
+    tokenizer = CASES / "traces/fixtures/masks/tokenizer_gemmalike.json"
+    rules = TraceRules(valid_fraction=FRACTION)
+
+    def build(root: Path, **options: Any) -> BuildResult:
+        store = open_store(default_url(workshop.traces))
+        try:
+            return build_tokens(
+                store,
+                TokenBuildOptions(
+                    root=workshop.traces,
+                    key="clean-1",
+                    tokenizer=tokenizer,
+                    out=root,
+                    rules=rules,
+                    shards=SHARDS,
+                    reader="independent",
+                    **options,
+                ),
+            )
+        finally:
+            store.close()
+
+    def task(root: str, shard: int, **places: Any) -> dict[str, Any]:
+        return tokenize_traces(
+            store=default_url(workshop.traces),
+            dataset=str(manifest_file(workshop.traces, "clean-1")),
+            root=root,
+            tokenizer=str(tokenizer),
+            rules=rules,
+            shards=SHARDS,
+            shard=shard,
+            **places,
+        )
+
+    return Family(build, task, SHARDS)
+
+
+def tool_calls(workshop: Workshop, folder: Path) -> Family:  # as all
+    tokenizer = CASES / "toolcalls/fixtures/tokenizer_llamalike.json"
+    rules = ToolCallRules(valid_fraction=FRACTION, spans="parts")
+
+    def build(root: Path, **options: Any) -> BuildResult:
+        of_both = ToolCallOptions(
+            data=workshop.samples,
+            template=workshop.toolcall_template,
+            tokenizer=tokenizer,
+            out=root.parent,
+            rules=rules,
+            shards=SHARDS,
+            reader="independent",
+            **options,
+        )
+        (retain,) = [result for result in build_toolcalls(of_both) if result.root.name == "retain"]
+        return retain
+
+    def task(root: str, shard: int, **places: Any) -> dict[str, Any]:
+        return tokenize_toolcalls(
+            data=str(workshop.samples),
+            split="retain",
+            root=root,
+            template=str(workshop.toolcall_template),
+            tokenizer=str(tokenizer),
+            rules=rules,
+            shards=SHARDS,
+            shard=shard,
+            **places,
+        )
+
+    return Family(build, task, 2 * SHARDS)
+
+
+FAMILIES = (model_chat, packed_chat, reasoning_traces, tool_calls)
+
+
+@pytest.fixture(params=FAMILIES, ids=lambda family: family.__name__)
+def family(
+    request: pytest.FixtureRequest, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Family:
+    monkeypatch.setattr("spanloom.families.chat.recipe.BATCH_RECORDS", 20)
+    made: Family = request.param(workshop, tmp_path)
+    return made
+
+
+def content(root: Path) -> dict[str, Any]:
+    return manifest.read(root).content.as_dict()
+
+
+def files(root: Path) -> dict[str, bytes]:
+    """All files of a dataset but its manifest and views."""
+    paths = [path for path in root.rglob("*") if path.is_file() and path.parent != root]
+    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
+
+
+class StoppedError(Exception):
+    """Stands for whatever may end a build."""
+
+
+@contextmanager
+def stopped_after(count: int, method: str = "commit", of: type = PartWriter) -> Iterator[None]:
+    """Ends what runs at the call after `count` calls of a method."""
+    original, calls = getattr(of, method), 0
+
+    def counted(self: Any, *arguments: Any, **options: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls > count:
+            raise StoppedError
+        return original(self, *arguments, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(of, method, counted)
+        with pytest.raises(StoppedError):
+            yield
+
+
+def test_a_stopped_build_goes_on_after_its_last_part_with_the_same_bytes(family: Family, tmp_path: Path) -> None:
+    whole, root = tmp_path / "whole/retain", tmp_path / "stopped/retain"
+    family.build(whole)
+    for _ in range(family.parts - 1):
+        with stopped_after(1):
+            family.build(root)
+        assert not (root / "manifest.json").exists()
+    made: list[str] = []
+    make = making._standing
+
+    def counted(job: making.PartJob) -> dict[str, Any] | None:
+        found = make(job)
+        made.extend([] if found else [job.named()])
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(making, "_standing", counted)
+        result = family.build(root)
+    assert len(made) == 1, "only the last part was missing"
+    assert result.report.clean, result.report.findings
+    assert (content(root), files(root)) == (content(whole), files(whole))
+    assert not (root / ".work").exists()
+
+
+def test_the_same_build_again_only_validates_and_another_is_refused_or_replaces(family: Family, tmp_path: Path) -> None:
+    root = tmp_path / "one/retain"
+    assert not family.build(root).already_built
+    before = content(root)
+    assert family.build(root).already_built
+    with pytest.raises(ConflictError, match="--no-resume asks to build again"):
+        family.build(root, resume=False)
+    replaced = family.build(root, overwrite=True)
+    assert not replaced.already_built
+    assert (content(root), replaced.report.clean) == (before, True)
+    assert not (root / ".work").exists()
+    kept = family.build(tmp_path / "two/retain", keep_work=True)
+    assert (kept.root / ".work/rendered_00/rendered.json").is_file()
+
+
+def test_any_number_of_workers_writes_the_same_bytes(family: Family, tmp_path: Path) -> None:
+    one, two = tmp_path / "one/retain", tmp_path / "two/retain"
+    family.build(one, workers=1)
+    family.build(two, workers=2)
+    assert (content(one), files(one)) == (content(two), files(two))
+
+
+def tasks(family: Family, root: Path, at: Path) -> Path:
+    """A task for each shard, the last one first, and the one that joins them. Returns the root, not validated."""
+    names = [(str(at / f"{shard}/rendered.json"), str(at / f"{shard}/inventory.json")) for shard in range(SHARDS)]
+    for shard in reversed(range(SHARDS)):
+        (at / f"{shard}").mkdir(parents=True, exist_ok=True)
+        rendered, inventory = names[shard]
+        family.task(str(root), shard, rendered=rendered, inventory=inventory)
+    rendered = [name for name, _ in names if Path(name).exists()]
+    on_duplicate = "keep"
+    run_assemble(rendered=rendered, inventories=[name for _, name in names], root=str(root), on_duplicate=on_duplicate)
+    return root
+
+
+def test_tasks_for_each_shard_make_the_dataset_of_one_process(family: Family, tmp_path: Path) -> None:
+    whole = tmp_path / "whole/retain"
+    family.build(whole)
+    root = tasks(family, tmp_path / "root/retain", tmp_path / "run")
+    name = content(whole)["family"]
+    report = validate_alignment(root=root, family=dataset_family(name), reader="independent")
+    assert report.clean, report.findings
+    assert (content(root), files(root)) == (content(whole), files(whole))
+
+
+def test_a_task_that_is_made_again_writes_nothing_new(family: Family, tmp_path: Path) -> None:
+    root, at = tmp_path / "root/retain", tmp_path / "run"
+    tasks(family, root, at)
+    before = {path: path.stat().st_ino for path in root.rglob("*") if path.is_file() and path.parent != root}
+    (root / "manifest.pending.json").unlink()
+    tasks(family, root, at)
+    assert {path: path.stat().st_ino for path in before} == before
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_killed_task_goes_on_after_the_packs_that_it_published(
+    count: int, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task that ends leaves nothing but the work place; another machine goes on from there."""
+    monkeypatch.setattr("spanloom.building.steps.pack_bytes", lambda _: 1)
+    family, at, root = model_chat(workshop, tmp_path), tmp_path / "run", tmp_path / "root"
+    at.mkdir()
+    places = {"rendered": str(at / "rendered.json"), "inventory": str(at / "inventory.json")}
+    with stopped_after(count, "add", ShardWork):
+        family.task(str(root), 0, **places)
+    packs = list((tmp_path / "root.work").rglob("rendered_*.tar"))
+    assert len(packs) == count
+    family.task(str(root), 0, **places)
+    other = tmp_path / "other"
+    (tmp_path / "again").mkdir()
+    again = {name: str(tmp_path / "again" / Path(place).name) for name, place in places.items()}
+    family.task(str(other), 0, **again)
+    assert files(root) == files(other)
+
+
+def test_shards_of_different_builds_are_not_joined(family: Family, workshop: Workshop, tmp_path: Path) -> None:
+    root, at = tmp_path / "root/retain", tmp_path / "run"
+    tasks(family, root, at)
+    inventories = [at / f"{shard}/inventory.json" for shard in range(SHARDS)]
+    changed = json.loads(inventories[1].read_bytes())
+    changed["build"]["config"]["eod"] = "another"
+    inventories[1].write_text(json.dumps(changed))
+    rendered = [str(path) for path in sorted(at.glob("*/rendered.json"))]
+    (root / "manifest.pending.json").unlink()
+    with pytest.raises(SpanloomError, match="different builds: config"):
+        run_assemble(rendered=rendered, inventories=list(map(str, inventories)), root=str(root), on_duplicate="keep")
+    with pytest.raises(SpanloomError, match=r"expected shard 1|expected 0"):
+        run_assemble(rendered=rendered[::2], inventories=[str(inventories[0]), str(inventories[2])], root=str(root))
+    shutil.rmtree(at)
