@@ -7,20 +7,18 @@ Tasks of a stage are named tasks, not a ParallelFor, in which Kubeflow ignores r
 steps themselves move large data through URIs.
 """
 
-import sys
 from collections.abc import Mapping
 from contextlib import nullcontext
 from importlib import import_module
 from inspect import Parameter, Signature
 from itertools import groupby
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from kfp import dsl
 from kfp.dsl import placeholders
 
-from pipelines.defaults import FAMILIES
+from components.of_task import task_list_of
 from pipelines.placement import Placement
 
 COMPONENTS = Path(__file__).parents[1] / "components"
@@ -28,20 +26,6 @@ MOST_SHARDS = 64
 """Maximum of named tasks of a stage: each takes some 7 KB of the compiled pipeline, whose size Kubernetes limits."""
 
 Task = Mapping[str, Any]
-
-
-def task_list_of(name: str) -> ModuleType:
-    """A list by its name, such as `harmony.task_list`.
-
-    The family's folder is loaded as another package, so that no other module of Spanloom is imported.
-    """
-    family, _, module = name.partition(".")
-    package = f"task_lists.{family}"
-    for name, folder in (("task_lists", FAMILIES), (package, FAMILIES / family)):
-        if name not in sys.modules:
-            sys.modules[name] = ModuleType(name)
-            sys.modules[name].__path__ = [str(folder)]
-    return import_module(f"{package}.{module}")
 
 
 def pipeline_of(name: str, placement: Placement, shards: int | None = None) -> dsl.graph_component.GraphComponent:
@@ -147,7 +131,7 @@ def component_of(step: str, shards: int) -> Any:
     name = step.replace("-", "_")
     (file,) = COMPONENTS.glob(f"*/{name}/component.py")
     module = import_module(f"components.{file.parent.parent.name}.{name}.component")
-    return getattr(module, f"{name}_of")(shards) if hasattr(module, f"{name}_of") else getattr(module, name)
+    return getattr(module, f"{name}_of")(shards=shards) if hasattr(module, f"{name}_of") else getattr(module, name)
 
 
 def options_of(component: Any) -> dict[str, list[str]]:

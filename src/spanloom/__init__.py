@@ -38,6 +38,7 @@ The packages, in the order in which imports may run:
     records/        reading JSON Lines and Parquet, strictly
     storage/        files on this machine, gs://, s3://
 
+    options/        options with their help, from which commands and steps are made
     tasks/          a pipeline as a list of stages, and its Slurm jobs
     kubeflow        Kubeflow's executor input → plain arguments; results → artifacts, metadata, metrics
     provenance      canonical JSON, hashes, git SHA, versions, the machine

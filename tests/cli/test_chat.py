@@ -1,5 +1,6 @@
 """The commands of packed chat: one function a step, and defaults that stand in one place."""
 
+import inspect
 import json
 from pathlib import Path
 
@@ -42,7 +43,7 @@ def test_every_default_of_an_option_is_the_one_of_the_family(changed: Changed) -
 def test_a_command_and_its_step_are_one_function_that_takes_input_and_source() -> None:
     commands = all_commands()
     command, step = commands["chat generate"], commands["step generate-chat"]
-    assert command.callback.__wrapped__ is step.callback.__wrapped__
+    assert inspect.unwrap(command.callback) is inspect.unwrap(step.callback)
     for each in (command, step):
         (source,) = [param for param in each.params if param.name == "source"]
         assert source.opts == ["--input", "--source"]

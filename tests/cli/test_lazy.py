@@ -17,7 +17,7 @@ from support.sources import rows, write_source
 
 TASKS = {"pipelines", "pipelines.tasks"}
 DATASET = {"dataset", "dataset.export", "dataset.look"}
-MODELS = {"models.audit", "models.build", "models.commands"}
+MODELS = {"models.audit", "models.commands"}
 FOLDER = Path(spanloom.cli.__file__).parent
 FILES = sorted(".".join(path.relative_to(FOLDER).with_suffix("").parts) for path in FOLDER.rglob("*.py"))
 HEAVY = {
@@ -49,7 +49,7 @@ def tops(modules: set[str]) -> set[str]:
 def command_files(modules: set[str]) -> set[str]:
     """Those of the files with commands that were imported."""
     names = {name.removeprefix("spanloom.cli.") for name in modules if name.startswith("spanloom.cli.")}
-    shared = {"app", "help", "lazy", "options", "outputs", "steps", "streams"}
+    shared = {"app", "declared", "help", "lazy", "options", "outputs", "steps", "streams"}
     return names - shared - {"toolcalls", "toolcalls.options", "traces", "traces.options"}
 
 
@@ -58,7 +58,7 @@ def command_files(modules: set[str]) -> set[str]:
     [
         (["--version"], set()),
         (["--help"], {"convert", *DATASET, "harmony", "models", *MODELS, *TASKS}),
-        (["build", "--help"], {"harmony", "models", "models.build"}),
+        (["build", "--help"], {"harmony"}),
         (["manifest", "show", "--help"], {"dataset", "dataset.look"}),
         (["step", "pack-chat", "--help"], {"chat"}),
         (["chess", "train", "--help"], {"chess"}),

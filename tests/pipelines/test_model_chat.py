@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from conftest import REPOSITORY
-from pipelines.defaults import as_text, defaults_of
+from spanloom.families.models import defaults
+from support.declarations import as_text
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def test_every_parameter_of_the_pipeline_reaches_the_step(committed: dict[str, A
 
 
 def test_defaults_are_those_of_the_command(committed: dict[str, Any]) -> None:
-    parameters, constants = committed["inputDefinitions"]["parameters"], defaults_of("models")
+    parameters, constants = committed["inputDefinitions"]["parameters"], defaults
     needed = {name for name, said in parameters.items() if not said.get("isOptional")}
     assert needed == {"source_uri", "model_uri", "dataset_root"}
     values = {name: said["defaultValue"] for name, said in parameters.items() if name not in needed}

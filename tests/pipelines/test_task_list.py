@@ -9,8 +9,8 @@ import pytest
 import yaml
 from kfp import compiler
 
+from components.of_task import task_list_of as task_list_here
 from conftest import REPOSITORY
-from pipelines import of_list
 from pipelines.compile import PIPELINES
 from pipelines.of_list import pipeline_of
 from pipelines.placement import HOUR, Placement
@@ -180,10 +180,10 @@ def test_parameters_and_their_defaults_are_those_of_the_compiled_pipeline(pipeli
     assert {name: default(about) for name, about in declared.items()} == declared_parameters(task_list_of(pipeline))
 
 
-def test_a_list_that_lacks_an_option_of_the_component_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    task_list = of_list.task_list_of("models.task_list")
-    first, second = task_list.TASKS
-    options = {option: value for option, value in first["options"].items() if option != "--stops"}
-    monkeypatch.setattr(task_list, "TASKS", ({**first, "options": options}, second))
-    with pytest.raises(ValueError, match=r"tokenize-conversations: the list has .*, the component .*--stops"):
-        pipeline_of("models.task_list", Placement())
+def test_a_list_that_lacks_an_option_of_a_shared_component_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    task_list = task_list_here("chat.task_list")
+    *others, last = task_list.TASKS
+    options = {option: value for option, value in last["options"].items() if option != "--deep"}
+    monkeypatch.setattr(task_list, "TASKS", (*others, {**last, "options": options}))
+    with pytest.raises(ValueError, match=r"validate-alignment: the list has .*, the component .*--deep"):
+        pipeline_of("chat.task_list", Placement())

@@ -27,3 +27,10 @@ def words(folder: Path) -> tuple[list[str], list[str]]:
 
 def flags(line: list[str]) -> list[str]:
     return [word for word in line if re.fullmatch("--[a-z-]+", word)]
+
+
+def as_text(default: object) -> str:
+    """A default as a text parameter. None becomes "", which leaves the option out; a switch becomes "1" or "0"."""
+    if default is None:
+        return ""
+    return str(int(default)) if isinstance(default, bool) else str(default)

@@ -4,42 +4,9 @@ In: the manifests of all rendered shards, one input each. Out: the split, a smal
 requires.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from functools import partial
 
-from kfp import dsl
+from components.of_task import component_of
 
-from components.of_shards import DEFAULT_SHARDS, each, with_inputs
-
-IMAGE = "ghcr.io/spanloom/spanloom-assemble-split:0.1.0"
-
-
-def assemble_split_of(shards: int) -> Any:
-    """The component for this number of shards."""
-
-    @dsl.container_component
-    @with_inputs(each("rendered", shards), dsl.Input[dsl.Artifact])
-    def assemble_split(
-        rendered: Sequence[dsl.Artifact],
-        valid_fraction: float,
-        on_duplicate: str,
-        split: dsl.Output[dsl.Artifact],
-        metrics: dsl.Output[dsl.Metrics],
-    ) -> dsl.ContainerSpec:
-        """Looks through the ids of all shards."""
-        return dsl.ContainerSpec(
-            image=IMAGE,
-            command=["spanloom", "step", "assemble-split"],
-            args=[
-                *(word for of_shard in rendered for word in ("--rendered", of_shard.path)),
-                *("--split", split.path),
-                *("--valid-fraction", valid_fraction),
-                *("--on-duplicate", on_duplicate),
-                *("--executor-input", "{{$}}"),
-            ],
-        )
-
-    return assemble_split
-
-
-assemble_split = assemble_split_of(DEFAULT_SHARDS)
+assemble_split_of = partial(component_of, "harmony.raw_task_list", "assemble-split")
+assemble_split = assemble_split_of()

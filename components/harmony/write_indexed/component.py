@@ -4,28 +4,6 @@ In: the manifest of one rendered shard. A document's id decides its split. Out: 
 create-only at `dataset_root` by the step itself (they are too large for an artifact), and their inventory.
 """
 
-from kfp import dsl
+from components.of_task import component_of
 
-IMAGE = "ghcr.io/spanloom/spanloom-write-indexed:0.1.0"
-
-
-@dsl.container_component
-def write_indexed(
-    rendered: dsl.Input[dsl.Artifact],
-    valid_fraction: float,
-    dataset_root: str,
-    inventory: dsl.Output[dsl.Artifact],
-    metrics: dsl.Output[dsl.Metrics],
-) -> dsl.ContainerSpec:
-    """Writes one shard of the dataset."""
-    return dsl.ContainerSpec(
-        image=IMAGE,
-        command=["spanloom", "step", "write-indexed"],
-        args=[
-            *("--rendered", rendered.path),
-            *("--valid-fraction", valid_fraction),
-            *("--root", dataset_root),
-            *("--inventory", inventory.path),
-            *("--executor-input", "{{$}}"),
-        ],
-    )
+write_indexed = component_of("harmony.raw_task_list", "write-indexed")

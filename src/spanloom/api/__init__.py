@@ -3,5 +3,6 @@
 building    `build`: a source → a validated dataset
 converting  `convert`: chat data → a source
 validating  `validate`: checks a dataset
+options     the options of `build` and `convert`
 documents   `open_dataset`: the documents of a dataset, without Megatron and torch
 """

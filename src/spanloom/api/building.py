@@ -6,14 +6,15 @@ validating process can load its reader at the same time.
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from spanloom.api.options import BuildOptions, CutOptions, ModelOptions, local
 from spanloom.errors import OptionError, SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.models import defaults as model_defaults
+from spanloom.options.keywords import by_keywords
 
 if TYPE_CHECKING:
     from spanloom.building.make import BuildResult
@@ -21,19 +22,14 @@ if TYPE_CHECKING:
     from spanloom.families.models.documents.rules import ModelRules
     from spanloom.report.progress import Progress
 
-OF_MODELS = ("thinking", "inline_think", "boundary", "stop", "date", "variables", "emission", "control_texts")
+OF_MODELS = [field.name for field in fields(ModelOptions)]
 """Options of a build that need `model`."""
 
 OF_HARMONY = {
-    "history": None,
-    "turns": None,
-    "call_format": None,
-    "mask_generation_prompt": False,
-    "max_tokens": None,
-    "disk_check": True,
-    "renderer": defaults.RENDERER,
-    "audit_fraction": defaults.AUDIT_FRACTION,
-    "tokenizer": None,
+    field.name: field.default
+    for field in fields(BuildOptions)
+    if field.name in {each.name for each in fields(CutOptions) if each.name != "train"}
+    or field.name in ("max_tokens", "disk_check", "renderer", "audit_fraction", "tokenizer")
 }
 """Options that only builds for gpt-oss have, and their default values."""
 
@@ -41,44 +37,8 @@ _CALLED = {"variables": "set", "disk_check": "no_disk_check"}
 """Options with another name in the command."""
 
 
-def build(
-    source: str | os.PathLike[str],
-    out: str | os.PathLike[str] | None = None,
-    *,
-    model: str | os.PathLike[str] | None = None,
-    valid_fraction: float = defaults.VALID_FRACTION,
-    train: str | None = None,
-    history: Literal["serve", "openai-harmony", "keep"] | None = None,
-    turns: Literal["all", "last"] | None = None,
-    call_format: Literal["constrain", "json", "as-served"] | None = None,
-    mask_generation_prompt: bool = False,
-    thinking: Literal["auto", "on", "off"] | None = None,
-    inline_think: bool = False,
-    boundary: Literal["served", "refuse"] | None = None,
-    stop: Sequence[str | int] = (),
-    date: str | None = None,
-    variables: Mapping[str, Any] | None = None,
-    emission: str | None = None,
-    max_rows: int | None = defaults.MAX_ROWS,
-    max_rows_per_shard: int | None = defaults.MAX_ROWS_PER_SHARD,
-    max_tokens: int | None = defaults.MAX_TOKENS,
-    max_rejects: int | str = defaults.MAX_REJECTS,
-    on_duplicate: Literal["error", "keep"] = defaults.ON_DUPLICATE,
-    renderer: Literal["fast", "harmony"] = defaults.RENDERER,
-    audit_fraction: float = defaults.AUDIT_FRACTION,
-    tokenizer: str | os.PathLike[str] | None = None,
-    shards: int | None = None,
-    workers: int | None = None,
-    deep: int = defaults.DEEP,
-    reader: Literal["auto", "megatron", "independent"] = "auto",
-    resume: bool = True,
-    overwrite: bool = False,
-    keep_work: bool = False,
-    disk_check: bool = True,
-    allow_unknown_sha: bool = False,
-    scratch: str | os.PathLike[str] | None = None,
-    control_texts: Literal["refuse", "as-served", "text"] | None = None,
-) -> "BuildResult":
+@by_keywords(BuildOptions)
+def build(options: BuildOptions) -> "BuildResult":
     """Builds a dataset of the folder `source`, and validates it. Prints nothing.
 
     source          output of `spanloom.convert` or of `spanloom convert-synth`: a folder or a URI
@@ -95,139 +55,130 @@ def build(
     Returns a `BuildResult`: `root`, `manifest`, `report`. Raises FindingsError if validation found something, and
     other SpanloomErrors for what stops the build; they name the fault, the place and a remedy.
     """
-    arguments = {
-        name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in locals().items()
-    }
-    paths = {name: _path(arguments[name]) for name in ("out", "tokenizer", "scratch")}
     from spanloom.findings import FindingsError
     from spanloom.report.progress import Mode, Progress
 
-    result = built({**arguments, **paths, "max_rejects": str(max_rejects)}, Progress(mode=Mode.SILENT))
+    result = built(options, Progress(mode=Mode.SILENT))
     if not result.report.clean:
         raise FindingsError(result.report, str(result.root))
     return result
 
 
-def _path(place: str | None) -> Path | None:
-    return None if place is None else Path(place)
+def built(options: BuildOptions, progress: "Progress") -> "BuildResult":
+    """Runs the build. Findings do not raise: they are in the report."""
+    check_options(options)
+    return (_built_for_harmony if options.model is None else _built_for_model)(options, progress)
 
 
-def built(arguments: Mapping[str, Any], progress: "Progress") -> "BuildResult":
-    """Runs the build of these keywords of `build`. Findings do not raise: they are in the report."""
-    check_options(arguments)
-    return (_built_for_harmony if arguments["model"] is None else _built_for_model)(arguments, progress)
-
-
-def check_options(arguments: Mapping[str, Any]) -> None:
+def check_options(options: BuildOptions) -> None:
     """Raises SpanloomError for model options without a model, and for Harmony options with a model."""
-    if arguments["model"] is None:
-        wrong = [name for name in OF_MODELS if arguments[name]]
+    if options.model is None:
+        wrong = [name for name in OF_MODELS if getattr(options, name)]
         remedy = "give --model DIR, or leave them out"
     else:
-        wrong = [name for name, absent in OF_HARMONY.items() if arguments[name] != absent]
+        wrong = [name for name, absent in OF_HARMONY.items() if getattr(options, name) != absent]
         remedy = "leave them out: they are for gpt-oss, without --model"
     if wrong:
         wrong_options = ", ".join(f"--{_CALLED.get(name, name).replace('_', '-')}" for name in wrong)
         raise SpanloomError(f"{wrong_options} cannot be combined with what is built", remedy=remedy)
 
 
-def _built_for_harmony(arguments: Mapping[str, Any], progress: "Progress") -> "BuildResult":
+def _built_for_harmony(options: BuildOptions, progress: "Progress") -> "BuildResult":
     from spanloom.megatron.validator import validating_process
 
-    with validating_process(arguments["reader"]) as validator:  # starts before the imports of this process
+    with validating_process(options.reader) as validator:  # starts before the imports of this process
         from spanloom.families.harmony.build import build as run
         from spanloom.families.harmony.contract.caps import Caps
         from spanloom.families.harmony.contract.source import local_source
-        from spanloom.families.harmony.options import BuildOptions
+        from spanloom.families.harmony.options import BuildOptions as HarmonyOptions
         from spanloom.provenance import library_versions
 
-        rules = cut_rules(**{name: arguments[name] for name in _OF_CUTTING})
-        with local_source(arguments["source"], arguments["scratch"]) as folder:
-            options = BuildOptions(
-                **{name: arguments[name] for name in _OF_BOTH},
+        rules = cut_rules(options)
+        source = os.fspath(options.source)
+        with local_source(source, local(options.scratch)) as folder:
+            settings = HarmonyOptions(
+                **_of_both(options),
                 source=folder,
-                source_as_given=arguments["source"],
-                tokenizer=arguments["tokenizer"],
+                source_as_given=source,
+                tokenizer=local(options.tokenizer),
                 rules=rules,
-                caps=Caps(**{name: arguments[name] for name in ("max_rows", "max_rows_per_shard", "max_tokens")}),
-                valid_fraction=arguments["valid_fraction"],
-                renderer=arguments["renderer"],
-                audit_fraction=arguments["audit_fraction"],
-                check_disk=arguments["disk_check"],
+                caps=Caps(
+                    max_rows=options.max_rows,
+                    max_rows_per_shard=options.max_rows_per_shard,
+                    max_tokens=options.max_tokens,
+                ),
+                valid_fraction=options.valid_fraction,
+                renderer=options.renderer,
+                audit_fraction=options.audit_fraction,
+                check_disk=options.disk_check,
             )
-            progress.detail(f"{options}")
+            progress.detail(f"{settings}")
             progress.detail(", ".join(f"{name} {version}" for name, version in library_versions().items()))
-            return run(options, progress, validator)
+            return run(settings, progress, validator)
 
 
-_OF_CUTTING = ("history", "train", "turns", "call_format", "mask_generation_prompt")
-_OF_BOTH = (
-    *("out", "shards", "max_rejects", "on_duplicate", "workers", "deep"),
-    *("reader", "resume", "overwrite", "keep_work", "allow_unknown_sha"),
-)
-"""Options that a build has for gpt-oss and for other models."""
+def _of_both(options: BuildOptions) -> dict[str, Any]:
+    """The options that a build has for gpt-oss and for other models."""
+    names = ("shards", "on_duplicate", "workers", "deep", "reader", "resume", "overwrite", "keep_work")
+    same = {name: getattr(options, name) for name in (*names, "allow_unknown_sha")}
+    return {**same, "out": local(options.out), "max_rejects": str(options.max_rejects)}
 
 
-def cut_rules(
-    history: str | None, train: str | None, turns: str | None, call_format: str | None, mask_generation_prompt: bool
-) -> "CutRules | None":
+def cut_rules(options: CutOptions) -> "CutRules | None":
     """The rules for cutting conversations; None if no option sets one. Raises SpanloomError for an invalid value."""
     from spanloom.families.harmony.contract.history import CutRules, parsed_train
 
-    if history is None and train is None and turns is None and call_format is None and not mask_generation_prompt:
+    if not any(getattr(options, field.name) not in (None, False) for field in fields(CutOptions)):
         return None
     return CutRules(
-        history=history or defaults.HISTORY,
-        train=parsed_train(defaults.TRAIN if train is None else train),
-        turns=turns or defaults.TURNS,
-        call_format=call_format or defaults.CALL_FORMAT,
-        mask_generation_prompt=mask_generation_prompt,
+        history=options.history or defaults.HISTORY,
+        train=parsed_train(defaults.TRAIN if options.train is None else options.train),
+        turns=options.turns or defaults.TURNS,
+        call_format=options.call_format or defaults.CALL_FORMAT,
+        mask_generation_prompt=options.mask_generation_prompt,
     )
 
 
-def _built_for_model(arguments: Mapping[str, Any], progress: "Progress") -> "BuildResult":
+def _built_for_model(options: BuildOptions, progress: "Progress") -> "BuildResult":
     from spanloom.conversations.source.caps import RowCaps
-    from spanloom.families.models.build import BuildOptions
+    from spanloom.families.models.build import BuildOptions as ForModel
     from spanloom.families.models.build import build as run
     from spanloom.families.models.places import local_model
     from spanloom.families.models.source.formats import local_source
 
-    scratch = arguments["scratch"]
-    with local_source(arguments["source"], scratch) as folder, local_model(arguments["model"], scratch) as model:
-        options = BuildOptions(
-            **{name: arguments[name] for name in _OF_BOTH},
-            source=folder,
-            source_as_given=arguments["source"],
-            model=model,
-            model_as_given=arguments["model"],
-            rules=model_rules(arguments),
-            caps=RowCaps(max_rows=arguments["max_rows"], max_rows_per_shard=arguments["max_rows_per_shard"]),
+    assert options.model is not None
+    source, model, scratch = os.fspath(options.source), os.fspath(options.model), local(options.scratch)
+    with local_source(source, scratch) as source_folder, local_model(model, scratch) as model_folder:
+        settings = ForModel(
+            **_of_both(options),
+            source=source_folder,
+            source_as_given=source,
+            model=model_folder,
+            model_as_given=model,
+            rules=model_rules(options, options.train, options.valid_fraction),
+            caps=RowCaps(max_rows=options.max_rows, max_rows_per_shard=options.max_rows_per_shard),
         )
-        progress.detail(f"{options}")
-        return run(options, progress)
+        progress.detail(f"{settings}")
+        return run(settings, progress)
 
 
-def model_rules(arguments: Mapping[str, Any]) -> "ModelRules":
-    """The rules from options by name; `variables` are values, `stop` are texts or ids.
-
-    Raises OptionError or ModelError for an invalid value.
-    """
+def model_rules(options: ModelOptions, train: str | None, valid_fraction: float) -> "ModelRules":
+    """The rules from options; `stop` are texts or ids. Raises OptionError or ModelError for an invalid value."""
     from spanloom.families.models.documents.rules import ModelRules, parsed_train
 
-    emission = arguments["emission"]
-    day_of(arguments["date"])  # raises for an invalid day
+    day_of(options.date)  # raises for an invalid day
     return ModelRules(
-        thinking=arguments["thinking"] or model_defaults.THINKING[0],
-        inline_think=arguments["inline_think"],
-        boundary=arguments["boundary"] or model_defaults.BOUNDARY[0],
-        stops=tuple(map(str, arguments["stop"] or ())),
-        date=arguments["date"],
-        variables=dict(arguments["variables"] or {}),
-        train=model_defaults.SPAN_NAMES[1:] if arguments["train"] is None else parsed_train(arguments["train"]),
+        thinking=options.thinking or model_defaults.THINKING[0],
+        inline_think=options.inline_think,
+        boundary=options.boundary or model_defaults.BOUNDARY[0],
+        stops=tuple(map(str, options.stop)),
+        date=options.date,
+        variables=dict(options.variables or {}),
+        train=model_defaults.SPAN_NAMES[1:] if train is None else parsed_train(train),
+        control_texts=options.control_texts or model_defaults.CONTROL_TEXTS[0],
         # A shell passes a line feed as the two characters \n.
-        control_texts=arguments["control_texts"] or model_defaults.CONTROL_TEXTS[0],
-        emission=None if emission is None else emission.replace("\\n", "\n"),
-        valid_fraction=arguments["valid_fraction"],
+        emission=None if options.emission is None else options.emission.replace("\\n", "\n"),
+        valid_fraction=valid_fraction,
     )
 
 

@@ -5,44 +5,18 @@ In: the options of the command, as keywords. Out: the manifest of the source.
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
-from spanloom.families.harmony import defaults
+from spanloom.api.options import ConvertOptions, ConvertPlaces, local
+from spanloom.options.keywords import by_keywords
 
 if TYPE_CHECKING:
     from spanloom.families.harmony.contract.messages import SystemFields
+    from spanloom.families.harmony.convert.conversion import ChatConversion
 
-Place = str | os.PathLike[str]
 
-
-def convert(
-    inputs: Place | Sequence[Place],
-    out: Place,
-    *,
-    map: Mapping[str, str] | None = None,
-    metadata: Sequence[str] = (),
-    think_tags: bool | None = None,
-    call_tags: str | None = None,
-    text_as_is: bool = False,
-    role: Mapping[str, str] | None = None,
-    join_consecutive: bool = False,
-    keep_unprompted: bool = False,
-    calls_in_turn: bool = False,
-    identity: str | None = None,
-    effort: Literal["low", "medium", "high"] | None = None,
-    date: str | None = None,
-    cutoff: str | None = None,
-    developer: str | None = None,
-    drop: Sequence[str] = (),
-    max_rejects: int | str = defaults.MAX_REJECTS,
-    format: Literal["conversations", "harmony"] = "conversations",
-    rows_per_shard: int = defaults.ROWS_PER_SHARD,
-    workers: int = 1,
-    dataset: str | None = None,
-    license: str | None = None,
-    scratch: Place | None = None,
-) -> dict[str, Any]:
+@by_keywords(ConvertPlaces)
+def convert(options: ConvertPlaces) -> dict[str, Any]:
     """Converts chat data into the folder `out`, for `spanloom.build`. Prints nothing and does not ask.
 
     inputs   files (.jsonl, .json, .csv, .parquet, .arrow, also .gz or .zst), folders, patterns or URIs: one or several
@@ -58,48 +32,50 @@ def convert(
     rejected record beyond `max_rejects`; it names the file, the line and a remedy.
     """
     from spanloom.families.harmony.convert import chat as convert_chat
-    from spanloom.families.harmony.convert.conversion import ChatConversion
     from spanloom.storage.scratch import scratch_for
 
-    conversion = ChatConversion(
-        system_fields=system_fields(identity=identity, effort=effort, date=date, cutoff=cutoff, developer=developer),
-        maps=_pairs(map),
-        metadata=tuple(metadata),
-        think_tags=think_tags,
-        call_tags=call_tags,
-        text_as_is=text_as_is,
-        roles=_pairs(role),
-        join_consecutive=join_consecutive,
-        keep_unprompted=keep_unprompted,
-        calls_in_turn=calls_in_turn,
-        drop=tuple(drop),
-        max_rejects=str(max_rejects),
-        format=format,
-        rows_per_shard=rows_per_shard,
-        dataset=dataset or None,
-        license=license or None,
-    )
+    conversion = conversion_of(options)
+    inputs, place = options.inputs, os.fspath(options.out)
     places = [os.fspath(place) for place in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
-    place = os.fspath(out)
-    with scratch_for("convert", [*places, place], None if scratch is None else Path(scratch)) as staging:
+    with scratch_for("convert", [*places, place], local(options.scratch)) as staging:
         chat = convert_chat.open_chat(convert_chat.local_inputs(staging, places), conversion)
-        return convert_chat.run(staging=staging, chat=chat, out=place, conversion=conversion, workers=workers)
+        return convert_chat.run(staging=staging, chat=chat, out=place, conversion=conversion, workers=options.workers)
 
 
-def _pairs(values: Mapping[str, str] | None) -> tuple[str, ...]:
-    return tuple(f"{name}={value}" for name, value in (values or {}).items())
+def conversion_of(options: ConvertOptions) -> "ChatConversion":
+    """The conversion of these options. Raises SpanloomError for an invalid value."""
+    from spanloom.families.harmony.convert.conversion import ChatConversion
+
+    same = ("think_tags", "call_tags", "text_as_is", "join_consecutive", "keep_unprompted", "calls_in_turn", "format")
+    return ChatConversion(
+        **{name: getattr(options, name) for name in (*same, "rows_per_shard")},
+        system_fields=system_fields(options),
+        maps=_pairs(options.map),
+        metadata=tuple(options.metadata),
+        roles=_pairs(options.role),
+        drop=tuple(options.drop),
+        max_rejects=str(options.max_rejects),
+        dataset=options.dataset or None,
+        license=options.license or None,
+    )
 
 
-def system_fields(
-    *, identity: str | None, effort: str | None, date: str | None, cutoff: str | None, developer: str | None
-) -> "SystemFields":
+def _pairs(values: Mapping[str, str] | Sequence[str] | None) -> tuple[str, ...]:
+    return (
+        tuple(f"{name}={value}" for name, value in values.items())
+        if isinstance(values, Mapping)
+        else tuple(values or ())
+    )
+
+
+def system_fields(options: ConvertOptions) -> "SystemFields":
     """The fields added to every conversation; empty text means None. Raises SpanloomError for an unknown effort."""
     from spanloom.families.harmony.contract.messages import SystemFields, effort_of
 
     return SystemFields(
-        model_identity=identity or None,
-        reasoning_effort=effort_of(effort) if effort else None,
-        start_date=date or None,
-        knowledge_cutoff=cutoff or None,
-        developer=developer or None,
+        model_identity=options.identity or None,
+        reasoning_effort=effort_of(options.effort) if options.effort else None,
+        start_date=options.date or None,
+        knowledge_cutoff=options.cutoff or None,
+        developer=options.developer or None,
     )

@@ -10,6 +10,7 @@
     traces/         reasoning traces, and their steps
     toolcalls/      tool calls, and their steps
 
+    declared        commands made from dataclasses of options
     options         options shared by several commands
     outputs         checks of output paths
     streams         stdout and stderr, guarded

@@ -8,15 +8,18 @@ import logging
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from spanloom.cli.declared import Commands
 from spanloom.cli.lazy import load_lazily
-from spanloom.cli.options import option
+from spanloom.cli.options import Json, Quiet, Verbose
 from spanloom.errors import OutputError
 from spanloom.kubeflow import Executor
+from spanloom.options.option import option
 from spanloom.text import visible, visible_json
 
 if TYPE_CHECKING:  # imported on use: `--help` should not wait for pyarrow and openai-harmony
@@ -25,7 +28,7 @@ if TYPE_CHECKING:  # imported on use: `--help` should not wait for pyarrow and o
     from spanloom.findings import Report
     from spanloom.report.progress import Progress
 
-app = typer.Typer(
+app = Commands(
     name="spanloom",
     help="Training-ready token datasets whose supervision is aligned token by token.",
     no_args_is_help=True,
@@ -37,19 +40,19 @@ MAKE, LOOK, TRAIN = "Make a dataset", "Look at a dataset", "Bring a dataset to a
 FAMILIES, PIPELINE = "Other families of data", "Pipelines and set-up"
 """Headings of `spanloom --help`."""
 
-step_app = typer.Typer(name="step", no_args_is_help=True, help="Run one step of the pipeline, as its container does.")
-work_app = typer.Typer(no_args_is_help=True, help="What passes between the steps of a pipeline.")
-manifest_app = typer.Typer(no_args_is_help=True, help="Look at dataset manifests.")
-chat_app = typer.Typer(
+step_app = Commands(name="step", no_args_is_help=True, help="Run one step of the pipeline, as its container does.")
+work_app = Commands(no_args_is_help=True, help="What passes between the steps of a pipeline.")
+manifest_app = Commands(no_args_is_help=True, help="Look at dataset manifests.")
+chat_app = Commands(
     no_args_is_help=True,
     help="Packed chat: transcripts, and blocks with loss on the answers alone (POST_TRAINING=1).\n\n"
     "Two variables of the environment count: POST_TRAINING=1 is --post-training, of `pack` and of the training "
     "example, `python -m spanloom.families.chat.training`; WARMUP_PCT, from 0 to 1, is --warmup-pct of the example.",
 )
-chess_app = typer.Typer(no_args_is_help=True, help="Chess: games and engine variations as training batches.")
-toolcalls_app = typer.Typer(no_args_is_help=True, help="Tool calls: harmful and retain samples for safety training.")
-model_app = typer.Typer(no_args_is_help=True, help="Any Hugging Face model: which tokens it samples, proven.")
-traces_app = typer.Typer(
+chess_app = Commands(no_args_is_help=True, help="Chess: games and engine variations as training batches.")
+toolcalls_app = Commands(no_args_is_help=True, help="Tool calls: harmful and retain samples for safety training.")
+model_app = Commands(no_args_is_help=True, help="Any Hugging Face model: which tokens it samples, proven.")
+traces_app = Commands(
     no_args_is_help=True, help="Reasoning traces: a store, reproducible datasets of it, exports, token datasets."
 )
 app.add_typer(step_app, name="step", rich_help_panel=PIPELINE)
@@ -139,6 +142,18 @@ def make_progress(quiet: bool, verbose: bool) -> "Progress":
     if quiet:
         logging.getLogger().setLevel(logging.ERROR)
     return Progress(mode=Mode.SILENT if quiet else None, verbose=verbose)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Printed:
+    """The options about what a command prints."""
+
+    as_json: Json = False
+    quiet: Quiet = False
+    verbose: Verbose = False
+
+    def progress(self) -> "Progress":
+        return make_progress(self.quiet, self.verbose)
 
 
 @contextmanager

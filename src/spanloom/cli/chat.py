@@ -6,9 +6,21 @@ from typing import Annotated, Literal
 import typer
 
 from spanloom.cli import options
-from spanloom.cli.app import chat_app, counted, finish_build, finish_step, is_step, make_progress, say, step_app
-from spanloom.cli.options import Switch, made_of, names_in, option, place
+from spanloom.cli.app import (
+    Printed,
+    chat_app,
+    counted,
+    finish_build,
+    finish_step,
+    is_step,
+    make_progress,
+    say,
+    step_app,
+)
 from spanloom.families.chat import defaults
+from spanloom.families.chat.options.generate import GeneratorRules
+from spanloom.families.chat.options.pack import PackingRules
+from spanloom.options.option import option, place
 
 ChatTokenizerPlaceOption = Annotated[
     str | None,
@@ -17,12 +29,6 @@ ChatTokenizerPlaceOption = Annotated[
         "o200k_base.tiktoken, to which they are added."
     ),
 ]
-RecordsOption = Annotated[
-    Literal["line", "eos", "file"],
-    option("What a record of a .txt file is: a line, the text between two <|EOS|>, or the file."),
-]
-BlockSizeOption = Annotated[int, option("Tokens of a block.", min=2)]
-ChatShardsOption = Annotated[int, option("Shards of the dataset: record i goes to shard i modulo their number.", min=1)]
 OnErrorOption = Annotated[
     Literal["raise", "skip"],
     option(
@@ -30,10 +36,6 @@ OnErrorOption = Annotated[
         "count it."
     ),
 ]
-
-
-def _switch(on: bool) -> Switch:
-    return "1" if on else "0"
 
 
 @chat_app.command("sample")
@@ -53,6 +55,7 @@ def sample(
 @chat_app.command("generate")
 def generate(
     context: typer.Context,
+    *,
     source: Annotated[
         str,
         place(
@@ -65,48 +68,10 @@ def generate(
         str, place("File or URI for the transcripts; its ending says which kind: .parquet, .jsonl or .txt.")
     ],
     tokenizer: ChatTokenizerPlaceOption = None,
-    context_len: Annotated[
-        int, option("Tokens that the first pair may have with its system span, and each later pair.", min=1)
-    ] = defaults.CONTEXT_LEN,
-    drop: Annotated[
-        str,
-        option(
-            "Keys of messages and records, and roles, to leave out and count, such as reasoning_content,tool_calls,"
-            "tool. Any that a transcript has no place for and that is not named here is refused with its line.",
-            metavar="NAME,…",
-        ),
-    ] = "",
-    maps: Annotated[
-        list[str] | None,
-        option(
-            "Which key of your records means what, as for `spanloom convert`: messages, query, answer, system, id.",
-            "--map",
-            metavar="MEANING=KEY,…",
-        ),
-    ] = None,
-    metadata: Annotated[
-        list[str] | None, option("Keys of records that are no part of the conversation.", metavar="KEY,…")
-    ] = None,
-    text_as_is: Annotated[
-        bool,
-        option("What chat templates write (`<|im_end|>`, `[INST]`) stays text of an answer. Default: refused."),
-    ] = False,
-    think: Annotated[
-        Literal["keep", "drop", "refuse"],
-        option("<think>…</think> in an answer: train it as a part of it, leave it out and count it, or refuse."),
-    ] = defaults.THINK,
-    on_error: Annotated[
-        Literal["raise", "skip"] | None,
-        option(
-            "A record that cannot be read or would lose something; a control string in a text: stop at both, or skip "
-            "and count both. Default: stop at the first, skip the second."
-        ),
-    ] = None,
+    rules: GeneratorRules,
     report: options.Report = None,
     scratch: options.Scratch = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    printed: Printed,
 ) -> None:
     """Turn conversations into transcripts, and leave out what does not fit.
 
@@ -117,16 +82,21 @@ def generate(
 
     Example: `spanloom chat generate --input chats.jsonl --out transcripts.parquet --report left_out.json`
     """
-    arguments = locals()
     from spanloom.families.chat.steps import generate_chat
     from spanloom.records.files import passed_over_line
 
-    progress = make_progress(quiet, verbose)
+    progress = printed.progress()
     with progress.stage("generate"), progress.counting("generate", "conversations") as on_progress:
-        keys = {"maps": tuple(names_in(*maps or ())), "metadata": frozenset(names_in(*metadata or ()))}
-        rules = made_of(generate_chat.GeneratorRules, arguments, drop=frozenset(names_in(drop)), **keys)
-        facts = made_of(generate_chat.run, arguments, rules=rules, on_progress=on_progress)
-    if as_json or is_step(context):
+        facts = generate_chat.run(
+            source=source,
+            out=out,
+            rules=rules,
+            tokenizer=tokenizer,
+            report=report,
+            on_progress=on_progress,
+            scratch=scratch,
+        )
+    if printed.as_json or is_step(context):
         finish_step(facts, generate_chat.artifact_metadata)
         return
     skipped = counted(facts["conversations_skipped"])
@@ -147,37 +117,14 @@ def generate(
 
 @chat_app.command("pack")
 def pack(
+    *,
     source: Annotated[
         str,
         place("Transcripts: a .parquet, .jsonl (.gz, .zst) or .txt file, or a folder of them; or a URI.", "--input"),
     ],
     out: Annotated[Path, option("Root of the dataset, new or empty.")],
     tokenizer: ChatTokenizerPlaceOption = None,
-    block_size: BlockSizeOption = defaults.BLOCK_SIZE,
-    post_training: Annotated[
-        bool,
-        option(
-            "Loss on the assistant's complete spans alone, with boundary injection and the stop rule.",
-            "--post-training/--no-post-training",
-            envvar="POST_TRAINING",
-        ),
-    ] = defaults.POST_TRAINING,
-    strict_user: Annotated[
-        bool,
-        option(
-            "No loss on an answer whose user span is not in the block whole; or also where a block's border "
-            "cut it and an injected USER opened it again.",
-            "--strict-user/--no-strict-user",
-        ),
-    ] = defaults.STRICT_USER,
-    keep_lossless: Annotated[
-        bool, option("Keep blocks in which no token carries loss.", "--keep-lossless/--drop-lossless")
-    ] = defaults.KEEP_LOSSLESS,
-    pad_tail: Annotated[
-        bool, option("Pad the last, shorter block of each shard instead of dropping it.", "--pad-tail")
-    ] = defaults.PAD_TAIL,
-    shards: ChatShardsOption = defaults.SHARDS,
-    records: RecordsOption = defaults.RECORDS,
+    rules: PackingRules,
     on_error: OnErrorOption = defaults.ON_ERROR,
     workers: Annotated[
         int | None,
@@ -190,9 +137,7 @@ def pack(
     ] = defaults.DEEP,
     allow_unknown_sha: options.AllowUnknownSha = False,
     scratch: options.Scratch = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    printed: Printed,
 ) -> None:
     """Tokenise transcripts, pack them into blocks, and validate the dataset.
 
@@ -205,45 +150,40 @@ def pack(
 
     Example: `spanloom chat pack --input transcripts.parquet --out data/chat --tokenizer tokenizer.json --post-training`
     """
-    arguments = locals()
     from spanloom.families.chat import dataset
     from spanloom.families.chat.build import PackOptions, build_chat
-    from spanloom.families.chat.steps.pack_chat import PackingRules
     from spanloom.families.chat.transcripts.places import local_transcripts
 
-    progress = make_progress(quiet, verbose)
-    if post_training:
+    progress = printed.progress()
+    if rules.post_training:
         progress.say("post-training: loss on the assistant's complete spans alone")
     else:
         progress.say("post-training is off: plain packing, every token counts (--post-training or POST_TRAINING=1)")
     with local_transcripts(source, tokenizer, scratch) as (transcripts, tokenizer_file):
-        places = {"transcripts": transcripts, "root": out, "tokenizer": tokenizer_file}
-        as_given = {"source_as_given": source, "tokenizer_as_given": tokenizer}
-        rules = made_of(PackingRules, arguments)
-        result = build_chat(made_of(PackOptions, arguments, rules=rules, **places, **as_given), progress)
-    finish_build(dataset, result.root, result.manifest, result.report, as_json=as_json)
+        packed = PackOptions(
+            transcripts=transcripts,
+            root=out,
+            tokenizer=tokenizer_file,
+            rules=rules,
+            source_as_given=source,
+            tokenizer_as_given=tokenizer,
+            workers=workers,
+            deep=deep,
+            on_error=on_error,
+            allow_unknown_sha=allow_unknown_sha,
+        )
+        result = build_chat(packed, progress)
+    finish_build(dataset, result.root, result.manifest, result.report, as_json=printed.as_json)
 
 
-@step_app.command("pack-chat")
+@step_app.command("pack-chat", switches=True)
 def step_pack_chat(
+    *,
     transcripts: Annotated[str, place("Transcripts: a file, a folder of them, or a URI.")],
     root: options.Root,
     tokenizer: ChatTokenizerPlaceOption = None,
     asset: Annotated[str | None, place("File or URI for a copy of the tokenizer, for validation.")] = None,
-    block_size: BlockSizeOption = defaults.BLOCK_SIZE,
-    post_training: Annotated[
-        Switch, option("1: loss on the assistant's complete spans alone; 0: on every token.", envvar="POST_TRAINING")
-    ] = _switch(defaults.POST_TRAINING),
-    strict_user: Annotated[
-        Switch,
-        option("1: no loss on an answer whose user span is not in the block whole; 0: also where a border cut it."),
-    ] = _switch(defaults.STRICT_USER),
-    keep_lossless: Annotated[Switch, option("0: drop blocks without any loss.")] = _switch(defaults.KEEP_LOSSLESS),
-    pad_tail: Annotated[
-        Switch, option("1: pad the last, shorter block of each shard instead of dropping it.")
-    ] = _switch(defaults.PAD_TAIL),
-    shards: ChatShardsOption = defaults.SHARDS,
-    records: RecordsOption = defaults.RECORDS,
+    rules: PackingRules,
     on_error: OnErrorOption = defaults.ON_ERROR,
     workers: options.Workers = None,
     allow_unknown_sha: options.AllowUnknownSha = False,
@@ -255,13 +195,21 @@ def step_pack_chat(
     It is no dataset before validate-alignment has passed. Switches take a value, as a pipeline's parameters have one.
     Every file is created, never overwritten. A root at a URI is claimed for this dataset first (claim.json).
     """
-    arguments = locals()
     from spanloom.families.chat.steps import pack_chat
 
-    switches = ("post_training", "strict_user", "keep_lossless", "pad_tail")
-    rules = made_of(pack_chat.PackingRules, arguments, **{name: arguments[name] == "1" for name in switches})
     progress = make_progress(quiet, False)
     with progress.counting("pack", "bytes") as on_progress:
-        handed_on = {"on_error": on_error, "allow_unknown_sha": allow_unknown_sha, "on_progress": on_progress}
-        result = made_of(pack_chat.run, arguments, rules=rules, warn=progress.say, **handed_on)
+        result = pack_chat.run(
+            transcripts=transcripts,
+            root=root,
+            rules=rules,
+            tokenizer=tokenizer,
+            asset=asset,
+            workers=workers,
+            on_error=on_error,
+            allow_unknown_sha=allow_unknown_sha,
+            scratch=scratch,
+            on_progress=on_progress,
+            warn=progress.say,
+        )
     finish_step(result, pack_chat.artifact_metadata)

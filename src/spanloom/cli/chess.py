@@ -1,5 +1,6 @@
 """`spanloom chess …` and its steps: PGN or Parquet → validated games → prepared games → samples."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -8,11 +9,11 @@ from rich.console import Console
 from rich.text import Text
 
 from spanloom.cli import options
-from spanloom.cli.app import chess_app, counted, exit_by, make_progress, print_json, say
-from spanloom.cli.options import Switch, made_of, option, place
+from spanloom.cli.app import Printed, chess_app, counted, exit_by, print_json, say
 from spanloom.cli.outputs import file_option, write_page
 from spanloom.cli.steps import step
 from spanloom.families.chess import defaults
+from spanloom.options.option import option, place
 from spanloom.text import visible, visible_line
 
 RESULTS = ("1-0", "0-1", "1/2-1/2", "*")
@@ -24,13 +25,23 @@ ValidFractionOption = Annotated[
 OnErrorOption = Annotated[
     Literal["skip", "raise"], option("A bad game: set it aside under rejects/ and count it, or stop.")
 ]
-DeepOption = Annotated[int, option("Games of each file that validation makes again from the source.", min=0)]
-LegalOption = Annotated[
-    bool, option("Check with python-chess that each move is legal and leads to the next board.", "--legal")
-]
-ToleranceOption = Annotated[
-    float, option("Allowed difference of win + draw + loss from 1.", min=0, max=1, show_default=True)
-]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckOptions:
+    """How prepared games are checked."""
+
+    deep: Annotated[int, option("Games of each file that validation makes again from the source.", min=0)] = (
+        defaults.DEEP
+    )
+    legal: Annotated[
+        bool, option("Check with python-chess that each move is legal and leads to the next board.", "--legal")
+    ] = defaults.LEGAL
+    tolerance: Annotated[
+        float, option("Allowed difference of win + draw + loss from 1.", min=0, max=1, show_default=True)
+    ] = defaults.TOLERANCE
+
+
 PlaceArgument = Annotated[
     str,
     typer.Argument(
@@ -118,6 +129,7 @@ def convert(
 
 @chess_app.command("prepare")
 def prepare(
+    *,
     out: Annotated[Path, option("Root of the prepared games, new or empty.")],
     source: GamesOption = None,
     thinking: ThinkingOption = None,
@@ -125,14 +137,10 @@ def prepare(
     on_error: OnErrorOption = defaults.ON_ERROR,
     workers: Annotated[int, option("Processes that prepare files side by side.", min=1)] = 1,
     resume: options.Resume = True,
-    deep: DeepOption = defaults.DEEP,
-    legal: LegalOption = defaults.LEGAL,
-    tolerance: ToleranceOption = defaults.TOLERANCE,
+    checks: CheckOptions,
     allow_unknown_sha: options.AllowUnknownSha = False,
     scratch: options.Scratch = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    printed: Printed,
 ) -> None:
     """Turn Parquet files into memory-mapped arrays, once, and validate them: training then parses no FEN.
 
@@ -141,24 +149,33 @@ def prepare(
 
     Example: `spanloom chess prepare --source games --thinking thinking --out data/chess`
     """
-    arguments = locals()
     from spanloom.families.chess.build import PrepareOptions
     from spanloom.families.chess.build import prepare as prepare_games
     from spanloom.families.chess.places import local_folders
     from spanloom.records.files import passed_over_line
 
-    progress = make_progress(quiet, verbose)
+    progress = printed.progress()
     with (
         local_folders(source, thinking, scratch) as (games_folder, thinking_folder),
         progress.stage("prepare"),
         progress.counting("prepare", "files") as on_progress,
     ):
-        places = {"root": out, "games": games_folder, "thinking": thinking_folder}
-        prepared = made_of(PrepareOptions, arguments, **places, sources_as_given=(source, thinking))
+        prepared = PrepareOptions(
+            root=out,
+            games=games_folder,
+            thinking=thinking_folder,
+            sources_as_given=(source, thinking),
+            valid_fraction=valid_fraction,
+            on_error=on_error,
+            workers=workers,
+            resume=resume,
+            allow_unknown_sha=allow_unknown_sha,
+            **vars(checks),
+        )
         result = prepare_games(prepared, on_progress)
     totals = result.manifest["content"]["totals"]
     with exit_by(result.report):
-        if as_json:
+        if printed.as_json:
             unread = result.passed_over
             print_json({"root": str(out), "totals": totals, "not_read": unread, "report": result.report.as_dict()})
         else:
@@ -176,11 +193,10 @@ def prepare(
 @chess_app.command("validate")
 def validate(
     place: PlaceArgument,
+    *,
     source: GamesOption = None,
     thinking: ThinkingOption = None,
-    deep: DeepOption = defaults.DEEP,
-    legal: LegalOption = defaults.LEGAL,
-    tolerance: ToleranceOption = defaults.TOLERANCE,
+    checks: CheckOptions,
     scratch: options.Scratch = None,
     as_json: options.Json = False,
 ) -> None:
@@ -189,12 +205,11 @@ def validate(
     Exit code 4 means that something was found; each finding names file, game and ply. A folder's Parquet files may be
     of games, or of thinking rows.
     """
-    options = locals()
     from spanloom.families.chess.places import local_folders, local_games
     from spanloom.families.chess.verify.games import Checks, validate_place
 
     with local_games(place, scratch) as path, local_folders(source, thinking, scratch) as (games, rows):
-        report = validate_place(path, made_of(Checks, options, games=games, thinking=rows))
+        report = validate_place(path, Checks(games=games, thinking=rows, **vars(checks)))
     with exit_by(report):
         if as_json:
             print_json(report.as_dict())
@@ -202,26 +217,31 @@ def validate(
             _print_findings(report.as_dict())
 
 
+@dataclass(frozen=True, kw_only=True)
+class DrawOptions:
+    """Which samples are drawn."""
+
+    split: Annotated[Literal["train", "valid"], option("Which split of prepared games.")] = "train"
+    count: Annotated[int, option("How many samples.", min=1)] = 1
+    max_seq_len: Annotated[int, option("Tokens of a sample.", min=1)] = defaults.INSPECT_MAX_SEQ_LEN
+    skip_board_prob: Annotated[float, option("How often a board is left out.", min=0, max=1)] = defaults.SKIP_BOARD_PROB
+    seed: Annotated[int, option("Another seed draws other samples.")] = 0
+
+
 @chess_app.command("inspect")
 def inspect(
     place: PlaceArgument,
+    *,
     samples: Annotated[Literal["games", "thinking"], option("Which kind of samples.")] = "games",
-    split: Annotated[Literal["train", "valid"], option("Which split of prepared games.")] = "train",
-    count: Annotated[int, option("How many samples.", min=1)] = 1,
-    max_seq_len: Annotated[int, option("Tokens of a sample.", min=1)] = defaults.INSPECT_MAX_SEQ_LEN,
-    skip_board_prob: Annotated[
-        float, option("How often a board is left out.", min=0, max=1)
-    ] = defaults.SKIP_BOARD_PROB,
-    seed: Annotated[int, option("Another seed draws other samples.")] = 0,
+    drawn: DrawOptions,
     html: Annotated[Path | None, file_option("Write a page with pictures of the boards instead.")] = None,
 ) -> None:
     """Draw samples as training sees them: boards, moves, values, and below them tokens, targets and masks."""
-    arguments = locals()
     from spanloom.families.chess.inspection import drawn_views, page, text_lines
     from spanloom.families.chess.places import local_games
 
     with local_games(place) as path:
-        views = made_of(drawn_views, arguments, place=path, thinking=samples == "thinking")
+        views = drawn_views(path, thinking=samples == "thinking", **vars(drawn))
     if html is not None:
         write_page(html, page(views, f"Samples of {place}"))
         return
@@ -249,22 +269,29 @@ def report(
         write_page(html, page(facts, f"Games of {place}"))
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions:
+    """How the example trains."""
+
+    steps: Annotated[int, option("Optimizer steps.", min=1)] = 100
+    batch_size: Annotated[int, option("Samples of a batch.", min=1)] = 8
+    max_seq_len: Annotated[int, option("Tokens of a sample.", min=1)] = 256
+    variation_ratio: Annotated[float, option("Share of thinking samples.", min=0, max=1)] = defaults.VARIATION_RATIO
+    seed: Annotated[int, option("Of the model and of the samples.")] = 0
+
+
 @chess_app.command("train")
 def train(
+    *,
     games: Annotated[Path | None, option("Prepared games or Parquet files.")] = None,
     thinking: Annotated[Path | None, option("The same, of thinking rows.")] = None,
-    steps: Annotated[int, option("Optimizer steps.", min=1)] = 100,
-    batch_size: Annotated[int, option("Samples of a batch.", min=1)] = 8,
-    max_seq_len: Annotated[int, option("Tokens of a sample.", min=1)] = 256,
-    variation_ratio: Annotated[float, option("Share of thinking samples.", min=0, max=1)] = defaults.VARIATION_RATIO,
-    seed: Annotated[int, option("Of the model and of the samples.")] = 0,
+    training: TrainOptions,
     as_json: options.Json = False,
 ) -> None:
     """Train a small transformer on the samples, as an example of what their fields are for: the losses fall."""
-    arguments = locals()
     from spanloom.families.chess.training import LOSSES, train_example
 
-    history = made_of(train_example, arguments)
+    history = train_example(games, thinking, **vars(training))
     if as_json:
         print_json(history)
         return
@@ -274,7 +301,7 @@ def train(
             say(f"{number:4d}  " + "".join(f"{line[name]:10.4f}" for name in (*LOSSES, "total")))
 
 
-@step("prepare-chess", "chess.steps.prepare_chess")
+@step("prepare-chess", "families.chess.steps.prepare_chess")
 def step_prepare_chess(
     root: options.Root,
     inventory: options.Inventory,
@@ -293,7 +320,7 @@ def step_prepare_chess(
     """
 
 
-@step("assemble-chess", "chess.steps.assemble_chess")
+@step("assemble-chess", "families.chess.steps.assemble_chess")
 def step_assemble_chess(
     inventories: options.Inventories,
     root: options.Root,
@@ -303,16 +330,13 @@ def step_assemble_chess(
     """Chess, step 2: write manifest.pending.json. The games are not ready before validate-chess has passed."""
 
 
-@step("validate-chess", "chess.steps.validate_chess")
+@step("validate-chess", "families.chess.steps.validate_chess", switches=True)
 def step_validate_chess(
+    *,
     root: options.Root,
     games: Annotated[str | None, place("Folder or URI of the games that it was prepared from.")] = None,
     thinking: ThinkingOption = None,
-    deep: DeepOption = defaults.DEEP,
-    tolerance: ToleranceOption = defaults.TOLERANCE,
-    legal: Annotated[Switch, option("1: check every move with python-chess, which is in none of the images.")] = "1"
-    if defaults.LEGAL
-    else "0",
+    checks: CheckOptions,
     report: options.Report = None,
     html: options.HtmlPlace = None,
     scratch: options.Scratch = None,

@@ -4,31 +4,26 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 
-from spanloom.cli import options
-from spanloom.cli.app import MAKE, app, make_progress, print_json, say
-from spanloom.cli.options import made_of, names_in, option, place
+from spanloom.api.options import ConvertOptions, local
+from spanloom.cli.app import MAKE, Printed, app, print_json, say
 from spanloom.errors import EXIT_INTERRUPTED, SourceError, TokenizerError
-from spanloom.families.harmony import defaults
+from spanloom.options.option import option, place
 
 if TYPE_CHECKING:
     from spanloom.conversations.outcomes import Counts
     from spanloom.families.harmony.convert.chat import ChatInput, Examples
     from spanloom.families.harmony.convert.conversion import ChatConversion
 
-of_form = partial(option, rich_help_panel="What the records mean")
-said_around = partial(option, rich_help_panel="Texts around every conversation")
-of_loss = partial(option, rich_help_panel="What is left out, and how much may be refused")
-
 
 @app.command(rich_help_panel=MAKE)
 def convert(
+    *,
     inputs: Annotated[
         list[str],
         typer.Argument(
@@ -38,105 +33,6 @@ def convert(
         ),
     ],
     out: Annotated[str | None, place("Folder or URI for the source; new, or the folder of an interrupted run.")] = None,
-    maps: Annotated[
-        list[str] | None,
-        of_form(
-            "Which key of your records means what: id, messages, system, tools, query, reasoning, answer, effort, "
-            "identity, date, cutoff, weight, preferred (false: left out); of your messages: trained, masked. "
-            "`query=a+b` joins two texts; `id=` makes ids of file and line.",
-            "--map",
-            metavar="MEANING=KEY,…",
-        ),
-    ] = None,
-    metadata: Annotated[
-        list[str] | None,
-        of_form("Keys of records or messages that are metadata, and no part of the conversation.", metavar="KEY,…"),
-    ] = None,
-    think_tags: Annotated[
-        bool | None,
-        of_form(
-            "`<think>…</think>` (thinking, reasoning, begin_of_thought) before an answer becomes analysis, or "
-            "stays text of the answer. Default: such a record is refused.",
-            "--think-tags/--no-think-tags",
-        ),
-    ] = None,
-    call_tags: Annotated[
-        str | None,
-        of_form(
-            "Calls that texts write become calls: hermes (`<tool_call>`), glaive (`<functioncall>`), mistral "
-            "(`[TOOL_CALLS]`), openhands (`<function=…>`), toolace (`[f(a=1)]`). Default: such a record is refused.",
-            metavar="STYLE",
-        ),
-    ] = None,
-    text_as_is: Annotated[
-        bool,
-        of_form(
-            "Tags, and tokens of templates, that no other option reads stay text. Default: such a record is refused.",
-            "--text-as-is",
-        ),
-    ] = False,
-    roles: Annotated[
-        list[str] | None,
-        of_form(
-            "What a role of your messages is: `visitor=user`, one of system, developer, user, assistant, tool.",
-            "--role",
-            metavar="NAME=ROLE,…",
-        ),
-    ] = None,
-    join_consecutive: Annotated[
-        bool,
-        of_form(
-            "Two messages of the assistant in a row become one, a blank line between. Default: refused.",
-            "--join-consecutive",
-        ),
-    ] = False,
-    keep_unprompted: Annotated[
-        bool,
-        of_form(
-            "Messages of the assistant before the first user's stay, and are trained. Default: refused.",
-            "--keep-unprompted",
-        ),
-    ] = False,
-    calls_in_turn: Annotated[
-        bool,
-        of_form(
-            "Several tool calls at once: put them one after the other, each with its result. Default: kept as they "
-            "are; a build of a Harmony dataset refuses them, since Harmony has one call at a time.",
-            "--calls-in-turn",
-        ),
-    ] = False,
-    identity: Annotated[
-        str | None,
-        said_around(
-            "Who the model is, in the system message. Servers of gpt-oss say 'You are ChatGPT, a large language "
-            "model trained by OpenAI.' Default: the line is left out."
-        ),
-    ] = None,
-    effort: Annotated[
-        str | None, said_around("Reasoning effort. Default: left out.", metavar="low|medium|high")
-    ] = None,
-    date: Annotated[str | None, said_around("Current date, such as 2026-01-31. Default: left out.")] = None,
-    cutoff: Annotated[str | None, said_around("Knowledge cutoff, such as 2024-06. Default: left out.")] = None,
-    developer: Annotated[
-        str | None, said_around("Instructions for conversations that bring no system text of their own. Default: none.")
-    ] = None,
-    drop: Annotated[
-        list[str] | None,
-        of_loss(
-            "Leave out and count: a key of records, messages, calls or tools (`refusal`, `tool_calls`), "
-            "`role:NAME`, `part:TYPE` (`part:image_url`), `think` (reasoning in tags), `unprompted` (before the first "
-            "user), `unanswered` (after the last answer).",
-            metavar="NAME,…",
-        ),
-    ] = None,
-    max_rejects: Annotated[
-        str,
-        of_loss(
-            "Records that may be refused and set aside (under rejects/): a number, or a share such as 0.1%. "
-            "0 stops at the first.",
-            metavar="N|P%",
-        ),
-    ] = defaults.MAX_REJECTS,
     preview: Annotated[
         bool, option("Show the first conversation as it will be trained, and stop.", "--preview")
     ] = False,
@@ -144,28 +40,8 @@ def convert(
         bool, option("Convert all and write nothing: counts, and one record of each refusal.", "--dry-run")
     ] = False,
     yes: Annotated[bool, option("Do not prompt: settings without an option are left out.", "--yes", "-y")] = False,
-    format: Annotated[
-        str,
-        option(
-            "conversations: for any model (`conversations_v1`). harmony: as messages of Harmony "
-            "(`harmony_conversations_v1`), which refuses what Harmony cannot hold.",
-            metavar="conversations|harmony",
-        ),
-    ] = "conversations",
-    rows_per_shard: Annotated[
-        int, option("Conversations per shard; an interrupted run keeps its finished shards.", min=1)
-    ] = defaults.ROWS_PER_SHARD,
-    workers: Annotated[
-        int, option("Processes that convert; the bytes are the same for any number. 1: this process alone.", min=1)
-    ] = 1,
-    dataset: Annotated[
-        str | None, option("Name of the data, for manifest, card and report. Default: not stated.")
-    ] = None,
-    license: Annotated[str | None, option("Its licence, for manifest and card.")] = None,
-    scratch: options.Scratch = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    options: ConvertOptions,
+    printed: Printed,
 ) -> None:
     """Turn chat data into a source of whole conversations, for `spanloom build`.
 
@@ -181,39 +57,33 @@ def convert(
     Example: `spanloom convert chat.jsonl --out data/chat_source`, then
     `spanloom build --source data/chat_source --out data/chat`
     """
-    arguments = locals()
-    from spanloom.api.converting import system_fields
+    from spanloom.api.converting import conversion_of, system_fields
     from spanloom.families.harmony.convert import chat as convert_chat
-    from spanloom.families.harmony.convert.conversion import ChatConversion
     from spanloom.storage.scratch import scratch_for
 
     if out is None and not (preview or dry_run):
         raise typer.BadParameter("give a folder for the source: --out DIR (or --preview, or --dry-run)")
-    around = {"identity": identity, "effort": effort, "date": date, "cutoff": cutoff, "developer": developer}
-    lists = {"maps": tuple(names_in(*maps or ())), "drop": tuple(names_in(*drop or ()))}
-    lists["metadata"], lists["roles"] = tuple(names_in(*metadata or ())), tuple(names_in(*roles or ()))
-    origin = {"dataset": dataset or None, "license": license or None}
-    conversion = made_of(ChatConversion, arguments, system_fields=system_fields(**around), **lists, **origin)
-    asking = not (yes or quiet or as_json or dry_run) and sys.stdin.isatty() and sys.stderr.isatty()
-    progress = make_progress(quiet, verbose)
-    with scratch_for("convert", [*inputs, out], scratch) as staging:
+    conversion = conversion_of(options)
+    asking = not (yes or printed.quiet or printed.as_json or dry_run) and sys.stdin.isatty() and sys.stderr.isatty()
+    progress = printed.progress()
+    with scratch_for("convert", [*inputs, out], local(options.scratch)) as staging:
         chat = convert_chat.open_chat(convert_chat.local_inputs(staging, inputs), conversion)
         for line in chat.described():
             progress.say(line)
         if asking:
             chat, conversion = _with_beside(chat, conversion)
-            conversion = replace(conversion, system_fields=system_fields(**_answered_settings(around)))
+            conversion = replace(conversion, system_fields=system_fields(_answered_settings(options)))
         if preview:
-            if not _show_first(chat, conversion, Console(), whole=verbose):
+            if not _show_first(chat, conversion, Console(), whole=printed.verbose):
                 raise SourceError(
                     f"none of the first {convert_chat.LOOKED_AT:,} records makes a conversation",
                     where=chat.first.where,
                     remedy="--dry-run shows the first record of each reason",
                 )
             return
-        if not quiet:
+        if not printed.quiet:
             try:
-                _show_first(chat, conversion, progress.console, whole=verbose, counting=dry_run)
+                _show_first(chat, conversion, progress.console, whole=printed.verbose, counting=dry_run)
             except TokenizerError:
                 progress.say("the first conversation is not shown: no tokenizer (`spanloom fetch-tokenizer`)")
         with progress.stage("convert"), progress.counting("convert", "bytes") as on_progress:
@@ -222,15 +92,20 @@ def convert(
             else:
                 assert out is not None
                 written = convert_chat.run(
-                    staging=staging, chat=chat, out=out, conversion=conversion, on_progress=on_progress, workers=workers
+                    staging=staging,
+                    chat=chat,
+                    out=out,
+                    conversion=conversion,
+                    on_progress=on_progress,
+                    workers=options.workers,
                 )
     if dry_run:
-        _tell_dry_run(counts, examples, conversion.drop, as_json)
-    elif as_json:
+        _tell_dry_run(counts, examples, conversion.drop, printed.as_json)
+    elif printed.as_json:
         unread = chat.not_read()
         print_json({**written, **({"not_read": unread} if unread else {})})
     else:
-        _tell(written, out or "", conversion.drop, for_any_model=format == "conversations")
+        _tell(written, out or "", conversion.drop, for_any_model=options.format == "conversations")
 
 
 QUESTIONS = {
@@ -242,18 +117,18 @@ QUESTIONS = {
 }
 
 
-def _answered_settings(settings: dict[str, str | None]) -> dict[str, str | None]:
-    """The settings from options; the user is prompted for the others, and an empty answer leaves a setting out."""
-    answers = dict(settings)
+def _answered_settings(options: ConvertOptions) -> ConvertOptions:
+    """With answers for the settings that no option sets: an empty answer leaves one out."""
+    answers = {}
     for name, question in QUESTIONS.items():
-        if answers[name] is None:
+        if getattr(options, name) is None:
             try:
                 answers[name] = typer.prompt(
                     f"{question} Enter leaves it out", default="", show_default=False, err=True
                 )
             except typer.Abort:  # Ctrl-C, or the end of the input
                 raise typer.Exit(EXIT_INTERRUPTED) from None
-    return answers
+    return replace(options, **answers)
 
 
 def _with_beside(chat: "ChatInput", conversion: "ChatConversion") -> "tuple[ChatInput, ChatConversion]":

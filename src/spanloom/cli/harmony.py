@@ -1,177 +1,73 @@
 """SYNTH KD and harmony_chat: `spanloom sample`, `convert-synth`, `build`, and the steps of their pipeline."""
 
 import sys
-from collections.abc import Mapping
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from spanloom.api.options import (
+    AuditFraction,
+    BuildOptions,
+    CapOptions,
+    CutOptions,
+    OnDuplicate,
+    Renderer,
+    Shards,
+    Source,
+    ValidFraction,
+)
 from spanloom.cli import options
-from spanloom.cli.app import MAKE, PIPELINE, app, counted, finish_build, make_progress, print_json, say
-from spanloom.cli.models import build as for_model
-from spanloom.cli.options import made_of, option, place, running
+from spanloom.cli.app import MAKE, PIPELINE, Printed, app, counted, finish_build, print_json, say
 from spanloom.cli.steps import step
 from spanloom.families.harmony import defaults
+from spanloom.options.option import option, place
 from spanloom.text import visible_line
 
 if TYPE_CHECKING:
     from spanloom.families.harmony.convert.synth import Conversion
 
-of_conversations = partial(option, rich_help_panel="Conversations (not SYNTH)")
-of_amount = partial(option, rich_help_panel="How much, and for which split")
-
-SourceOption = Annotated[
-    str,
-    place(
-        "Folder of `conversations_v1`, `harmony_conversations_v1` or `synth_harmony_v1` shards with their "
-        "manifest.json, or its URI. "
-        "The manifest says which of them it is."
-    ),
-]
-ShardsOption = Annotated[
-    int | None,
-    option(
-        f"How many shards the source must have. Default: {defaults.SHARDS} of `synth_harmony_v1`, "
-        "of conversations as many as its manifest lists.",
-        min=1,
-    ),
-]
-HistoryOption = Annotated[
-    Literal["serve", "openai-harmony", "keep"] | None,
-    of_conversations(
-        "Which earlier reasoning a document shows. serve: none before the last "
-        "final answer, as on servers; openai-harmony: as its render for completion does; keep: one document a "
-        f"conversation, with all of it. Default: {defaults.HISTORY}."
-    ),
-]
-TrainOption = Annotated[
-    str | None,
-    of_conversations(
-        f"The spans that are trained, with commas; the others are context. Default: {defaults.TRAIN}.",
-        metavar="SPANS",
-    ),
-]
-TurnsOption = Annotated[
-    Literal["all", "last"] | None,
-    of_conversations(
-        f"Train every turn, or what follows the last question that is answered. Default: {defaults.TURNS}."
-    ),
-]
-CallFormatOption = Annotated[
-    Literal["constrain", "json", "as-served"] | None,
-    of_conversations(
-        "The header of a call. constrain: as the model emits it, <|constrain|>json; json: as servers "
-        "show it, commentary json; as-served: trained as emitted, shown before later runs as served, which takes a "
-        f"document for each call. Default: {defaults.CALL_FORMAT}."
-    ),
-]
-MaskOption = Annotated[
-    bool,
-    of_conversations(
-        "Do not train <|start|>assistant at the start of an answer: a server writes it, not the model.",
-        "--mask-generation-prompt",
-    ),
-]
-MaxRowsOption = Annotated[int | None, of_amount("Read at most this many rows, divided evenly over the shards.", min=0)]
-MaxRowsPerShardOption = Annotated[int | None, of_amount("Read at most this many rows of each shard.", min=0)]
-MaxTokensOption = Annotated[
-    int | None, of_amount("Write at most this many tokens, divided evenly over the shards; no document is cut.", min=0)
-]
-MaxRejectsOption = Annotated[
-    str,
-    of_amount(
-        "Bad rows that each shard may set aside (under rejects/): a number, or a share such as 0.1%. "
-        "0 stops at the first.",
-        metavar="N|P%",
-    ),
-]
-ValidFractionOption = Annotated[
-    float, of_amount("Share of the ids held out for validation; the id alone decides.", min=0, max=1)
-]
-OnDuplicateOption = Annotated[
-    Literal["error", "keep"], of_amount("If two rows have the same id: stop, or keep both and count them.")
-]
-RendererOption = Annotated[
-    Literal["fast", "harmony"],
-    option("fast: wrappers from a table, content through fastokens, audited; harmony: openai-harmony alone."),
-]
-AuditFractionOption = Annotated[
-    float, option("Share of fast rows that openai-harmony renders again (at least 64 a shard; 0: none).", min=0, max=1)
-]
 RawOption = Annotated[str, place("Raw SYNTH: a Parquet file, or a folder of them, or a URI of either.")]
-IdentityOption = Annotated[str, option('Model identity in the system message; "" for none.')]
-EffortOption = Annotated[str, option("Reasoning effort.", metavar="low|medium|high")]
-DateOption = Annotated[str, option('Conversation start date; "" for none.')]
-CutoffOption = Annotated[str, option('Knowledge cutoff; "" for none.')]
-DeveloperOption = Annotated[str | None, option("Developer instructions. Default: no developer message.")]
-SeedTextOption = Annotated[
-    bool, option("Add query_seed_text to the prompt; by default it stays out.", "--with-seed-text")
-]
-DatasetOption = Annotated[
-    str | None, option("Name of the data, for manifest, card and report: `PleIAs/SYNTH`. Default: not stated.")
-]
-LicenseOption = Annotated[str | None, option("Its licence, for the manifest.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SynthOptions:
+    """The texts of each conversation of SYNTH, and what the manifest says of the data; an empty text means none."""
+
+    identity: Annotated[str, option('Model identity in the system message; "" for none.')] = defaults.MODEL_IDENTITY
+    effort: Annotated[str, option("Reasoning effort.", metavar="low|medium|high")] = defaults.REASONING_EFFORT
+    date: Annotated[str, option('Conversation start date; "" for none.')] = defaults.START_DATE
+    cutoff: Annotated[str, option('Knowledge cutoff; "" for none.')] = defaults.KNOWLEDGE_CUTOFF
+    developer: Annotated[str | None, option("Developer instructions. Default: no developer message.")] = None
+    with_seed_text: Annotated[
+        bool, option("Add query_seed_text to the prompt; by default it stays out.", "--with-seed-text")
+    ] = False
+    dataset: Annotated[
+        str | None,
+        option("Name of the data, for manifest, card and report: `PleIAs/SYNTH`. Default: not stated."),
+    ] = None
+    license: Annotated[str | None, option("Its licence, for the manifest.")] = None
+
+    def conversion(self, shards: int, assignment: Literal["round-robin", "contiguous"]) -> "Conversion":
+        from spanloom.families.harmony.convert.synth import Conversion
+
+        return Conversion(
+            model_identity=self.identity or None,
+            reasoning_effort=self.effort,
+            start_date=self.date or None,
+            knowledge_cutoff=self.cutoff or None,
+            developer_instructions=self.developer or None,
+            with_seed_text=self.with_seed_text,
+            shards=shards,
+            assignment=assignment,
+            dataset=self.dataset or None,
+            license=self.license,
+        )
 
 
 @app.command(rich_help_panel=MAKE)
-def build(
-    source: SourceOption = defaults.SOURCE,
-    out: Annotated[
-        Path | None,
-        option(
-            "Root of the dataset. Default: data/megatron/synth_kd_v1, harmony_chat_v1 there of conversations, or "
-            "model_chat_v1 with --model; with the suffix _smoke if the run is capped."
-        ),
-    ] = None,
-    history: HistoryOption = None,
-    train: TrainOption = None,
-    turns: TurnsOption = None,
-    call_format: CallFormatOption = None,
-    mask_generation_prompt: MaskOption = False,
-    model: for_model.ModelOption = None,
-    thinking: for_model.ThinkingOption = None,
-    inline_think: for_model.InlineThinkOption = False,
-    boundary: for_model.BoundaryOption = None,
-    stop: for_model.StopsOption = None,
-    date: for_model.DateOption = None,
-    variables: for_model.VariablesOption = None,
-    emission: for_model.EmissionOption = None,
-    control_texts: for_model.ControlTextsOption = None,
-    valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
-    workers: options.Workers = None,
-    max_rows: MaxRowsOption = defaults.MAX_ROWS,
-    max_rows_per_shard: MaxRowsPerShardOption = defaults.MAX_ROWS_PER_SHARD,
-    max_tokens: MaxTokensOption = defaults.MAX_TOKENS,
-    max_rejects: MaxRejectsOption = defaults.MAX_REJECTS,
-    on_duplicate: OnDuplicateOption = defaults.ON_DUPLICATE,
-    resume: options.Resume = True,
-    overwrite: Annotated[
-        bool, running("Replace a dataset at --out; it is kept until the new one is validated.", "--overwrite")
-    ] = False,
-    keep_work: Annotated[bool, running("Leave the intermediates in OUT/.work.", "--keep-work")] = False,
-    renderer: RendererOption = defaults.RENDERER,
-    audit_fraction: AuditFractionOption = defaults.AUDIT_FRACTION,
-    tokenizer: Annotated[
-        Path | None,
-        option(
-            "The asset o200k_base.tiktoken, or its folder. Default: $O200K_HARMONY_VOCAB_PATH, "
-            "$TIKTOKEN_ENCODINGS_BASE, ~/.cache/spanloom, then data/tokenizer."
-        ),
-    ] = None,
-    shards: ShardsOption = None,
-    deep: Annotated[
-        int, option("Rows that validation renders again, by openai-harmony or the model's template.", min=0)
-    ] = defaults.DEEP,
-    reader: options.Reader = "auto",
-    allow_unknown_sha: options.AllowUnknownSha = False,
-    no_disk_check: Annotated[bool, running("Start even if the disk seems too small.", "--no-disk-check")] = False,
-    scratch: options.Scratch = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
-) -> None:
+def build(options: BuildOptions, printed: Printed) -> None:
     """Build and validate a dataset of SYNTH, or of conversations, on this machine.
 
     Renders every conversation through openai-harmony, marks which tokens are reasoning and which are answer (of
@@ -181,26 +77,21 @@ def build(
 
     Example: `spanloom build --source data/synth_harmony --out data/megatron/synth_kd_v1 --valid-fraction 0.001`
     """
-    arguments = locals()
     from spanloom.api.building import built, check_options
 
-    arguments["disk_check"] = not no_disk_check
-    if variables:
-        from spanloom.cli.models.commands import variables_of
-
-        arguments["variables"] = variables_of(variables)
-    check_options(arguments)
-    progress = make_progress(quiet, verbose)
-    progress.say(f"checking {visible_line(source)} …")
-    result = built(arguments, progress)
+    check_options(options)
+    progress = printed.progress()
+    progress.say(f"checking {visible_line(str(options.source))} …")
+    result = built(options, progress)
     from spanloom.families import dataset_family
 
     family = dataset_family(result.manifest.content.family)
-    finish_build(family, result.root, result.manifest, result.report, as_json=as_json)
+    finish_build(family, result.root, result.manifest, result.report, as_json=printed.as_json)
 
 
 @app.command(rich_help_panel=MAKE)
 def convert_synth(
+    *,
     raw: RawOption,
     out: Annotated[
         str, place("Folder or URI for the `synth_harmony_v1` shards; must be empty or new.")
@@ -209,19 +100,10 @@ def convert_synth(
     assignment: Annotated[
         Literal["round-robin", "contiguous"], option("How source rows are assigned to shards.")
     ] = defaults.ASSIGNMENT,
-    identity: IdentityOption = defaults.MODEL_IDENTITY,
-    effort: EffortOption = defaults.REASONING_EFFORT,
-    date: DateOption = defaults.START_DATE,
-    cutoff: CutoffOption = defaults.KNOWLEDGE_CUTOFF,
-    developer: DeveloperOption = None,
-    with_seed_text: SeedTextOption = False,
-    dataset: DatasetOption = None,
-    license: LicenseOption = None,
+    texts: SynthOptions,
     max_rows: Annotated[int | None, option("Read at most this many rows.", min=1)] = None,
     scratch: options.Scratch = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    printed: Printed,
 ) -> None:
     """Turn raw SYNTH Parquet into Harmony conversations (`synth_harmony_v1`), streaming.
 
@@ -230,38 +112,22 @@ def convert_synth(
 
     Example: `spanloom convert-synth --raw SYNTH/ --out data/synth_harmony`
     """
-    arguments = locals()
     from spanloom.families.harmony.convert.synth import run
 
-    conversion = _conversion(arguments)
-    progress = make_progress(quiet, verbose)
+    conversion = texts.conversion(shards, assignment)
+    progress = printed.progress()
     with progress.stage("convert"), progress.counting("convert", "rows") as on_progress:
-        written = made_of(run, arguments, conversion=conversion, on_progress=on_progress)
-    if as_json:
+        written = run(
+            raw=raw, out=out, conversion=conversion, max_rows=max_rows, on_progress=on_progress, scratch=scratch
+        )
+    if printed.as_json:
         print_json(written)
         return
     facts = written["conversion"]
     say(f"{facts['rows_written']:,} conversations in {shards} shards under {out} ({facts['rows_read']:,} rows read)")
     say(f"skipped: {counted(facts['skipped'])}")
-    note = " (the default; --identity says another)" if identity == defaults.MODEL_IDENTITY else ""
-    say(f"identity in each system message: {identity or 'none'}{note}")
-
-
-def _conversion(arguments: Mapping[str, Any], **others: Any) -> "Conversion":
-    """The options of a conversion; an empty text means none."""
-    from spanloom.families.harmony.convert.synth import Conversion
-
-    return made_of(
-        Conversion,
-        arguments,
-        model_identity=arguments["identity"] or None,
-        reasoning_effort=arguments["effort"],
-        start_date=arguments["date"] or None,
-        knowledge_cutoff=arguments["cutoff"] or None,
-        developer_instructions=arguments["developer"] or None,
-        dataset=arguments["dataset"] or None,
-        **others,
-    )
+    note = " (the default; --identity says another)" if texts.identity == defaults.MODEL_IDENTITY else ""
+    say(f"identity in each system message: {texts.identity or 'none'}{note}")
 
 
 @app.command(rich_help_panel=MAKE)
@@ -295,21 +161,15 @@ def fetch_tokenizer(
     fetch_asset(destination or fetched_asset(), say=lambda line: say(line, file=sys.stderr))
 
 
-@step("convert-shard", "harmony.convert.convert_shard")
+@step("convert-shard", "families.harmony.convert.convert_shard", own=("shards",))
 def step_convert_shard(
+    *,
     raw: RawOption,
     shard: Annotated[int, option("Which shard, from 0.", min=0)],
     out: Annotated[str, place("Folder or URI of the source, one for all shards.")],
     inventory: options.Inventory,
     shards: Annotated[int, option("Out of how many.", min=1)] = defaults.SHARDS,
-    identity: IdentityOption = defaults.MODEL_IDENTITY,
-    effort: EffortOption = defaults.REASONING_EFFORT,
-    date: DateOption = defaults.START_DATE,
-    cutoff: CutoffOption = defaults.KNOWLEDGE_CUTOFF,
-    developer: DeveloperOption = None,
-    with_seed_text: SeedTextOption = False,
-    dataset: DatasetOption = None,
-    license: LicenseOption = None,
+    texts: SynthOptions,
     scratch: options.Scratch = None,
     quiet: options.Quiet = False,
 ) -> dict[str, Any]:
@@ -317,16 +177,16 @@ def step_convert_shard(
 
     Of raw objects only those with rows of this shard are read. assemble-source joins the shards.
     """
-    arguments = locals()
-    if shard >= shards:
+    _check_shard(shard, shards)
+    return {"conversion": texts.conversion(shards, "contiguous")}
+
+
+def _check_shard(shard: int, shards: int | None) -> None:
+    if shards is not None and shard >= shards:
         raise typer.BadParameter(f"shard {shard} of {shards}: shards count from 0")
-    return {
-        "conversion": _conversion(arguments, assignment="contiguous"),
-        "progress": make_progress(quiet, False),
-    }
 
 
-@step("assemble-source", "harmony.convert.assemble_source")
+@step("assemble-source", "families.harmony.convert.assemble_source")
 def step_assemble_source(
     inventories: options.Inventories,
     out: Annotated[str, place("Folder or URI of the source with the shards.")],
@@ -335,7 +195,7 @@ def step_assemble_source(
     """Before step 1: write the manifest of a source whose shards convert-shard has made."""
 
 
-@step("verify-tokenizer", "harmony.steps.verify_tokenizer")
+@step("verify-tokenizer", "families.harmony.steps.verify_tokenizer")
 def step_verify_tokenizer(
     tokenizer: options.TokenizerPlace = None,
     asset: Annotated[str | None, place("File or URI for a copy of the verified asset.")] = None,
@@ -345,74 +205,65 @@ def step_verify_tokenizer(
     """Step 1: verify the tokenizer asset and load it."""
 
 
-@step("render-shard", "harmony.steps.render_shard")
-def step_render_shard(
-    shard: Annotated[int, option("Which shard, from 0.", min=0)],
-    rendered: Annotated[str, place("File or URI for the manifest of the rendered shard, of a few KiB.")],
+@dataclass(frozen=True, kw_only=True)
+class RenderShardOptions:
+    """The options of render-shard, but for those of cutting."""
+
+    shard: Annotated[int, option("Which shard, from 0.", min=0)]
+    rendered: Annotated[str, place("File or URI for the manifest of the rendered shard, of a few KiB.")]
     work: Annotated[
         str | None,
         place("Folder or URI that the rendered shard is published below, by the hash of source and options."),
-    ] = None,
+    ] = None
     root: Annotated[
         str | None,
         place("The dataset's root. Without --work, work goes to ROOT.work; the canonical root takes no caps."),
-    ] = None,
-    source: SourceOption = defaults.SOURCE,
-    tokenizer: options.TokenizerPlace = None,
-    shards: ShardsOption = None,
-    history: HistoryOption = None,
-    train: TrainOption = None,
-    turns: TurnsOption = None,
-    call_format: CallFormatOption = None,
-    mask_generation_prompt: MaskOption = False,
-    renderer: RendererOption = defaults.RENDERER,
-    audit_fraction: AuditFractionOption = defaults.AUDIT_FRACTION,
-    max_rows: MaxRowsOption = defaults.MAX_ROWS,
-    max_rows_per_shard: MaxRowsPerShardOption = defaults.MAX_ROWS_PER_SHARD,
-    max_tokens: MaxTokensOption = defaults.MAX_TOKENS,
-    max_rejects: MaxRejectsOption = defaults.MAX_REJECTS,
-    workers: options.Workers = None,
-    resume: options.Resume = True,
-    scratch: options.Scratch = None,
-    quiet: options.Quiet = False,
-) -> dict[str, Any]:
+    ] = None
+    source: Source = defaults.SOURCE
+    tokenizer: options.TokenizerPlace = None
+    shards: Shards = None
+    renderer: Renderer = defaults.RENDERER
+    audit_fraction: AuditFraction = defaults.AUDIT_FRACTION
+    workers: options.Workers = None
+    resume: options.Resume = True
+    scratch: options.Scratch = None
+    quiet: options.Quiet = False
+
+
+@step("render-shard", "families.harmony.steps.render_shard")
+def step_render_shard(options: RenderShardOptions, cut: CutOptions, rows: CapOptions) -> dict[str, Any]:
     """Step 2, once a shard: conversations → tokens with spans. Caps are those of the whole run.
 
     Of the source only manifest.json and this shard are read. A second try resumes after what the first published;
     `spanloom work clear` removes it.
     """
-    arguments = locals()
     from spanloom.api.building import cut_rules
     from spanloom.families.harmony.contract.caps import Caps
 
-    if shards is not None and shard >= shards:
-        raise typer.BadParameter(f"shard {shard} of {shards}: shards count from 0")
-    return {
-        "rules": cut_rules(history, train, turns, call_format, mask_generation_prompt),
-        "caps": made_of(Caps, arguments),
-        "progress": make_progress(quiet, False),
-    }
+    _check_shard(options.shard, options.shards)
+    caps = Caps(max_rows=rows.max_rows, max_rows_per_shard=rows.max_rows_per_shard, max_tokens=rows.max_tokens)
+    return {**vars(options), "rules": cut_rules(cut), "caps": caps, "max_rejects": rows.max_rejects}
 
 
-@step("assemble-split", "harmony.steps.assemble_split")
+@step("assemble-split", "families.harmony.steps.assemble_split")
 def step_assemble_split(
     rendered: Annotated[
         list[str], place("The manifest of a rendered shard; give one for each shard, in order.", "--rendered")
     ],
     split: Annotated[str, place("File or URI for the split.")],
-    valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
-    on_duplicate: OnDuplicateOption = defaults.ON_DUPLICATE,
+    valid_fraction: ValidFraction = defaults.VALID_FRACTION,
+    on_duplicate: OnDuplicate = defaults.ON_DUPLICATE,
     scratch: options.Scratch = None,
 ) -> None:
     """Step 3: look for repeated ids, and count which rows are valid."""
 
 
-@step("write-indexed", "harmony.steps.write_indexed")
+@step("write-indexed", "families.harmony.steps.write_indexed")
 def step_write_indexed(
     rendered: Annotated[str, place("File or URI of the manifest of the rendered shard.")],
     root: options.Root,
     inventory: options.Inventory,
-    valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
+    valid_fraction: ValidFraction = defaults.VALID_FRACTION,
     resume: options.Resume = True,
     scratch: options.Scratch = None,
 ) -> None:
@@ -422,7 +273,7 @@ def step_write_indexed(
     """
 
 
-@step("assemble-manifest", "harmony.steps.assemble_manifest")
+@step("assemble-manifest", "families.harmony.steps.assemble_manifest")
 def step_assemble_manifest(
     inventories: options.Inventories,
     split: Annotated[str, place("File or URI of the split.")],

@@ -1,50 +1,22 @@
 """Options and arguments that several commands share, with their help texts."""
 
-from collections.abc import Callable, Mapping
-from inspect import signature
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-Made = TypeVar("Made")
-Switch = Literal["0", "1"]
-"""A switch as a pipeline parameter."""
+from spanloom.options.option import option, place, running
+from spanloom.options.shared import AllowUnknownSha as AllowUnknownSha
+from spanloom.options.shared import Reader as Reader
+from spanloom.options.shared import Resume as Resume
+from spanloom.options.shared import Scratch as Scratch
+from spanloom.options.shared import Workers as Workers
+from spanloom.service import defaults as service
 
+if TYPE_CHECKING:
+    from spanloom.service.application import Guards
 
-def made_of(what: Callable[..., Made], options: Mapping[str, Any], /, **others: Any) -> Made:
-    """Calls a function or class with the options that have the names of its parameters; `others` take precedence."""
-    named = {name: options[name] for name in signature(what).parameters if name in options}
-    return what(**{**named, **others})
-
-
-def names_in(*texts: str) -> list[str]:
-    """`"a,b", "c"` → `["a", "b", "c"]`"""
-    return [name.strip() for text in texts for name in text.split(",") if name.strip()]
-
-
-def option(help: str, *names: str, **more: Any) -> Any:
-    """An option with its help text; `names` if its name differs from the parameter's."""
-    return typer.Option(*names, help=help, **more)
-
-
-def running(help: str, *names: str, **more: Any) -> Any:
-    """An option about how a command runs, which does not change the result."""
-    return option(help, *names, rich_help_panel="Running", **more)
-
-
-def place(help: str, *names: str) -> Any:
-    """An option that takes a path or a URI."""
-    return option(help, *names, metavar="PLACE")
-
-
-Scratch = Annotated[
-    Path | None,
-    running(
-        "Folder for what is staged from URIs and made for them; kept when the command fails, to resume. "
-        "Default: $SPANLOOM_SCRATCH, else a temporary folder."
-    ),
-]
 Report = Annotated[str | None, place("File or URI for the report (JSON); replaces an existing one.")]
 TokenizerPlace = Annotated[
     str | None,
@@ -60,26 +32,11 @@ DatasetTokenizer = Annotated[
         "--tokenizer of `build` looks; packed chat: the file that `chat pack` was given."
     ),
 ]
-Workers = Annotated[
-    int | None,
-    running(
-        "Worker processes. Default: one for each usable CPU, if memory allows; `build` takes fewer for few rows.", min=1
-    ),
-]
-AllowUnknownSha = Annotated[
-    bool, running("Build even if the git SHA of this Spanloom is unknown.", "--allow-unknown-sha")
-]
-Resume = Annotated[bool, running("Resume where an interrupted run stopped, or discard what it left and start over.")]
-Reader = Annotated[
-    Literal["auto", "megatron", "independent"],
-    option(
-        "The reader of the arrays: Megatron's own, or one in numpy that shares no code with the writer and "
-        "needs no Megatron. auto: Megatron's if it is installed."
-    ),
-]
 Json = Annotated[bool, running("Print the result as JSON on stdout.", "--json")]
 Quiet = Annotated[bool, running("Print only results and errors.", "--quiet", "-q")]
 Verbose = Annotated[bool, running("Print more: options, versions, tracebacks.", "--verbose", "-v")]
+
+
 RootArgument = Annotated[str, typer.Argument(metavar="ROOT", help="Root of a dataset, a folder or a URI.")]
 
 
@@ -100,23 +57,39 @@ Root = Annotated[str, place("Root of the dataset, a folder or a URI.")]
 Inventories = Annotated[list[str], place("A shard's inventory; give one for each shard, in order.", "--inventory")]
 Inventory = Annotated[str, place("File or URI for the shard's inventory.")]
 HtmlPlace = Annotated[str | None, place("File or URI for the report (a page); replaces an existing one.")]
-Host = Annotated[str, option("Address to listen on; any but the loopback address needs a token.")]
-Port = Annotated[int, option("0: a free port, which is printed.", min=0, max=65535)]
-AllowedHost = Annotated[
-    list[str] | None,
-    option(
-        "A host name served without a token, beside those of the loopback interface. Repeatable.",
-        "--allowed-host",
-        metavar="NAME",
-    ),
-]
-Bodies = Annotated[
-    int,
-    option(
-        "All bodies in progress together; a request beyond it gets 503. Memory is at most 30 times this.",
-        "--bodies-max-bytes",
-        min=1024,
-    ),
-]
-HeaderSeconds = Annotated[float, option("Time limit for the header of a request.", min=0.1)]
-BodySeconds = Annotated[float, option("Time limit for a body, plus one second for each 64 KiB of it.", min=0.1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Serving:
+    """The options of an HTTP service."""
+
+    host: Annotated[str, option("Address to listen on; any but the loopback address needs a token.")] = service.HOST
+    port: Annotated[int, option("0: a free port, which is printed.", min=0, max=65535)] = service.PORT
+    bodies_max_bytes: Annotated[
+        int,
+        option(
+            "All bodies in progress together; a request beyond it gets 503. Memory is at most 30 times this.", min=1024
+        ),
+    ] = service.BODIES_MAX_BYTES
+    header_seconds: Annotated[float, option("Time limit for the header of a request.", min=0.1)] = (
+        service.HEADER_SECONDS
+    )
+    body_seconds: Annotated[float, option("Time limit for a body, plus one second for each 64 KiB of it.", min=0.1)] = (
+        service.BODY_SECONDS
+    )
+    allowed_host: Annotated[
+        tuple[str, ...],
+        option(
+            "A host name served without a token, beside those of the loopback interface. Repeatable.",
+            metavar="NAME",
+            takes=list[str] | None,
+            read=tuple,
+        ),
+    ] = ()
+
+    def guards(self) -> "Guards":
+        from spanloom.service.application import Guards
+
+        return Guards(
+            allowed_hosts=self.allowed_host, bodies_bytes=self.bodies_max_bytes, body_seconds=self.body_seconds
+        )

@@ -10,8 +10,8 @@ from pathlib import Path
 import typer
 
 from spanloom.cli.app import say
-from spanloom.cli.options import option
 from spanloom.errors import ConflictError
+from spanloom.options.option import option
 from spanloom.storage.uri import SCHEMES
 
 

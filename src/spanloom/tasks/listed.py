@@ -1,7 +1,7 @@
 """A family's task list → stages.
 
 In: `task_list.py` of a family, values of its parameters, a place for data between steps. Out: `Stage`s.
-Kubeflow's pipelines are compiled from the same lists (`pipelines/of_list.py`).
+Kubeflow's components and pipelines are made of the same lists (`components/of_task.py`, `pipelines/of_list.py`).
 
 A list is a module of constants:
 

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 import typer
 
 from spanloom.cli import options
-from spanloom.cli.app import TRAIN, app, make_progress, print_json, say
+from spanloom.cli.app import TRAIN, Printed, app, make_progress, print_json, say
 from spanloom.cli.dataset.look import refuse_folder
-from spanloom.cli.options import made_of, option
 from spanloom.cli.outputs import file_option, folder_option
 from spanloom.dataset import defaults
+from spanloom.options.option import option
 from spanloom.text import visible_json
 
 
@@ -140,7 +140,6 @@ def plan(
 
     Example: `spanloom plan data/megatron/synth_kd_v1 --sequence-length 4096`
     """
-    arguments = locals()
     from spanloom.dataset import manifest
     from spanloom.dataset.plan.format import PlanOptions
     from spanloom.dataset.plan.writer import make_plan
@@ -148,7 +147,14 @@ def plan(
 
     refuse_folder(root, "plan")
     content = manifest.read(root).content
-    rules = made_of(PlanOptions, arguments, question_tokens=question_tokens or sequence_length // 2)
+    rules = PlanOptions(
+        sequence_length=sequence_length,
+        strategy=strategy,
+        seed=seed,
+        long=long,
+        question_tokens=question_tokens or sequence_length // 2,
+        multiple_of=multiple_of,
+    )
     out = out or root.resolve().with_name(f"{root.resolve().name}_plan_{sequence_length}")
     with make_progress(quiet, False).counting("plan", "documents") as on_progress:
         made = make_plan(root, content, out, rules, on_progress=on_progress)
@@ -168,9 +174,7 @@ def fetch(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder for the dataset; created if it does not exist.")
     ],
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    printed: Printed,
 ) -> None:
     """Bring a dataset from a bucket to this machine, every file checked by the manifest's size and sha256.
 
@@ -186,11 +190,11 @@ def fetch(
     from spanloom.dataset.fetch import fetch as run
     from spanloom.families import check_manifest
 
-    progress = make_progress(quiet, verbose)
+    progress = printed.progress()
     with progress.stage("fetch"), progress.counting("fetch", "bytes") as on_progress:
         fetched = run(uri, directory, on_progress, check=check_manifest)
     counts = {name: getattr(fetched, name) for name in ("files_fetched", "bytes_fetched", "files_kept", "bytes_kept")}
-    if as_json:
+    if printed.as_json:
         print_json({"root": str(directory), "uri": uri, **counts})
     else:
         say(

@@ -1,6 +1,8 @@
 """Commands that look at any dataset: validate, inspect, stats, manifest."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -9,11 +11,20 @@ from rich.console import Console
 from rich.text import Text
 
 from spanloom.cli import options
-from spanloom.cli.app import LOOK, app, exit_by, finish_step, make_progress, manifest_app, print_json, say, step_app
-from spanloom.cli.options import made_of, names_in, option, place
+from spanloom.cli.app import (
+    LOOK,
+    Printed,
+    app,
+    exit_by,
+    manifest_app,
+    print_json,
+    say,
+)
 from spanloom.cli.outputs import file_option, write_page
+from spanloom.cli.steps import step
 from spanloom.dataset import defaults
 from spanloom.errors import EXIT_FAILURE, DatasetError, SpanloomError
+from spanloom.options.option import names_in, option, place
 from spanloom.text import visible, visible_line
 
 if TYPE_CHECKING:
@@ -23,6 +34,7 @@ if TYPE_CHECKING:
 @app.command(rich_help_panel=LOOK)
 def validate(
     root: options.RootArgument,
+    *,
     source: Annotated[
         list[str] | None,
         place(
@@ -43,9 +55,7 @@ def validate(
     report_file: Annotated[Path | None, file_option("Write the report as JSON to this file.", "--report")] = None,
     html: Annotated[Path | None, file_option("Write the report as an HTML page to this file.")] = None,
     scratch: options.Scratch = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    printed: Printed,
 ) -> None:
     """Check a dataset: files against the manifest, every token and label, the split. Writes nothing to the dataset.
 
@@ -66,9 +76,9 @@ def validate(
         report=report_file,
         html=html,
         scratch=scratch,
-        progress=make_progress(quiet, verbose),
+        progress=printed.progress(),
     )
-    _tell_findings(findings, result, as_json=as_json, finished=result.get("manifest", True) is not None)
+    _tell_findings(findings, result, as_json=printed.as_json, finished=result.get("manifest", True) is not None)
 
 
 def _tell_findings(report: "Report", result: dict[str, Any], *, as_json: bool, finished: bool = True) -> None:
@@ -99,33 +109,59 @@ def _refuse(why: str, options: dict[str, object]) -> None:
         raise typer.BadParameter(f"these data are {why}: leave out {named}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChosenOptions:
+    """Which documents, if none is named."""
+
+    pick: Annotated[Literal["random", "first", "longest", "shortest"], option("Which documents, if none is named.")] = (
+        "random"
+    )
+    count: Annotated[int | None, option("How many. Default: 1, or 20 with --html.", "--count", "-n", min=1)] = None
+    seed: Annotated[int, option("Another seed draws other documents.", min=0)] = 0
+    split: Annotated[str | None, option("Only of this split.")] = None
+    shard: Annotated[int | None, option("Only of this shard.", min=0)] = None
+    language: Annotated[str | None, option("Only in this language.")] = None
+    exercise: Annotated[str | None, option("Only of this exercise.")] = None
+    no_reasoning: Annotated[bool, option("Only documents without reasoning.", "--no-reasoning")] = False
+    without: Annotated[
+        str | None, option("Only documents without labels of this span, such as assistant.", metavar="SPAN")
+    ] = None
+    special_text: Annotated[
+        bool, option("Only documents whose text contains strings such as <|end|>.", "--special-text")
+    ] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownOptions:
+    """What is shown of a document."""
+
+    tokens: Annotated[bool, option("Show where tokens end.", "--tokens")] = False
+    ids: Annotated[bool, option("Show token ids.", "--ids")] = False
+    labels: Annotated[bool, option("Show which label each position learns.", "--labels")] = False
+    most: Annotated[
+        int, option("Tokens shown of a document, from its start and its end; 0: all.", "--max-tokens", min=0)
+    ] = 2000
+
+
+def given(options: Any, without: Sequence[str] = ()) -> dict[str, object]:
+    """The options of a dataclass that differ from their defaults: `{"--no-reasoning": True}`."""
+    return {
+        f"--{field.name.replace('_', '-')}": getattr(options, field.name)
+        for field in fields(options)
+        if field.name not in without and getattr(options, field.name) != field.default
+    }
+
+
 @app.command(rich_help_panel=LOOK)
 def inspect(
     root: options.LocalRootArgument,
+    *,
     document: Annotated[
         list[str] | None, typer.Argument(help="Documents by place: SPLIT/SHARD/SEQUENCE, such as `train/0/17`.")
     ] = None,
     ids_wanted: Annotated[list[str] | None, option("A document by its id in the source; repeatable.", "--id")] = None,
-    pick: Annotated[
-        Literal["random", "first", "longest", "shortest"], option("Which documents, if none is named.")
-    ] = "random",
-    count: Annotated[int | None, option("How many. Default: 1, or 20 with --html.", "--count", "-n", min=1)] = None,
-    seed: Annotated[int, option("Another seed draws other documents.", min=0)] = 0,
-    split: Annotated[str | None, option("Only of this split.")] = None,
-    shard: Annotated[int | None, option("Only of this shard.", min=0)] = None,
-    language: Annotated[str | None, option("Only in this language.")] = None,
-    exercise: Annotated[str | None, option("Only of this exercise.")] = None,
-    no_reasoning: Annotated[bool, option("Only documents without reasoning.", "--no-reasoning")] = False,
-    without: Annotated[
-        str | None, option("Only documents without labels of this span, such as assistant.", metavar="SPAN")
-    ] = None,
-    special_text: Annotated[
-        bool, option("Only documents whose text contains strings such as <|end|>.", "--special-text")
-    ] = False,
-    tokens: Annotated[bool, option("Show where tokens end.", "--tokens")] = False,
-    ids: Annotated[bool, option("Show token ids.", "--ids")] = False,
-    labels: Annotated[bool, option("Show which label each position learns.", "--labels")] = False,
-    max_tokens: Annotated[int, option("Tokens shown of a document, from its start and its end; 0: all.", min=0)] = 2000,
+    chosen: ChosenOptions,
+    shown: ShownOptions,
     html: Annotated[Path | None, file_option("Write one self-contained page.")] = None,
     tokenizer: options.DatasetTokenizer = None,
     as_json: Annotated[
@@ -139,68 +175,74 @@ def inspect(
 
     Example: `spanloom inspect data/megatron/synth_kd_v1 --language de --labels`
     """
-    arguments = locals()
     from spanloom.dataset import manifest
     from spanloom.dataset.inspect import Selection, pick_documents
     from spanloom.dataset.root.layout import tokenizer_at
     from spanloom.families import data_folder, dataset_family
     from spanloom.report.terminal import Shown, paged, print_documents
 
-    chosen = {
-        **{"--pick": pick != "random", "--count": count is not None, "--split": split, "--shard": shard is not None},
-        **{"--language": language, "--exercise": exercise, "--no-reasoning": no_reasoning, "--without": without},
-        "--special-text": special_text,
-    }
     if kind := data_folder(str(root)):
-        of_documents = {name: value for name, value in chosen.items() if name not in ("--count", "--split")}
-        of_tokens = {"--tokens": tokens, "--ids": ids, "--labels": labels, "--tokenizer": tokenizer, "--json": as_json}
-        _refuse("no documents", {"DOCUMENT": document, "--id": ids_wanted, **of_documents, **of_tokens})
-        drawn = split or "train"
+        others: dict[str, object] = {
+            "DOCUMENT": document,
+            "--id": ids_wanted,
+            "--tokenizer": tokenizer,
+            "--json": as_json,
+        }
+        others |= given(chosen, without=("count", "split", "seed")) | given(shown, without=("most",))
+        _refuse("no documents", others)
+        drawn = chosen.split or "train"
         if html is None:
-            for line in kind.sample_lines(root, count=count or 1, seed=seed, split=drawn):
+            for line in kind.sample_lines(root, count=chosen.count or 1, seed=chosen.seed, split=drawn):
                 Console().print(Text(visible(line)), soft_wrap=True)
         else:
             title = f"Samples of {root.resolve().name}"
-            page = kind.sample_page(root, title, count=count or 1, seed=seed, split=drawn)
+            page = kind.sample_page(root, title, count=chosen.count or 1, seed=chosen.seed, split=drawn)
             write_page(html, page)
         return
-    if (document or ids_wanted) and any(chosen.values()):
-        named = ", ".join(name for name, value in chosen.items() if value)
+    if (document or ids_wanted) and (choices := given(chosen, without=("seed",))):
+        named = ", ".join(choices)
         raise typer.BadParameter(f"documents are named, so there is nothing to choose: leave out {named}")
-    if as_json and (views := [name for name, view in (("--html", html), ("--labels", labels)) if view]):
+    if as_json and (views := [name for name, view in (("--html", html), ("--labels", shown.labels)) if view]):
         raise typer.BadParameter(f"--json cannot be combined with another view: leave out {', '.join(views)}")
-    if no_reasoning and without:
+    if chosen.no_reasoning and chosen.without:
         raise typer.BadParameter("--no-reasoning is --without the span of reasoning: one of them")
     content = manifest.read_any(root).content
     family = dataset_family(content.family)
-    if no_reasoning and family.RATIO is None:
+    if chosen.no_reasoning and family.RATIO is None:
         spans = ", ".join(content.span_names)
         raise SpanloomError("there is no span of reasoning", where=str(root), remedy=f"--without one of {spans}")
-    selection = made_of(
-        Selection,
-        arguments,
+    selection = Selection(
+        pick=chosen.pick,
+        seed=chosen.seed,
+        split=chosen.split,
+        shard=chosen.shard,
+        special_text=chosen.special_text,
         addresses=tuple(document or ()),
         ids=tuple(ids_wanted or ()),
-        count=count or (1 if html is None else 20),
-        groups={name: value for name, value in (("language", language), ("exercise", exercise)) if value is not None},
-        without=family.RATIO[0] if no_reasoning and family.RATIO else without,
+        count=chosen.count or (1 if html is None else 20),
+        groups={
+            name: value
+            for name, value in (("language", chosen.language), ("exercise", chosen.exercise))
+            if value is not None
+        },
+        without=family.RATIO[0] if chosen.no_reasoning and family.RATIO else chosen.without,
     )
     vocabulary = family.load_vocabulary(content, tokenizer_at(root, tokenizer))
     documents = pick_documents(root, content, family, selection, vocabulary)
     if not documents:
         raise SpanloomError("no document passes these filters", where=str(root))
-    shown = Shown(tokens=tokens, ids=ids, labels=labels, most=max_tokens)
+    view = Shown(**vars(shown))
     if as_json:
         print_json([document.as_dict() for document in documents])
     elif html is None:
         console = Console(highlight=False)
         with paged(console):
-            print_documents(console, documents, shown)
+            print_documents(console, documents, view)
     else:
         from spanloom.report.pages.documents import documents_page
 
         sequences = content.totals.sequences
-        write_page(html, documents_page(root.resolve().name, documents, sequences=sequences, shown=shown))
+        write_page(html, documents_page(root.resolve().name, documents, sequences=sequences, shown=view))
 
 
 @app.command(rich_help_panel=LOOK)
@@ -281,7 +323,7 @@ def manifest_diff(
     raise typer.Exit(EXIT_FAILURE if differences else 0)
 
 
-@step_app.command("validate-alignment")
+@step("validate-alignment", "steps.validate_alignment", counting=("validate", "documents"))
 def step_validate_alignment(
     root: options.Root,
     source: Annotated[str | None, place("The folder, file or URI it was built from.")] = None,
@@ -294,20 +336,14 @@ def step_validate_alignment(
     html: options.HtmlPlace = None,
     scratch: options.Scratch = None,
     quiet: options.Quiet = False,
-) -> None:
+) -> dict[str, Any]:
     """Step 6: validate; promote the pending manifest to the manifest if it is clean. Exits with 4 on any finding."""
-    arguments = locals()
     from spanloom.families import dataset_family
-    from spanloom.steps import validate_alignment
 
-    with make_progress(quiet, False).counting("validate", "documents") as on_progress:
-        made = {"family_of": dataset_family, "deep": deep if source is not None else 0, "on_progress": on_progress}
-        result = made_of(validate_alignment.run, arguments, **made)
-    with exit_by(result):
-        finish_step(result.as_dict(), validate_alignment.artifact_metadata)
+    return {"family_of": dataset_family, "deep": deep if source is not None else 0}
 
 
-@step_app.command("validate-shard")
+@step("validate-shard", "steps.validate_shard", counting=("validate", "documents"))
 def step_validate_shard(
     root: options.Root,
     shard: Annotated[int, option("Which shard, from 0.", min=0)],
@@ -318,24 +354,19 @@ def step_validate_shard(
     tokenizer: options.TokenizerPlace = None,
     scratch: options.Scratch = None,
     quiet: options.Quiet = False,
-) -> None:
+) -> dict[str, Any]:
     """Step 6, once a shard: validate the files of one shard against its source. Exits with 4 on any finding.
 
     Of root and source only the manifests and this shard are read. The dataset must be for gpt-oss.
     """
-    arguments = locals()
     from spanloom.families import dataset_family
     from spanloom.megatron.official import load_reader
-    from spanloom.steps import validate_shard
 
     load_reader()
-    with make_progress(quiet, False).counting("validate", "documents") as on_progress:
-        result = made_of(validate_shard.run, arguments, family_of=dataset_family, on_progress=on_progress)
-    with exit_by(result):
-        finish_step(result.as_dict(), validate_shard.artifact_metadata)
+    return {"family_of": dataset_family}
 
 
-@step_app.command("assemble-validation")
+@step("assemble-validation", "steps.assemble_validation")
 def step_assemble_validation(
     root: options.Root,
     source: Annotated[str, place("The folder or URI it was built from.")],
@@ -348,15 +379,11 @@ def step_assemble_validation(
     report: options.Report = None,
     html: options.HtmlPlace = None,
     scratch: options.Scratch = None,
-) -> None:
+) -> dict[str, Any]:
     """Step 7: join the reports of all shards, do the global checks, and promote the pending manifest to the manifest.
 
     The results are those of validate-alignment. Exits with 4 on any finding.
     """
-    arguments = locals()
     from spanloom.families import dataset_family
-    from spanloom.steps import assemble_validation
 
-    result = made_of(assemble_validation.run, arguments, family_of=dataset_family)
-    with exit_by(result):
-        finish_step(result.as_dict(), assemble_validation.artifact_metadata)
+    return {"family_of": dataset_family}

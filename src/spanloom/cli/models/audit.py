@@ -7,11 +7,11 @@ import typer
 
 from spanloom.api.building import day_of
 from spanloom.cli import options
-from spanloom.cli.app import LOOK, app, make_progress, print_json, say
-from spanloom.cli.models.commands import Date, Stops, Thinking, Variables, variables_of
-from spanloom.cli.options import option
+from spanloom.cli.app import LOOK, Printed, app, make_progress, print_json, say
+from spanloom.cli.models.commands import TemplateOptions
 from spanloom.cli.outputs import file_option, write_page
 from spanloom.families.models import defaults
+from spanloom.options.option import option
 
 if TYPE_CHECKING:
     from spanloom.audit.result import Result
@@ -22,6 +22,7 @@ AROUND = 30
 
 @app.command("audit", rich_help_panel=LOOK)
 def audit(
+    *,
     data: Annotated[
         Path,
         typer.Argument(
@@ -39,7 +40,7 @@ def audit(
             metavar="PLACE",
         ),
     ] = None,
-    template: Annotated[Path | None, option("A chat template in place of the folder's.", metavar="FILE")] = None,
+    rendering: TemplateOptions,
     mask: Annotated[
         str | None,
         option(
@@ -62,14 +63,8 @@ def audit(
     sample: Annotated[int | None, option("Read this many rows, drawn by --seed.", min=1)] = None,
     seed: Annotated[int, option("Seed of --sample.", min=0)] = 0,
     workers: options.Workers = None,
-    stop: Stops = None,
-    thinking: Thinking = "auto",
-    date: Date = None,
-    variables: Variables = None,
     html: Annotated[Path | None, file_option("Write a page with the first coloured documents of each class.")] = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    printed: Printed,
 ) -> None:
     """Find where the mask of a token dataset differs from what the model samples. Exits with 4 on any finding.
 
@@ -87,16 +82,16 @@ def audit(
     unknown = [name for name in declare or () if name not in NAMES]
     if unknown:
         raise typer.BadParameter(f"{unknown[0]} is not a class: {', '.join(NAMES)}", param_hint="--declare")
-    progress = make_progress(quiet or as_json, verbose)
+    progress = make_progress(printed.quiet or printed.as_json, printed.verbose)
     request = AuditOptions(
         data=data,
         model=ModelOptions(
             folder=model,
-            template=template,
-            stops=tuple(stop or ()),
-            date=day_of(date or defaults.PROBE_DATE),
-            thinking=thinking,
-            variables=variables_of(variables or []),
+            template=rendering.template,
+            stops=tuple(rendering.stop),
+            date=day_of(rendering.date or defaults.PROBE_DATE),
+            thinking=rendering.thinking,
+            variables=rendering.variables,
         ),
         messages=messages,
         reading=Reading(mask=mask, aligned=aligned),
@@ -107,7 +102,7 @@ def audit(
     )
     with progress.stage("audit"), progress.counting("audit", "rows") as on_progress:
         result = run_audit(request, on_progress)
-    if as_json:
+    if printed.as_json:
         print_json(json_of(result))
     else:
         say("\n".join(as_lines(result)))
@@ -115,7 +110,7 @@ def audit(
     if html is not None:
         from spanloom.storage import write_atomically
 
-        if as_json:
+        if printed.as_json:
             write_atomically(html, audit_page(result).encode())
         else:
             write_page(html, audit_page(result))

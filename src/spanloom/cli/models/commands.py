@@ -1,43 +1,47 @@
 """Any Hugging Face model: `spanloom model probe` and `spanloom model sample`."""
 
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from spanloom.api.building import day_of
+from spanloom.api.options import CONTROL_TEXTS, DATE, SERVED, STOPS, VARIABLES
 from spanloom.cli import options
 from spanloom.cli.app import model_app, print_json, say
-from spanloom.cli.models.build import CONTROL_TEXTS, DATE, SERVED, STOPS, VARIABLES
-from spanloom.cli.options import option, place
 from spanloom.cli.outputs import output_file, write_page
 from spanloom.families.models import defaults
+from spanloom.options.option import option, place
 
-Thinking = Annotated[
-    Literal["auto", "on", "off"],
-    option("Whether the model thinks, for templates with a variable for it. auto: as each run is proven."),
-]
-Boundary = Annotated[Literal["served", "refuse"], option(SERVED)]
-Stops = Annotated[list[str] | None, STOPS()]
-Date = Annotated[str | None, DATE()]
-Variables = Annotated[list[str] | None, VARIABLES()]
+
+@dataclass(frozen=True, kw_only=True)
+class TemplateOptions:
+    """How a model's chat template is rendered where nothing is built."""
+
+    template: Annotated[Path | None, option("A chat template in place of the folder's.", metavar="FILE")] = None
+    stop: Annotated[Sequence[str], STOPS()] = ()
+    thinking: Annotated[
+        Literal["auto", "on", "off"],
+        option("Whether the model thinks, for templates with a variable for it. auto: as each run is proven."),
+    ] = "auto"
+    date: Annotated[str | None, DATE()] = None
+    variables: Annotated[dict[str, Any], VARIABLES()] = field(default_factory=dict)
 
 
 @model_app.command("probe")
 def probe(
     model: Annotated[Path, typer.Argument(help="The model's folder, with tokenizer.json.", metavar="DIR")],
+    *,
     conversations: Annotated[
         Path | None,
         option("JSON Lines of conversations in place of the forty that are tried.", metavar="FILE"),
     ] = None,
-    template: Annotated[Path | None, option("A chat template in place of the folder's.", metavar="FILE")] = None,
-    stop: Stops = None,
-    thinking: Thinking = "auto",
-    boundary: Boundary = "served",
+    rendering: TemplateOptions,
+    boundary: Annotated[Literal["served", "refuse"], option(SERVED)] = "served",
     control_texts: Annotated[Literal["refuse", "as-served", "text"], option(CONTROL_TEXTS)] = "refuse",
-    date: Date = None,
-    variables: Variables = None,
     json: Annotated[bool, option("Print JSON.", "--json")] = False,
     html: Annotated[Path | None, option("Write a page with the tokens of each run.", metavar="FILE")] = None,
 ) -> None:
@@ -54,13 +58,13 @@ def probe(
     from spanloom.families.models.probe.result import probe as probe_model
 
     page = output_file(html)
-    day = day_of(date or defaults.PROBE_DATE)
-    loaded = load_model(model, stops=stop or (), date=day, template=template)
+    day = day_of(rendering.date or defaults.PROBE_DATE)
+    loaded = load_model(model, stops=rendering.stop, date=day, template=rendering.template)
     result = probe_model(
         loaded,
         probed_conversations(conversations),
-        thinking=thinking,
-        variables=variables_of(variables or []),
+        thinking=rendering.thinking,
+        variables=rendering.variables,
         served=boundary == "served",
         control_texts=control_texts,
         eod=find_eod(loaded)["text"],
@@ -102,19 +106,3 @@ def fetch(
     from spanloom.families.models.fetch import MODELS, fetch_models
 
     fetch_models(names or list(MODELS), out, say=lambda line: say(line, file=sys.stderr))
-
-
-def variables_of(texts: list[str]) -> dict[str, Any]:
-    """`["a=1", "b=x"]` → `{"a": 1, "b": "x"}`. Raises typer.BadParameter if there is no `=`."""
-    import orjson
-
-    variables: dict[str, Any] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name:
-            raise typer.BadParameter(f"{text!r} is not KEY=VALUE", param_hint="--set")
-        try:
-            variables[name] = orjson.loads(value)
-        except orjson.JSONDecodeError:
-            variables[name] = value
-    return variables

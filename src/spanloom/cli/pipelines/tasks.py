@@ -9,8 +9,8 @@ from typing import Annotated, Literal
 import typer
 
 from spanloom.cli.app import PIPELINE, app, print_json, say
-from spanloom.cli.options import option, place
 from spanloom.errors import SpanloomError
+from spanloom.options.option import option, place
 
 LISTS = {
     "synth_kd": "harmony.task_list",

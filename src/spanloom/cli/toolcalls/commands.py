@@ -1,7 +1,7 @@
 """`spanloom toolcalls …`: public sources → samples → validated, merged, paired; a spot check, the service."""
 
 import sys
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -9,13 +9,12 @@ import typer
 
 from spanloom.cli import options
 from spanloom.cli.app import print_json, say, toolcalls_app
-from spanloom.cli.options import made_of, names_in, option, place
 from spanloom.cli.outputs import file_option, folder_option, write_page
 from spanloom.cli.toolcalls import options as toolcalls_options
-from spanloom.cli.toolcalls.options import one_target, sample_files
+from spanloom.cli.toolcalls.options import MixOptions, ReadOptions, one_target, sample_files
 from spanloom.errors import SourceError
 from spanloom.families.toolcalls import defaults
-from spanloom.service import defaults as service
+from spanloom.options.option import option, place
 
 
 @toolcalls_app.command("validate")
@@ -45,7 +44,6 @@ def validate(
 
     Exits with 0 unless --strict is given and there are errors (4). Warnings never fail.
     """
-    arguments = locals()
     import json
 
     from spanloom.families.toolcalls.format.tools import load_registries
@@ -57,7 +55,12 @@ def validate(
     target = one_target(data, data_dir)
     files = sample_files(target, folder=data_dir is not None)
     system_is_required = strict if require_system is None else require_system
-    rules = made_of(Rules, arguments, registries=load_registries(tools_dir), require_system=system_is_required)
+    rules = Rules(
+        registries=load_registries(tools_dir),
+        require_system=system_is_required,
+        split=split,
+        allow_markdown_in_arguments=allow_markdown_in_arguments,
+    )
     run = validate_files(files, rules)
     if not run.samples:
         say(f"warning: there are no samples in {target}", file=sys.stderr)
@@ -83,25 +86,44 @@ def validate(
         raise typer.Exit(code)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ChosenOptions:
+    """Which samples are taken, and how often."""
+
+    max_per_source: Annotated[int | None, option("Use only the first N samples of each file.", min=1)] = None
+    shuffle: Annotated[bool, option("Shuffle, or sort by id.", "--shuffle/--no-shuffle")] = True
+    oversample: Annotated[bool, option("Repeat retain samples if there are too few.", "--oversample")] = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class GateOptions:
+    """What stops a merge."""
+
+    min_ratio: Annotated[
+        float | None, option(f"Stop below this ratio; with --validate {defaults.MIN_RATIO:g} by default.")
+    ] = None
+    min_adversarial_safe: Annotated[
+        int | None, option(f"Stop below this number; with --validate {defaults.MIN_ADVERSARIAL_SAFE} by default.")
+    ] = None
+    validate: Annotated[bool, option("Stop at errors in samples, and check both limits.", "--validate")] = False
+
+    def usual(self) -> "GateOptions":
+        """With the usual limits in the place of those that are not given, if samples are validated."""
+        usual = {"min_ratio": defaults.MIN_RATIO, "min_adversarial_safe": defaults.MIN_ADVERSARIAL_SAFE}
+        missing = {name: limit for name, limit in usual.items() if self.validate and getattr(self, name) is None}
+        return replace(self, **missing)  # type: ignore[arg-type]
+
+
 @toolcalls_app.command("merge")
 def merge(
+    *,
     output: Annotated[Path, file_option("File for the samples to train on (JSON Lines).")] = Path(defaults.MERGED),
     harmful_dir: Annotated[Path, option("Folder of files of harmful samples.")] = Path(defaults.HARMFUL_DIR),
     retain_dir: Annotated[Path, option("Folder of files of samples to retain.")] = Path(defaults.RETAIN_DIR),
     eval_output: Annotated[Path | None, file_option("File for the samples held out.")] = None,
-    eval_fraction: Annotated[float, option("Share of the samples held out.", min=0, max=1)] = defaults.EVAL_FRACTION,
-    dr_ratio: Annotated[float, option("Retain samples for each harmful one.", min=0)] = defaults.DR_RATIO,
-    seed: Annotated[int, option("The same seed gives the same order.")] = defaults.SEED,
-    max_per_source: Annotated[int | None, option("Use only the first N samples of each file.", min=1)] = None,
-    shuffle: Annotated[bool, option("Shuffle, or sort by id.", "--shuffle/--no-shuffle")] = True,
-    oversample: Annotated[bool, option("Repeat retain samples if there are too few.", "--oversample")] = False,
-    min_ratio: Annotated[
-        float | None, option(f"Stop below this ratio; with --validate {defaults.MIN_RATIO:g} by default.")
-    ] = None,
-    min_adversarial_safe: Annotated[
-        int | None, option(f"Stop below this number; with --validate {defaults.MIN_ADVERSARIAL_SAFE} by default.")
-    ] = None,
-    validate: Annotated[bool, option("Stop at errors in samples, and check both limits.", "--validate")] = False,
+    mix: MixOptions,
+    chosen: ChosenOptions,
+    gates: GateOptions,
     stats: Annotated[Path | None, file_option("File for the numbers of the merge (JSON).")] = None,
     compat: Annotated[
         bool, option("Reproduce the original program: its ids, its order, its faults.", "--compat")
@@ -111,7 +133,6 @@ def merge(
 
     Nothing is written unless all is well. An id with two contents, or a content in both splits, stops the merge.
     """
-    arguments = locals()
     import json
 
     from spanloom.errors import EXIT_FAILURE
@@ -121,11 +142,9 @@ def merge(
     from spanloom.families.toolcalls.merge.merged import merge as merge_samples
     from spanloom.storage import write_atomically
 
-    if eval_fraction and eval_output is None and not compat:
+    if mix.eval_fraction and eval_output is None and not compat:
         raise typer.BadParameter("--eval-fraction holds samples out: say where with --eval-output")
-    gates = {"min_ratio": defaults.MIN_RATIO, "min_adversarial_safe": defaults.MIN_ADVERSARIAL_SAFE}
-    usual = {name: gate for name, gate in gates.items() if validate and arguments[name] is None}
-    options = made_of(MergeOptions, arguments, ratio=dr_ratio, **usual)
+    options = MergeOptions(**vars(mix), **vars(chosen), **vars(gates.usual()))
     for written in (output, eval_output):
         if written is not None:
             check_outside(written, harmful_dir, retain_dir)
@@ -136,7 +155,7 @@ def merge(
     if stats is not None:
         write_atomically(stats, (json.dumps(merged.stats, ensure_ascii=False, indent=2) + "\n").encode())
     print_json(merged.stats)
-    if isinstance(merged, MergedAsOriginal) and validate and merged.failed_gates:
+    if isinstance(merged, MergedAsOriginal) and gates.validate and merged.failed_gates:
         say("gates: " + "; ".join(merged.failed_gates), file=sys.stderr)
         raise typer.Exit(EXIT_FAILURE)
 
@@ -175,20 +194,49 @@ def batches(
     compat: Annotated[bool, option("Write no `id` for a batch, as the original program.", "--compat")] = False,
 ) -> None:
     """Pair each harmful sample with retain samples, in batches of one JSON object a line."""
-    arguments = locals()
     from spanloom.families.toolcalls.format.source import one_file, read_samples
     from spanloom.families.toolcalls.merge.merged import lines_of_samples
     from spanloom.families.toolcalls.tokens.batches import batch_rows, pair
     from spanloom.storage import write_atomically
 
     samples = [sample for file in one_file(data) for _, sample in read_samples(file)]
-    paired = made_of(pair, arguments, samples=samples, require_tool_calls=require_tool_calls_harmful)
+    paired = pair(
+        samples,
+        benign_per_harmful=benign_per_harmful,
+        seed=seed,
+        require_tool_calls=require_tool_calls_harmful,
+        max_harmful=max_harmful,
+    )
     write_atomically(output, lines_of_samples(list(batch_rows(paired, with_id=not compat))))
     say(f"{output}: {len(paired):,} batches of 1 harmful and {benign_per_harmful} retain samples")
 
 
+@dataclass(frozen=True, kw_only=True)
+class OwnMessages:
+    """What records of messages do not say themselves, and how they are joined."""
+
+    split: Annotated[Literal["harmful", "retain"] | None, option("messages: the split of records that name none.")] = (
+        None
+    )
+    labels: Annotated[
+        Path | None,
+        option(
+            'messages: a JSON Lines file of split and labels by id, such as {"id": …, "split": "harmful", '
+            '"expected_tool": …}. Default: keys of the records themselves.'
+        ),
+    ] = None
+    join_consecutive: Annotated[
+        bool,
+        option(
+            "Messages of the assistant in a row become one, a blank line between. Default: such an answer is left out.",
+            "--join-consecutive",
+        ),
+    ] = False
+
+
 @toolcalls_app.command("convert")
 def convert(
+    *,
     source: toolcalls_options.Source,
     place: Annotated[
         Path | None,
@@ -228,24 +276,8 @@ def convert(
     min_reward: Annotated[
         float | None, option("TAU2: leave out simulations with a smaller reward, or without one. 1 takes successes.")
     ] = None,
-    split: Annotated[
-        Literal["harmful", "retain"] | None, option("messages: the split of records that name none.")
-    ] = None,
-    labels: Annotated[
-        Path | None,
-        option(
-            'messages: a JSON Lines file of split and labels by id, such as {"id": …, "split": "harmful", '
-            '"expected_tool": …}. Default: keys of the records themselves.'
-        ),
-    ] = None,
-    drop: toolcalls_options.Drop = None,
-    think_tags: toolcalls_options.ThinkTags = None,
-    call_tags: toolcalls_options.CallTags = None,
-    text_as_is: toolcalls_options.TextAsIs = False,
-    join_consecutive: toolcalls_options.JoinConsecutive = False,
-    maps: toolcalls_options.Maps = None,
-    metadata: toolcalls_options.Metadata = None,
-    roles: toolcalls_options.Roles = None,
+    own: OwnMessages,
+    reading: ReadOptions,
 ) -> None:
     """Turn a public source into samples. Prints what was written and what was left out, by reason, as JSON.
 
@@ -256,8 +288,6 @@ def convert(
     AgentDojo a table of labels (`told as`) and outcomes is printed to stderr, for all sources the first record left
     out for a reason with a remedy, what was left out of messages, and the files that were not read.
     """
-    arguments = locals()
-    from spanloom.conversations.forms import ReadingOptions
     from spanloom.families.toolcalls.convert.drafts import Options
     from spanloom.families.toolcalls.convert.goals import read_goals
     from spanloom.families.toolcalls.convert.messages import read_labels
@@ -272,24 +302,21 @@ def convert(
         raise typer.BadParameter("--goals is for --from agentdojo")
     if min_reward is not None and source != "tau2":
         raise typer.BadParameter("--min-reward is for --from tau2")
-    if source != "messages" and (split is not None or labels is not None):
+    if source != "messages" and (own.split is not None or own.labels is not None):
         raise typer.BadParameter("--split and --labels are for --from messages")
     goals_by_task = None if goals is None else read_goals(goals)
-    lists = {"drop": drop, "maps": maps, "metadata": metadata, "roles": roles}
-    reading = made_of(
-        ReadingOptions, arguments, **{name: tuple(names_in(*values or ())) for name, values in lists.items()}
-    )
-    options = made_of(
-        Options,
-        arguments,
+    options = Options(
         system=_text_or_file(system),
+        turns=turns,
+        tools=tools,
+        security_means=security_means,
         goals=goals_by_task,
-        completions=None,
-        labels={},
-        reading=reading,
+        min_reward=min_reward,
+        split=own.split,
+        labels={} if own.labels is None else read_labels(own.labels),
+        reading=reading.reading(),
+        join_consecutive=own.join_consecutive,
     )
-    if labels is not None:
-        options = replace(options, labels=read_labels(labels))
     converted = convert_source(source, place, out, options, completions)
     print_json(converted.as_dict())
     for line in [*outcome_table(converted), *summary(converted)]:
@@ -313,17 +340,13 @@ def _text_or_file(value: str | None) -> str | None:
 
 @toolcalls_app.command("serve")
 def serve(
-    host: options.Host = service.HOST,
-    port: options.Port = service.PORT,
+    *,
+    serving: options.Serving,
     token_file: Annotated[
         Path | None, option("A file with the bearer token. Default: $SPANLOOM_SERVICE_TOKEN, else none.")
     ] = None,
     max_bytes: Annotated[int, option("The largest body that is accepted.", min=1024)] = defaults.BODY_MAX_BYTES,
     tools_dir: toolcalls_options.ToolsDir = None,
-    bodies_max_bytes: options.Bodies = service.BODIES_MAX_BYTES,
-    header_seconds: options.HeaderSeconds = service.HEADER_SECONDS,
-    body_seconds: options.BodySeconds = service.BODY_SECONDS,
-    allowed_host: options.AllowedHost = None,
 ) -> None:
     """Serve the validator, the schema and the registries over HTTP; /docs lists all requests.
 
@@ -334,15 +357,19 @@ def serve(
     try:
         from spanloom.families.toolcalls.service.application import toolcalls_application
         from spanloom.service.access import check_address, read_token
-        from spanloom.service.application import Guards
         from spanloom.service.serving import serve as serve_application
     except ImportError as missing:
         raise SpanloomError(f"this needs the package {missing.name}", remedy="pip install 'spanloom[serve]'") from None
     token = read_token(token_file)
-    check_address(host, token)
-    guards = Guards(allowed_hosts=allowed_host or (), bodies_bytes=bodies_max_bytes, body_seconds=body_seconds)
-    application = toolcalls_application(tools_dir=tools_dir, token=token, max_bytes=max_bytes, guards=guards)
-    serve_application(application, host=host, port=port, what="tool calls", header_seconds=header_seconds)
+    check_address(serving.host, token)
+    application = toolcalls_application(tools_dir=tools_dir, token=token, max_bytes=max_bytes, guards=serving.guards())
+    serve_application(
+        application,
+        host=serving.host,
+        port=serving.port,
+        what="tool calls",
+        header_seconds=serving.header_seconds,
+    )
 
 
 @toolcalls_app.command("demo")

@@ -1,15 +1,17 @@
 """`spanloom step …-toolcalls`: the steps of the pipeline of tool calls."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from spanloom.cli import options
-from spanloom.cli.options import made_of, option, place
 from spanloom.cli.steps import step
 from spanloom.cli.toolcalls import options as toolcalls_options
+from spanloom.cli.toolcalls.options import MixOptions, TokenizeOptions
 from spanloom.families.toolcalls import defaults
+from spanloom.options.option import option, place
 
 
-@step("convert-toolcalls", "toolcalls.steps.convert_toolcalls")
+@step("convert-toolcalls", "families.toolcalls.steps.convert_toolcalls", own=("system", "turns"))
 def step_convert_toolcalls(
     source: toolcalls_options.Source,
     out: Annotated[str, place("Folder or URI for harmful/, retain/ and rejects/.")],
@@ -29,7 +31,7 @@ def step_convert_toolcalls(
     return {"options": Options(system=system, turns=turns)}
 
 
-@step("validate-toolcalls", "toolcalls.steps.validate_toolcalls")
+@step("validate-toolcalls", "families.toolcalls.steps.validate_toolcalls")
 def step_validate_toolcalls(
     data_dir: Annotated[str, place("Folder of samples, or its URI.")],
     report: options.Report = None,
@@ -39,28 +41,27 @@ def step_validate_toolcalls(
     """Tool calls, step 2: all samples checked against all rules. Exits with 4 on errors."""
 
 
-@step("merge-toolcalls", "toolcalls.steps.merge_toolcalls")
+@step("merge-toolcalls", "families.toolcalls.steps.merge_toolcalls", own=("min_ratio", "min_adversarial_safe"))
 def step_merge_toolcalls(
+    *,
     harmful_dir: Annotated[str, place("Folder of harmful samples.")],
     retain_dir: Annotated[str, place("Folder of samples to retain.")],
     output: Annotated[str, place("File or URI for the samples to train on.")],
     eval_output: Annotated[str | None, place("For those held out.")] = None,
-    eval_fraction: Annotated[float, option("Share held out.", min=0, max=1)] = defaults.EVAL_FRACTION,
-    dr_ratio: Annotated[float, option("Retain samples for each harmful one.", min=0)] = defaults.DR_RATIO,
-    seed: Annotated[int, option("Of the order.")] = defaults.SEED,
+    mix: MixOptions,
     min_ratio: Annotated[float, option("Stop below this ratio.", min=0)] = defaults.MIN_RATIO,
     min_adversarial_safe: Annotated[int, option("Stop below this number.", min=0)] = defaults.MIN_ADVERSARIAL_SAFE,
     stats: Annotated[str | None, place("File or URI for the numbers (JSON).")] = None,
     scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Tool calls, step 3: both splits → one file without duplicates, in a seeded order, behind the gates."""
-    arguments = locals()
     from spanloom.families.toolcalls.merge.merged import MergeOptions
 
-    return {"options": made_of(MergeOptions, arguments, ratio=dr_ratio, validate=True)}
+    gates = MergeOptions(min_ratio=min_ratio, min_adversarial_safe=min_adversarial_safe, validate=True)
+    return {"options": replace(gates, **vars(mix))}
 
 
-@step("audit-toolcalls", "toolcalls.steps.audit_toolcalls")
+@step("audit-toolcalls", "families.toolcalls.steps.audit_toolcalls")
 def step_audit_toolcalls(
     data: Annotated[str, place("File of merged samples, or its URI.")],
     template: Annotated[str, place("A .jinja file or tokenizer_config.json, or a URI.")],
@@ -71,18 +72,16 @@ def step_audit_toolcalls(
     """Tool calls, step 4: samples rendered with the template. Exits with 4 if that would spoil a mask."""
 
 
-@step("tokenize-toolcalls", "toolcalls.steps.tokenize_toolcalls")
+@step("tokenize-toolcalls", "families.toolcalls.steps.tokenize_toolcalls", own=("max_length",))
 def step_tokenize_toolcalls(
+    *,
     data: Annotated[str, place("File of merged samples, or its URI.")],
     split: Annotated[Literal["harmful", "retain"], option("Which samples: they are a root each.")],
     template: Annotated[str, place("A .jinja file or tokenizer_config.json, or a URI.")],
     tokenizer: Annotated[str, place("A tokenizer.json, a file or a URI.")],
     root: options.Root,
-    eod: toolcalls_options.Eod = defaults.EOD,
+    rules: TokenizeOptions,
     max_length: Annotated[int, option("Truncate samples to this many tokens; 0 for never.", min=0)] = 0,
-    valid_fraction: toolcalls_options.ValidFraction = defaults.VALID_FRACTION,
-    spans: toolcalls_options.Spans = defaults.SPANS,
-    control_texts: toolcalls_options.ControlTexts = defaults.CONTROL_TEXTS,
     tokenizer_out: Annotated[str | None, place("File for the tokenizer, for later steps.")] = None,
     allow_unknown_sha: options.AllowUnknownSha = False,
     scratch: options.Scratch = None,
@@ -90,11 +89,4 @@ def step_tokenize_toolcalls(
     """Tool calls: samples of one split → tokens and loss mask; no dataset before validate-alignment has passed."""
     from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules
 
-    rules = TokenizeRules(
-        eod=eod,
-        max_length=max_length or None,
-        valid_fraction=valid_fraction,
-        spans=spans,
-        control_texts=control_texts,
-    )
-    return {"rules": rules}
+    return {"rules": TokenizeRules(max_length=max_length or None, **vars(rules))}

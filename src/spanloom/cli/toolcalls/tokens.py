@@ -2,35 +2,30 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from spanloom.cli import options
-from spanloom.cli.app import make_progress, print_json, say, toolcalls_app
-from spanloom.cli.options import made_of, option
+from spanloom.cli.app import Printed, print_json, say, toolcalls_app
 from spanloom.cli.outputs import file_option, folder_option
 from spanloom.cli.toolcalls import options as toolcalls_options
-from spanloom.cli.toolcalls.options import one_target, sample_files
+from spanloom.cli.toolcalls.options import Rendering, TokenizeOptions, one_target, sample_files
 from spanloom.families.toolcalls import defaults
-
-if TYPE_CHECKING:  # imported where it is used: `--help` should not wait for it
-    from spanloom.families.toolcalls.format.rendering import Render
+from spanloom.options.option import option
 
 
 @toolcalls_app.command("audit")
 def audit(
+    *,
     data: Annotated[str | None, option(f"One file of samples. Default: {defaults.MERGED}.", metavar="FILE")] = None,
     data_dir: Annotated[str | None, option("All *.jsonl below it.", metavar="DIR")] = None,
-    template: toolcalls_options.Template = None,
-    hf_tokenizer: toolcalls_options.HfTokenizer = None,
+    rendering: Rendering,
     tokenizer: Annotated[
         Path | None, option("A tokenizer.json or its folder: masks are counted in tokens too.")
     ] = None,
-    bos_token: toolcalls_options.BosToken = None,
     limit: Annotated[int, option("Check only the first N samples; 0 for all.", min=0)] = defaults.AUDIT_LIMIT,
-    tools_dir: toolcalls_options.ToolsDir = None,
     strict: Annotated[bool, option("Exit with 4 when there are errors.", "--strict")] = False,
     report: Annotated[Path | None, file_option("Write the result to a file too (JSON).")] = None,
     as_json: options.Json = False,
@@ -45,13 +40,12 @@ def audit(
 
     from spanloom.families.toolcalls.audit import audit_samples, text_lines
     from spanloom.families.toolcalls.format.source import read_samples
-    from spanloom.families.toolcalls.format.tools import load_registries
     from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
     from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
     from spanloom.storage import write_atomically
 
     target = defaults.MERGED if data is data_dir is None else one_target(data, data_dir)
-    render, registries = _render(template, hf_tokenizer, bos_token), load_registries(tools_dir)
+    render, registries = rendering.render(), rendering.registries()
     files = sample_files(target, folder=data_dir is not None)
     located = ((file.name, line, sample) for file in files for line, sample in read_samples(file))
     looked_at = list(islice(located, limit or None))
@@ -81,15 +75,13 @@ def audit(
 
 @toolcalls_app.command("mask")
 def mask(
+    *,
     output: Annotated[Path, file_option("File for the same samples with their masks (JSON Lines).")],
     tokenizer: toolcalls_options.TokenizerFile,
     data: Annotated[Path, option("File of samples.")] = Path(defaults.MERGED),
-    template: toolcalls_options.Template = None,
-    hf_tokenizer: toolcalls_options.HfTokenizer = None,
-    bos_token: toolcalls_options.BosToken = None,
+    rendering: Rendering,
     max_length: toolcalls_options.MaxLength = None,
     control_texts: toolcalls_options.ControlTexts = defaults.CONTROL_TEXTS,
-    tools_dir: toolcalls_options.ToolsDir = None,
 ) -> None:
     """Write loss_mask_start and loss_mask_end into each sample; null where the answer cannot be located.
 
@@ -98,13 +90,12 @@ def mask(
     from collections import Counter
 
     from spanloom.families.toolcalls.format.source import one_file, read_samples
-    from spanloom.families.toolcalls.format.tools import load_registries
     from spanloom.families.toolcalls.merge.merged import lines_of_samples
     from spanloom.families.toolcalls.tokens.masks import CUT, Masked, masked_samples, with_mask
     from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
     from spanloom.storage import written_atomically
 
-    render, registries = _render(template, hf_tokenizer, bos_token), load_registries(tools_dir)
+    render, registries = rendering.render(), rendering.registries()
     loaded = load_tokenizer(tokenizer)
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
@@ -133,12 +124,11 @@ def mask(
 
 @toolcalls_app.command("export")
 def export(
+    *,
     output: Annotated[Path, file_option("File for the rows: .jsonl or .parquet.")],
     tokenizer: toolcalls_options.TokenizerFile,
     data: Annotated[Path, option("File of merged samples.")] = Path(defaults.MERGED),
-    template: toolcalls_options.Template = None,
-    hf_tokenizer: toolcalls_options.HfTokenizer = None,
-    bos_token: toolcalls_options.BosToken = None,
+    rendering: Rendering,
     max_length: toolcalls_options.MaxLength = None,
     control_texts: toolcalls_options.ControlTexts = defaults.CONTROL_TEXTS,
     batched: Annotated[
@@ -148,18 +138,16 @@ def export(
     seed: Annotated[int, option("Of the batches.")] = defaults.SEED,
     require_tool_calls_harmful: toolcalls_options.RequireToolCalls = False,
     max_harmful: Annotated[int | None, option("At most.", min=0)] = None,
-    tools_dir: toolcalls_options.ToolsDir = None,
 ) -> None:
     """Write training files: samples rendered, tokenized and masked. Those without a mask are counted and left out."""
     from collections import Counter
 
     from spanloom.families.toolcalls.format.source import one_file, read_samples
-    from spanloom.families.toolcalls.format.tools import load_registries
     from spanloom.families.toolcalls.tokens import training_files
     from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
     from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
 
-    render, registries = _render(template, hf_tokenizer, bos_token), load_registries(tools_dir)
+    render, registries = rendering.render(), rendering.registries()
     reasons: Counter[str] = Counter()
 
     def masked() -> Iterator[Masked]:
@@ -184,37 +172,40 @@ def export(
 
 @toolcalls_app.command("tokenize")
 def tokenize(
+    *,
     tokenizer: Annotated[Path, option("A tokenizer.json, or its folder; it is copied into the roots.")],
     template: Annotated[
         Path, option("Chat template: a .jinja file, a tokenizer_config.json, or a tokenizer's folder.")
     ],
     out: Annotated[Path, folder_option("Folder for the roots DIR/harmful and DIR/retain.", metavar="DIR")],
     data: Annotated[Path, option("File of merged samples.")] = Path(defaults.MERGED),
-    eod: toolcalls_options.Eod = defaults.EOD,
+    rules: TokenizeOptions,
     bos_token: toolcalls_options.BosToken = None,
     max_length: toolcalls_options.MaxLength = None,
-    valid_fraction: toolcalls_options.ValidFraction = defaults.VALID_FRACTION,
-    spans: toolcalls_options.Spans = defaults.SPANS,
-    control_texts: toolcalls_options.ControlTexts = defaults.CONTROL_TEXTS,
     tools_dir: toolcalls_options.ToolsDir = None,
     allow_unknown_sha: options.AllowUnknownSha = False,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    printed: Printed,
 ) -> None:
     """Make validated token datasets: one root of harmful samples, one of those to retain; never both in one.
 
     Exits with 4 when validation finds anything. Trainers open the harmful root with `allow_harmful=True` alone.
     """
-    arguments = locals()
     from spanloom.families.toolcalls import dataset as family
     from spanloom.families.toolcalls.build import BuildOptions, build
     from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules
     from spanloom.report.summary import result_json, show_result
 
-    options = made_of(BuildOptions, arguments, rules=made_of(TokenizeRules, arguments))
-    results = list(build(options, make_progress(quiet, verbose)))
-    if as_json:
+    options = BuildOptions(
+        data=data,
+        template=template,
+        tokenizer=tokenizer,
+        out=out,
+        rules=TokenizeRules(bos_token=bos_token, max_length=max_length, **vars(rules)),
+        tools_dir=tools_dir,
+        allow_unknown_sha=allow_unknown_sha,
+    )
+    results = list(build(options, printed.progress()))
+    if printed.as_json:
         print_json({result.root.name: result_json(result.root, result.manifest, result.report) for result in results})
     else:
         for result in results:
@@ -223,13 +214,3 @@ def tokenize(
             )
     if code := max(result.report.exit_code for result in results):
         raise typer.Exit(code)
-
-
-def _render(template: Path | None, hf_tokenizer: Path | None, bos_token: str | None) -> "Render":
-    from spanloom.families.toolcalls.format.rendering import load_template, rendered_by_transformers
-
-    if template is not None and hf_tokenizer is None:
-        return load_template(template, bos_token).render
-    if hf_tokenizer is not None and template is None:
-        return rendered_by_transformers(hf_tokenizer)
-    raise typer.BadParameter("give either --template or --hf-tokenizer")

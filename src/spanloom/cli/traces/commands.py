@@ -3,28 +3,34 @@
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from importlib.util import find_spec
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from spanloom.cli import options
-from spanloom.cli.app import finish_build, make_progress, print_json, traces_app
-from spanloom.cli.options import made_of, names_in, option, place
+from spanloom.cli.app import Printed, finish_build, make_progress, print_json, traces_app
 from spanloom.cli.outputs import file_option, folder_option, output_file
 from spanloom.cli.streams import give_up_results
 from spanloom.cli.traces import options as traces_options
-from spanloom.cli.traces.options import Format, build_request, key_values
-from spanloom.errors import EXIT_FAILURE, OutputError, SpanloomError, missing_package
+from spanloom.cli.traces.options import (
+    Format,
+    LineOptions,
+    Places,
+    SelectionOptions,
+    build_request,
+    key_values,
+    require,
+)
+from spanloom.errors import EXIT_FAILURE, OutputError, SpanloomError
 from spanloom.families.traces import defaults
-from spanloom.service import defaults as service
+from spanloom.options.option import listing, option, place
 from spanloom.text import visible, visible_line
 
 if TYPE_CHECKING:
     from spanloom.families.traces.forms.form import TraceForm
-    from spanloom.families.traces.store.database import Store
     from spanloom.families.traces.store.source import FormChoice
 
 
@@ -32,27 +38,6 @@ if TYPE_CHECKING:
 def traces(context: typer.Context, root: traces_options.Root = None, store: traces_options.Store = None) -> None:
     """Reasoning traces: a store, reproducible datasets of it, exports, token datasets."""
     context.obj = {"root": root, "store": store}
-
-
-def _root(root: Path | None) -> Path:
-    return root or Path(defaults.ROOT)
-
-
-@contextmanager
-def _opened(root: Path | None, store: str | None, *, create: bool = False) -> Iterator["Store"]:
-    _require("sqlalchemy", "traces")
-    from spanloom.families.traces.store.opening import default_url, open_store
-
-    url = store or default_url(_root(root))
-    if url.startswith("postgres"):
-        _require("psycopg", "postgres")
-    with closing(open_store(url, create=create)) as opened:
-        yield opened
-
-
-def _require(module: str, extra: str) -> None:
-    if find_spec(module) is None:
-        raise missing_package(module, extra)
 
 
 @traces_app.command("sample")
@@ -71,6 +56,7 @@ def sample(
 
 @traces_app.command("ingest")
 def ingest(
+    *,
     files: Annotated[
         list[str],
         typer.Argument(
@@ -80,26 +66,23 @@ def ingest(
         ),
     ],
     source_name: Annotated[str, option("Value of meta.source of these traces.")],
-    root: traces_options.Root = None,
-    store: traces_options.Store = None,
+    places: Places,
     maps: Annotated[
-        list[str] | None,
-        option(
+        tuple[str, ...],
+        listing(
             "Which key of your records is the prompt, the answer, the steps; `a.b` reaches into objects, `a+b` joins "
             "texts. Default: the form of the first record, where it is known.",
             "--map",
             metavar="MEANING=KEY,…",
         ),
-    ] = None,
+    ] = (),
     preview: Annotated[bool, option("Show the form and the first trace of each file, and stop.", "--preview")] = False,
     max_step_characters: traces_options.MaxStepCharacters = None,
     ids: traces_options.Ids = defaults.IDS,
     strict: Annotated[bool, option("Stop at a line that is not a trace, and store nothing.", "--strict")] = False,
     created_at: traces_options.CreatedAt = None,
     scratch: options.Scratch = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    printed: Printed,
 ) -> None:
     """Store the traces of files: one transaction a file, all of it or nothing.
 
@@ -109,8 +92,7 @@ def ingest(
 
     Example: `spanloom traces ingest s1k.parquet --source-name s1k --max-step-characters 200000`
     """
-    arguments = locals()
-    _require("sqlalchemy", "traces")
+    require("sqlalchemy", "traces")
     from spanloom.families.traces.forms.mapped import mapped_form
     from spanloom.families.traces.places import trace_files
     from spanloom.families.traces.store import timestamps
@@ -119,33 +101,42 @@ def ingest(
     from spanloom.records.files import passed_over_line
     from spanloom.storage.scratch import scratch_for
 
-    progress = make_progress(quiet or as_json, verbose)
+    progress = make_progress(printed.quiet or printed.as_json, printed.verbose)
     began = None if created_at is None else timestamps.given(created_at)
-    form = mapped_form(names_in(*maps)) if maps else None
+    form = mapped_form(maps) if maps else None
     results: list[dict[str, Any]] = []
     left_out: Counter[str] = Counter()
     unread: list[str] = []
-    with scratch_for("ingest", files, scratch) as staging, trace_files(staging, files, unread) as places:
-        if unread and not as_json:
+    with scratch_for("ingest", files, scratch) as staging, trace_files(staging, files, unread) as found:
+        if unread and not printed.as_json:
             print(visible(passed_over_line(unread)), file=sys.stderr)
         if preview:
-            for place in places:
+            for place in found:
                 choice = FormChoice(form=form, recognise=True, on_form=_say_form)
                 _preview(place.path, place.called, choice, max_step_characters)
             return
-        choice = FormChoice(form=form, recognise=True, on_form=None if quiet or as_json else _say_form)
-        with _opened(root, store, create=True) as opened:
+        choice = FormChoice(form=form, recognise=True, on_form=None if printed.quiet or printed.as_json else _say_form)
+        with places.opened(create=True) as opened:
             if max_step_characters is not None:
                 opened.remember_step_limit(max_step_characters)
-            for place in places:
+            for place in found:
                 with progress.stage(f"ingest {place.called}"), progress.counting("ingest", "bytes") as on_progress:
-                    of_file = {"path": place.path, "called": place.called, "created_at": began, "choice": choice}
-                    ingested = made_of(ingest_file, arguments, store=opened, on_progress=on_progress, **of_file)
+                    ingested = ingest_file(
+                        opened,
+                        place.path,
+                        source_name=source_name,
+                        ids=ids,
+                        strict=strict,
+                        created_at=began,
+                        choice=choice,
+                        called=place.called,
+                        on_progress=on_progress,
+                    )
                 if began is not None:
                     began = timestamps.later(began, ingested.ingested_count + ingested.skipped_existing)
                 results.append({"file": place.called, **ingested.as_dict()})
                 left_out += ingested.left_out
-    _print_ingested(results, left_out, unread, as_json=as_json)
+    _print_ingested(results, left_out, unread, as_json=printed.as_json)
 
 
 def _say_form(form: "TraceForm", record: Any) -> None:
@@ -202,8 +193,8 @@ def _print_ingested(results: list[dict[str, Any]], left_out: Counter[str], unrea
 
 @traces_app.command("list")
 def list_traces(
-    root: traces_options.Root = None,
-    store: traces_options.Store = None,
+    *,
+    places: Places,
     limit: Annotated[int, option("How many.", min=1, max=100_000)] = 20,
     offset: Annotated[int, option("Number of the newest traces to skip.", min=0)] = 0,
     datasets: Annotated[bool, option("The datasets instead, with their counts.", "--datasets")] = False,
@@ -213,7 +204,7 @@ def list_traces(
     if datasets:
         from spanloom.families.traces.store.catalogue import dataset_list
 
-        entries = dataset_list(_root(root))
+        entries = dataset_list(places.folder)
         with _reader_may_leave():
             if as_json:
                 print_json(entries)
@@ -222,7 +213,7 @@ def list_traces(
                 count = f"{entry['trace_count']:,} traces" if entry["valid"] else "invalid manifest"
                 print(f"{visible(entry['dataset_key'])}  {count}")
         return
-    with _opened(root, store) as opened, opened.snapshot() as snapshot:
+    with places.opened() as opened, opened.snapshot() as snapshot:
         from spanloom.families.traces.store.database import list_item
 
         total = snapshot.count()
@@ -240,9 +231,9 @@ def list_traces(
 
 @traces_app.command("show")
 def show(
+    *,
     name: Annotated[str, typer.Argument(metavar="ID|KEY", help="The id of a trace, or the key of a dataset.")],
-    root: traces_options.Root = None,
-    store: traces_options.Store = None,
+    places: Places,
     as_json: options.Json = False,
 ) -> None:
     """Show a trace with its steps, or the manifest of a dataset."""
@@ -253,9 +244,9 @@ def show(
     try:
         trace_id = str(UUID(name))
     except ValueError:
-        print_json(read_manifest(_root(root), name).as_dict())
+        print_json(read_manifest(places.folder, name).as_dict())
         return
-    with _opened(root, store) as opened, opened.snapshot() as snapshot:
+    with places.opened() as opened, opened.snapshot() as snapshot:
         from spanloom.families.traces.store.database import detail
 
         trace = snapshot.get(trace_id)
@@ -272,9 +263,9 @@ def show(
 
 @traces_app.command("delete")
 def delete(
+    *,
     ids: Annotated[list[str], typer.Argument(metavar="ID...", help="Ids of traces.")],
-    root: traces_options.Root = None,
-    store: traces_options.Store = None,
+    places: Places,
     as_json: options.Json = False,
 ) -> None:
     """Delete traces. Manifests keep their ids; exports have no line for them any more. Exits with 1 for unknown ids."""
@@ -288,7 +279,7 @@ def delete(
             raise typer.BadParameter(
                 f"{trace_id!r} is not the id of a trace, which is a UUID", param_hint="ID"
             ) from None
-    with _opened(root, store) as opened, opened.writing() as writer:
+    with places.opened() as opened, opened.writing() as writer:
         gone = writer.delete(wanted)
     unknown = [trace_id for trace_id in dict.fromkeys(wanted) if trace_id not in gone]
     for trace_id in unknown:
@@ -301,13 +292,32 @@ def delete(
         raise typer.Exit(EXIT_FAILURE)
 
 
+@dataclass(frozen=True, kw_only=True)
+class RecordedOptions:
+    """What the manifest of a dataset records for others."""
+
+    session_id: Annotated[str | None, option("Recorded in the manifest.")] = None
+    parent_dataset_id: Annotated[str | None, option("Recorded in the manifest.")] = None
+    training_run_id: Annotated[str | None, option("Recorded in the manifest.")] = None
+    provenance: Annotated[
+        dict[str, Any],
+        option("Recorded in the manifest; repeatable.", metavar="KEY=JSON", takes=list[str] | None, read=key_values),
+    ] = field(default_factory=dict)
+
+
 @traces_app.command("build")
 def build(
-    name: traces_options.Name,
-    version: traces_options.Version,
+    *,
+    selection: SelectionOptions,
     filters: Annotated[
-        list[str] | None,
-        option("A key of meta and its value, as JSON; repeatable: all hold.", "--filter", metavar="KEY=JSON"),
+        dict[str, Any] | None,
+        option(
+            "A key of meta and its value, as JSON; repeatable: all hold.",
+            "--filter",
+            metavar="KEY=JSON",
+            takes=list[str] | None,
+            read=key_values,
+        ),
     ] = None,
     where: Annotated[
         list[str] | None,
@@ -317,37 +327,26 @@ def build(
             metavar="CONDITION",
         ),
     ] = None,
-    limit: traces_options.Limit = defaults.LIMIT,
-    strategy: traces_options.Strategy = defaults.STRATEGY,
     seed: Annotated[int | None, option("Of a random sample.")] = None,
-    session_id: Annotated[str | None, option("Recorded in the manifest.")] = None,
-    parent_dataset_id: Annotated[str | None, option("Recorded in the manifest.")] = None,
-    training_run_id: Annotated[str | None, option("Recorded in the manifest.")] = None,
-    provenance: Annotated[list[str] | None, option("Recorded in the manifest; repeatable.", metavar="KEY=JSON")] = None,
+    recorded: RecordedOptions,
     reproducible: Annotated[
         bool, option("The build's id and times follow from what is built.", "--reproducible")
     ] = False,
-    root: traces_options.Root = None,
-    store: traces_options.Store = None,
+    places: Places,
     as_json: options.Json = False,
 ) -> None:
     """Freeze a selection of the store in a manifest, in place of one of the same key.
 
     Example: `spanloom traces build --name math --version v1 --filter 'source="import"' --strategy random --seed 1`
     """
-    arguments = locals()
-    _require("sqlalchemy", "traces")
+    require("sqlalchemy", "traces")
     from spanloom.families.traces.build import build_dataset
     from spanloom.families.traces.store.manifest import built
 
-    objects = {
-        "filters": key_values("--filter", filters),
-        "provenance": key_values("--provenance", provenance),
-        "where": where or [],
-    }
-    request = build_request(arguments, **objects)
-    with _opened(root, store) as opened:
-        manifest, path = build_dataset(opened, _root(root), request, reproducible=reproducible)
+    conditions = {"filters": filters or {}, "where": where or [], "seed": seed}
+    request = build_request(selection, **conditions, **vars(recorded))
+    with places.opened() as opened:
+        manifest, path = build_dataset(opened, places.folder, request, reproducible=reproducible)
     if as_json:
         print_json(built(manifest, path))
     else:
@@ -356,6 +355,7 @@ def build(
 
 @traces_app.command("export")
 def export(
+    *,
     key: traces_options.Key,
     form: traces_options.FormatOption = defaults.FORMAT,
     out: Annotated[str, option("A file, .parquet for Parquet; - is stdout.", metavar="FILE|-")] = "-",
@@ -365,8 +365,7 @@ def export(
     offsets: Annotated[bool, option("With --tokenizer: the place of each token.", "--offsets")] = False,
     max_length: Annotated[int | None, option("With --tokenizer: truncate rows to this many tokens.", min=1)] = None,
     control_tokens: traces_options.ControlTokens = defaults.CONTROL_TOKENS,
-    sort_steps: traces_options.SortSteps = False,
-    system: traces_options.System = None,
+    lines: LineOptions,
     protect_metadata: Annotated[
         bool,
         option(
@@ -375,34 +374,35 @@ def export(
             "--protect-metadata/--no-protect-metadata",
         ),
     ] = defaults.PROTECT_METADATA,
-    root: traces_options.Root = None,
-    store: traces_options.Store = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    places: Places,
+    printed: Printed,
 ) -> None:
     """Write a dataset as JSON Lines or Parquet. A file appears only when it is complete.
 
     Example: `spanloom traces export math-v1 --format tunix_sft --out math.jsonl`
     """
-    arguments = locals()
     if (offsets or max_length is not None) and tokenizer is None:
         raise typer.BadParameter("--offsets and --max-length need --tokenizer")
-    if system and form == "trace":
+    if lines.system and form == "trace":
         raise typer.BadParameter("--system is put before the prompt of the other formats; trace has the prompt alone")
-    if as_json and out == "-":
+    if printed.as_json and out == "-":
         raise typer.BadParameter("--json prints on stdout, where the export goes: give --out FILE")
     if out != "-":
         output_file(Path(out))
-    progress = make_progress(quiet or out == "-", verbose)
-    with _opened(root, store) as opened:
+    progress = make_progress(printed.quiet or out == "-", printed.verbose)
+    with places.opened() as opened:
         from spanloom.families.traces.export.file import ExportCounts, TokenColumns, records, write_file, write_lines
         from spanloom.families.traces.export.lines import ExportOptions
         from spanloom.families.traces.store.manifest import read_manifest
         from spanloom.families.traces.tokenizer import load_tokenizer
 
-        ids = read_manifest(_root(root), key).ids
-        rules = made_of(ExportOptions, arguments, system=system or None)
+        ids = read_manifest(places.folder, key).ids
+        rules = ExportOptions(
+            control_tokens=control_tokens,
+            protect_metadata=protect_metadata,
+            sort_steps=lines.sort_steps,
+            system=lines.system or None,
+        )
         tokens = None
         if tokenizer is not None:
             tokens = TokenColumns(tokenizer=load_tokenizer(tokenizer), offsets=offsets, max_length=max_length)
@@ -416,9 +416,9 @@ def export(
                 with progress.stage("export"), progress.counting("export", "traces") as on_progress:
                     write_file(Path(out), rows, form, len(ids), tokens, on_progress)
     totals = counts.as_dict(tokens=tokens is not None)
-    if as_json:
+    if printed.as_json:
         print_json({"dataset_key": key, "format": form, "file": out, **totals})
-    elif not quiet:
+    elif not printed.quiet:
         print(", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in totals.items()), file=sys.stderr)
 
 
@@ -447,7 +447,7 @@ def validate(
     as_json: options.Json = False,
 ) -> None:
     """Check an exported file. Exits with 4 on errors; warnings alone do not count."""
-    _require("sqlalchemy", "traces")
+    require("sqlalchemy", "traces")
     from spanloom.families.traces.store.manifest import load_ids
     from spanloom.families.traces.verify.export import check_export
     from spanloom.provenance import readable_json
@@ -472,14 +472,14 @@ def validate(
 
 @traces_app.command("tokenize")
 def tokenize(
+    *,
     key: traces_options.Key,
     tokenizer: Annotated[Path, option("A tokenizer.json; it is copied into the root.", metavar="FILE")],
     out: Annotated[Path, folder_option("Root of the token dataset, a folder.", metavar="ROOT")],
     form: traces_options.TokenizeFormat = defaults.TOKENIZE_FORMAT,
     eod: traces_options.Eod = None,
     control_tokens: traces_options.TokenizeControls = defaults.TOKENIZE_CONTROL_TOKENS,
-    sort_steps: traces_options.SortSteps = False,
-    system: traces_options.System = None,
+    lines: LineOptions,
     valid_fraction: traces_options.ValidFraction = defaults.VALID_FRACTION,
     weight: Annotated[
         str | None,
@@ -488,35 +488,39 @@ def tokenize(
         ),
     ] = None,
     allow_unknown_sha: options.AllowUnknownSha = False,
-    root: traces_options.Root = None,
-    store: traces_options.Store = None,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-    verbose: options.Verbose = False,
+    places: Places,
+    printed: Printed,
 ) -> None:
     """Make a validated token dataset: tokens, loss mask, and the spans reasoning and answer.
 
     Example: `spanloom traces tokenize math-v1 --tokenizer tokenizer.json --out data/megatron/math_v1`
     """
-    arguments = locals()
-    with _opened(root, store) as opened:
+    with places.opened() as opened:
         from spanloom.families.traces import dataset as family
         from spanloom.families.traces.export.lines import ExportOptions
         from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
         from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 
-        how = traces_options.SAME_CONTROLS.get(control_tokens, control_tokens)
-        exported = made_of(ExportOptions, arguments, system=system or None, control_tokens=how)
-        rules = made_of(TokenizeRules, arguments, options=exported)
-        options = made_of(TokenBuildOptions, arguments, root=_root(root), rules=rules)
-        result = build_tokens(opened, options, make_progress(quiet, verbose))
-    finish_build(family, out, result.manifest, result.report, as_json=as_json)
+        exported = ExportOptions(
+            control_tokens=control_tokens, sort_steps=lines.sort_steps, system=lines.system or None
+        )
+        rules = TokenizeRules(form=form, eod=eod, options=exported, valid_fraction=valid_fraction, weight=weight)
+        options = TokenBuildOptions(
+            root=places.folder,
+            key=key,
+            tokenizer=tokenizer,
+            out=out,
+            rules=rules,
+            allow_unknown_sha=allow_unknown_sha,
+        )
+        result = build_tokens(opened, options, printed.progress())
+    finish_build(family, out, result.manifest, result.report, as_json=printed.as_json)
 
 
 @traces_app.command("serve")
 def serve(
-    host: options.Host = service.HOST,
-    port: options.Port = service.PORT,
+    *,
+    serving: options.Serving,
     token_file: Annotated[
         Path | None,
         option("A file with the bearer token. Default: $SPANLOOM_SERVICE_TOKEN, else none.", metavar="FILE"),
@@ -534,13 +538,8 @@ def serve(
         ),
     ] = defaults.TRACE_MAX_BYTES,
     batch_max_bytes: Annotated[int, option("The largest body of a batch.", min=1024)] = defaults.BATCH_MAX_BYTES,
-    bodies_max_bytes: options.Bodies = service.BODIES_MAX_BYTES,
-    header_seconds: options.HeaderSeconds = service.HEADER_SECONDS,
-    body_seconds: options.BodySeconds = service.BODY_SECONDS,
-    allowed_host: options.AllowedHost = None,
     max_step_characters: traces_options.MaxStepCharacters = None,
-    root: traces_options.Root = None,
-    store: traces_options.Store = None,
+    places: Places,
 ) -> None:
     """Serve traces, datasets and exports over HTTP, with pages to read them, and the routes of `toolcalls serve`.
 
@@ -549,30 +548,33 @@ def serve(
     Needs `pip install 'spanloom[serve]'`. Logs are lines of JSON on stderr; no payload is logged.
     """
     for module in ("fastapi", "uvicorn", "prometheus_client", "yaml"):
-        _require(module, "serve")
+        require(module, "serve")
     from spanloom.families.toolcalls.service.routes import body_limits as toolcalls_limits
     from spanloom.families.toolcalls.service.routes import toolcalls_router
     from spanloom.families.traces.service.application import traces_application
     from spanloom.service.access import check_address, read_token
-    from spanloom.service.application import Guards
     from spanloom.service.serving import serve as serve_application
 
     token = read_token(token_file)
-    check_address(host, token)
-    with _opened(root, store, create=True) as opened:
+    check_address(serving.host, token)
+    with places.opened(create=True) as opened:
         if max_step_characters is not None:
             opened.remember_step_limit(max_step_characters)
         application = traces_application(
             opened,
-            _root(root),
+            places.folder,
             ingest_dir=ingest_dir,
             token=token,
             trace_max_bytes=trace_max_bytes,
             batch_max_bytes=batch_max_bytes,
-            guards=Guards(allowed_hosts=allowed_host or (), bodies_bytes=bodies_max_bytes, body_seconds=body_seconds),
+            guards=serving.guards(),
             more_routers=[toolcalls_router()],
             more_limits=toolcalls_limits(),
         )
         serve_application(
-            application, host=host, port=port, what=f"traces of {opened.called}", header_seconds=header_seconds
+            application,
+            host=serving.host,
+            port=serving.port,
+            what=f"traces of {opened.called}",
+            header_seconds=serving.header_seconds,
         )

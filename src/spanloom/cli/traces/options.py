@@ -1,17 +1,22 @@
 """Options of `spanloom traces …` and of its steps, and objects made from them."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from spanloom.cli.options import option
+from spanloom.errors import missing_package
 from spanloom.families.traces import defaults
+from spanloom.options.option import option
 
 if TYPE_CHECKING:
     from spanloom.families.traces.build import BuildRequest
+    from spanloom.families.traces.store.database import Store as TraceStore
 
 
 def _or_before(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
@@ -39,6 +44,36 @@ Store = Annotated[
         envvar="SPANLOOM_TRACES_STORE",
     ),
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Places:
+    """The folder of the datasets, and the store of traces."""
+
+    root: Root = None
+    store: Store = None
+
+    @property
+    def folder(self) -> Path:
+        return self.root or Path(defaults.ROOT)
+
+    @contextmanager
+    def opened(self, *, create: bool = False) -> "Iterator[TraceStore]":
+        require("sqlalchemy", "traces")
+        from spanloom.families.traces.store.opening import default_url, open_store
+
+        url = self.store or default_url(self.folder)
+        if url.startswith("postgres"):
+            require("psycopg", "postgres")
+        with closing(open_store(url, create=create)) as store:
+            yield store
+
+
+def require(module: str, extra: str) -> None:
+    if find_spec(module) is None:
+        raise missing_package(module, extra)
+
+
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The dataset: NAME-VERSION.")]
 FormatOption = Annotated[Format, option("Which of the exports.", "--format")]
 TokenizeFormat = Annotated[
@@ -48,20 +83,33 @@ ControlTokens = Annotated[
     Literal["verbatim", "reject", "escape"],
     option("Control strings such as <end_of_turn> in content: copy, refuse, or break by U+200B."),
 ]
+SAME_CONTROLS: dict[str, str] = {"refuse": "reject", "as-served": "verbatim"}
+"""Names of `build --control-texts` → those of the formats of traces."""
+
 TokenizeControls = Annotated[
-    Literal["reject", "refuse", "verbatim", "as-served", "escape", "text"],
+    Literal["verbatim", "reject", "escape", "text"],
     option(
         "Control tokens in content: refuse (reject), copy as servers do (verbatim, as-served) but never the EOD, break "
         "by U+200B (escape), or encode as text.",
         "--control-tokens",
         "--control-texts",
+        takes=Literal["reject", "refuse", "verbatim", "as-served", "escape", "text"],
+        given=defaults.TOKENIZE_CONTROL_TOKENS,
+        read=lambda name: SAME_CONTROLS.get(name, name),
     ),
 ]
-SAME_CONTROLS = {"refuse": "reject", "as-served": "verbatim"}
-"""Names of `build --control-texts` → those of the formats of traces."""
 
-SortSteps = Annotated[bool, option("Sort steps by their index. Default: the order of the list.", "--sort-steps")]
-System = Annotated[str | None, option("A text put before every prompt.")]
+
+@dataclass(frozen=True, kw_only=True)
+class LineOptions:
+    """What the lines of an export hold."""
+
+    sort_steps: Annotated[
+        bool, option("Sort steps by their index. Default: the order of the list.", "--sort-steps")
+    ] = False
+    system: Annotated[str | None, option("A text put before every prompt.")] = None
+
+
 Ids = Annotated[
     Literal["content", "random"], option("Ids from the content, so that nothing is stored twice, or new ones.")
 ]
@@ -77,10 +125,18 @@ MaxStepCharacters = Annotated[
         max=1_000_000,
     ),
 ]
-Name = Annotated[str, option("Name of the dataset; the key is NAME-VERSION.")]
-Version = Annotated[str, option("Version of the dataset.")]
-Limit = Annotated[int, option("At most this many traces.", min=1, max=10_000)]
-Strategy = Annotated[Literal["latest", "random"], option("The newest, or a sample by --seed.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SelectionOptions:
+    """Which traces are a dataset, but for conditions."""
+
+    name: Annotated[str, option("Name of the dataset; the key is NAME-VERSION.")]
+    version: Annotated[str, option("Version of the dataset.")]
+    limit: Annotated[int, option("At most this many traces.", min=1, max=10_000)] = defaults.LIMIT
+    strategy: Annotated[Literal["latest", "random"], option("The newest, or a sample by --seed.")] = defaults.STRATEGY
+
+
 ValidFraction = Annotated[
     float, option("Share of the traces held out for validation; the id alone decides.", min=0, max=1)
 ]
@@ -90,47 +146,45 @@ Eod = Annotated[
 ]
 
 
-def build_request(options: Mapping[str, Any], /, **others: Any) -> "BuildRequest":
-    """The request from the options; `others` take precedence. Raises before a store is opened."""
+def build_request(selection: SelectionOptions, **others: Any) -> "BuildRequest":
+    """The request from the options. Raises OptionError before a store is opened."""
     from pydantic import ValidationError
 
     from spanloom.errors import OptionError
     from spanloom.families.traces.build import BuildRequest, key_of
 
-    fields = {field: _OPTIONS.get(field, field).removeprefix("--") for field in BuildRequest.model_fields}
-    named = {field: options[name] for field, name in fields.items() if name in options}
+    named = {_FIELDS.get(name, name): value for name, value in vars(selection).items()}
     try:
         request = BuildRequest.model_validate({**named, **others})
     except ValidationError as fault:
         first = fault.errors(include_url=False, include_context=False, include_input=False)[0]
         name, *inner = map(str, first["loc"])
-        option = _OPTIONS.get(name, f"--{name.replace('_', '-')}")
+        option = {field: f"--{option}" for option, field in _FIELDS.items()}.get(name, f"--{name.replace('_', '-')}")
         raise OptionError(f"{'.'.join([option, *inner])}: {first['msg']}") from None
     key_of(request)
     return request
 
 
-_OPTIONS = {
-    "dataset_name": "--name",
-    "dataset_version": "--version",
-    "filters": "--filter",
-    "selection_strategy": "--strategy",
+_FIELDS = {
+    "name": "dataset_name",
+    "version": "dataset_version",
+    "filter": "filters",
+    "strategy": "selection_strategy",
 }
 """Options whose names differ from the fields of a request."""
 
 
-def key_values(option: str, values: list[str] | None) -> dict[str, Any]:
+def key_values(values: list[str]) -> dict[str, Any]:
+    """`["a=1"]` → `{"a": 1}`. Raises ValueError for a key that is given twice, and for what is not KEY=JSON."""
     pairs: dict[str, Any] = {}
-    for pair in values or ():
+    for pair in values:
         key, equals, text = pair.partition("=")
         if key in pairs:
-            raise typer.BadParameter(f"{key!r} is given twice, and has one value alone", param_hint=option)
+            raise ValueError(f"{key!r} is given twice, and has one value alone")
         try:
             pairs[key] = json.loads(text)
         except (ValueError, RecursionError):
             equals = ""
         if not equals or not key:
-            raise typer.BadParameter(
-                f"{pair!r} is not KEY=JSON; a text has quotes: '{key}=\"{text}\"'", param_hint=option
-            )
+            raise ValueError(f"{pair!r} is not KEY=JSON; a text has quotes: '{key}=\"{text}\"'")
     return pairs

@@ -6,81 +6,84 @@ from typing import Annotated, Any
 import typer
 
 from spanloom.cli import options
-from spanloom.cli.options import Switch, made_of, names_in, option, place
+from spanloom.cli.declared import switch
 from spanloom.cli.steps import step
 from spanloom.cli.traces import options as traces_options
-from spanloom.cli.traces.options import build_request
+from spanloom.cli.traces.options import SelectionOptions, build_request
 from spanloom.families.traces import defaults
+from spanloom.options.option import names_in, option, place
 
 StorePlaceOption = Annotated[str, place("The store: a file, a URI of one, or a database's URL.", "--store")]
 ManifestPlaceOption = Annotated[str, place("File or URI of the dataset's manifest.json.", "--manifest")]
 ExportPlaceOption = Annotated[str | None, place("File or URI of the export in this format.")]
 
 
-@step("ingest-traces", "traces.steps.ingest_traces")
+@step("ingest-traces", "families.traces.steps.ingest_traces")
 def step_ingest(
     source: Annotated[str, place("Records as `traces ingest` reads them: a file, a folder, or a URI.")],
     store: Annotated[str, place("File or URI for the store, always a new one.")],
     source_name: Annotated[str, option("Value of meta.source of these traces.")],
     ids: traces_options.Ids = defaults.IDS,
-    strict: Annotated[Switch, option("1: stop at a line that is not a trace.")] = "0",
+    strict: Annotated[bool, switch("1: stop at a line that is not a trace.")] = False,
     created_at: traces_options.CreatedAt = None,
-    map: Annotated[  # the option's name
-        str,
-        option("Which keys are prompt, answer and steps; empty: the form of a file's first record.", metavar="PAIRS"),
-    ] = "",
+    maps: Annotated[
+        list[str],
+        option(
+            "Which keys are prompt, answer and steps; empty: the form of a file's first record.",
+            "--map",
+            metavar="PAIRS",
+            takes=str,
+            given="",
+            read=names_in,
+        ),
+    ] = [],  # noqa: B006 - typer reads it
     max_step_characters: Annotated[
         int, option("How long a step may be; 0: 20,000 characters.", min=0, max=1_000_000)
     ] = 0,
     scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Traces, step 1: records of any known form → a store in a file."""
-    limit = max_step_characters or None
-    return {"created_at": created_at or None, "maps": names_in(map), "max_step_characters": limit}
+    return {"created_at": created_at or None, "max_step_characters": max_step_characters or None}
 
 
-@step("build-traces", "traces.steps.build_traces")
+@step("build-traces", "families.traces.steps.build_traces", own=("filters", "seed"))
 def step_build(
+    *,
     store: StorePlaceOption,
     manifest: Annotated[str, place("File or URI for the manifest.")],
-    name: traces_options.Name,
-    version: traces_options.Version,
+    selection: SelectionOptions,
     filters: Annotated[str, option("A JSON object of keys of meta and their values.", metavar="JSON")] = "{}",
-    limit: traces_options.Limit = defaults.LIMIT,
-    strategy: traces_options.Strategy = defaults.STRATEGY,
     seed: Annotated[str, option("Of a random sample; empty for none.")] = "",
-    reproducible: Annotated[
-        Switch, option("1: the build's id and times follow from what is built.")
-    ] = defaults.STEP_REPRODUCIBLE,
+    reproducible: Annotated[bool, switch("1: the build's id and times follow from what is built.")] = (
+        defaults.STEP_REPRODUCIBLE == "1"
+    ),
     scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Traces, step 2: a selection of the store → a manifest."""
-    arguments = locals()
     try:
         wanted, number = json.loads(filters), int(seed) if seed else None
     except ValueError as fault:
         raise typer.BadParameter(f"--filters is a JSON object and --seed a number: {fault}") from None
-    return {"request": build_request(arguments, filters=wanted, seed=number)}
+    return {"request": build_request(selection, filters=wanted, seed=number)}
 
 
-@step("export-traces", "traces.steps.export_traces")
+@step("export-traces", "families.traces.steps.export_traces", own=("control_tokens", "protect_metadata"))
 def step_export(
     store: StorePlaceOption,
     manifest: ManifestPlaceOption,
     out: Annotated[str, place("File or URI for the export.")],
     form: traces_options.FormatOption,
     control_tokens: traces_options.ControlTokens = defaults.CONTROL_TOKENS,
-    protect_metadata: Annotated[Switch, option("0: clashing keys of meta win.")] = "1",
+    protect_metadata: Annotated[bool, switch("0: clashing keys of meta win.")] = True,
     scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Traces, step 3, once a format: a dataset → one export."""
-    arguments = locals()
     from spanloom.families.traces.export.lines import ExportOptions
 
-    return {"options": made_of(ExportOptions, arguments)}
+    return {"options": ExportOptions(control_tokens=control_tokens, protect_metadata=protect_metadata)}
 
 
-@step("validate-traces", "traces.steps.validate_traces")
+@step("validate-traces", "families.traces.steps.validate_traces", own=("trace", "tunix_sft", "training_example"))
 def step_validate(
     trace: ExportPlaceOption = None,
     tunix_sft: ExportPlaceOption = None,
@@ -97,7 +100,11 @@ def step_validate(
     return {"exports": exports}
 
 
-@step("tokenize-traces", "traces.steps.tokenize_traces")
+@step(
+    "tokenize-traces",
+    "families.traces.steps.tokenize_traces",
+    own=("manifest", "form", "eod", "control_tokens", "valid_fraction"),
+)
 def step_tokenize(
     store: StorePlaceOption,
     manifest: ManifestPlaceOption,
@@ -112,10 +119,9 @@ def step_tokenize(
     scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Traces, step 5: a dataset → tokens, loss mask and spans; no dataset before validate-alignment has passed."""
-    arguments = locals()
     from spanloom.families.traces.export.lines import ExportOptions
     from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
 
-    how = traces_options.SAME_CONTROLS.get(control_tokens, control_tokens)
-    exported = made_of(ExportOptions, arguments, control_tokens=how)
-    return {"dataset": manifest, "rules": made_of(TokenizeRules, arguments, eod=eod or None, options=exported)}
+    exported = ExportOptions(control_tokens=control_tokens)
+    rules = TokenizeRules(form=form, eod=eod or None, options=exported, valid_fraction=valid_fraction)
+    return {"dataset": manifest, "rules": rules}

@@ -1,6 +1,7 @@
 """Packed chat: conversations → transcripts → one stream of tokens → blocks of one length with a loss mask.
 
     defaults       the defaults of all options
+    options/       the options that decide bytes, with their help
     task_list      the pipeline as a list of tasks
     sample         small conversations of our own
     transcripts/   conversations → transcripts with the length filter; transcripts in files and at URIs

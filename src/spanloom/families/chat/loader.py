@@ -28,7 +28,7 @@ from spanloom.errors import ChatError, DatasetError
 from spanloom.families.chat import defaults
 from spanloom.families.chat.blocks.stream import as_stream
 from spanloom.families.chat.markers import Markers
-from spanloom.families.chat.packing import OPTIONS, Blocks, Packer, PackingCounts
+from spanloom.families.chat.packing import Blocks, Packer, PackingCounts
 from spanloom.families.chat.samples import Sample, collate, fields
 from spanloom.families.chat.tokenizer import ChatTokenizer
 from spanloom.families.chat.transcripts.files import OnError, Records, read_records, transcript_files
@@ -121,7 +121,6 @@ class PackedChatDataset(ShardedDataset):
         cu_seqlens: bool = False,
         on_error: OnError = "raise",
     ) -> None:
-        arguments = locals()
         markers = markers if tokenizer is None else tokenizer.markers
         if markers is None:
             raise ChatError("neither a tokenizer nor markers were given")
@@ -138,7 +137,13 @@ class PackedChatDataset(ShardedDataset):
         self.tokenizer, self.markers = tokenizer, markers
         self.shuffle, self.seed = shuffle, seed
         self.position_ids, self.cu_seqlens, self.on_error = position_ids, cu_seqlens, on_error
-        self.packing = {name: arguments[name] for name in OPTIONS}
+        self.packing: dict[str, Any] = {
+            "block_size": block_size,
+            "post_training": post_training,
+            "strict_user": strict_user,
+            "pad_tail": pad_tail,
+            "keep_lossless": keep_lossless,
+        }
         self._packer()  # refuses invalid options here, before a worker does
         self.rank, self.world_size = _ranks(rank, world_size)
         order = {"shuffle": shuffle, "seed": seed, "on_error": on_error}

@@ -20,11 +20,11 @@ from spanloom.building.assembly import build_facts
 from spanloom.building.recipe import Counts, DatasetForm, Made, Part, Target
 from spanloom.dataset.family import Layout
 from spanloom.errors import ChatError, SourceError
-from spanloom.families.chat import defaults
 from spanloom.families.chat.markers import MARKER_NAMES
+from spanloom.families.chat.options.pack import PackingRules as PackingRules
 from spanloom.families.chat.root.blocks import ARRAY_DTYPES, FAMILY, INPUT_SCHEMA, SPAN_NAMES
 from spanloom.families.chat.tokenizer import O200K_NAME, ChatTokenizer, load_tokenizer
-from spanloom.families.chat.transcripts.files import OnError, Records, read_records, text_bytes, transcript_files
+from spanloom.families.chat.transcripts.files import OnError, read_records, text_bytes, transcript_files
 from spanloom.machine import usable_cpus
 from spanloom.records.files import name_below
 from spanloom.storage import sha256_file
@@ -46,23 +46,6 @@ BATCH_CHARACTERS, BATCH_RECORDS = 1 << 20, 4096
 
 BYTES_PER_WORKER = 4 << 20
 """A worker takes about two seconds to start; a `tokenizers` file encodes about this much text in that time."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class PackingRules:
-    """All options that change the bytes, besides the transcripts and the tokenizer.
-
-    `pad_tail`: pad the last block of each shard with the tokenizer's pad id, instead of dropping it.
-    `records`: the record format of a .txt file.
-    """
-
-    shards: int = defaults.SHARDS
-    block_size: int = defaults.BLOCK_SIZE
-    post_training: bool = defaults.POST_TRAINING
-    strict_user: bool = defaults.STRICT_USER
-    keep_lossless: bool = defaults.KEEP_LOSSLESS
-    pad_tail: bool = defaults.PAD_TAIL
-    records: Records = defaults.RECORDS
 
 
 def useful_workers(tokenizer: ChatTokenizer, transcripts: Path) -> int:

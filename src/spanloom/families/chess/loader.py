@@ -11,7 +11,7 @@ global random generators are not used.
 import itertools
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -52,11 +52,6 @@ class SampleOptions:
     literal_d_targets: bool
     on_error: OnError
     split: Split
-
-    @classmethod
-    def of(cls, named: Mapping[str, Any]) -> "SampleOptions":
-        """Picks the options out of a mapping of named values."""
-        return cls(**{field.name: named[field.name] for field in fields(cls)})
 
     def __post_init__(self) -> None:
         length, skipped = self.max_seq_len, self.skip_board_prob
@@ -161,7 +156,17 @@ class ChessIterableDataset(_Counting):
         on_error: OnError = defaults.ON_ERROR,
         split: Split = "train",
     ) -> None:
-        self.options = SampleOptions.of(locals())
+        self.options = SampleOptions(
+            max_seq_len=max_seq_len,
+            skip_board_prob=skip_board_prob,
+            shuffle_files=shuffle_files,
+            shuffle_games=shuffle_games,
+            seed=seed,
+            start_on_board=start_on_board,
+            literal_d_targets=literal_d_targets,
+            on_error=on_error,
+            split=split,
+        )
         self._games: Files[GameTable] = open_files(Path(parquet_dir), "games", split, on_error)
         self.progress = Progress(
             {**vars(self.options), "games": self._games.fingerprint}, epoch=epoch, rank=rank, world_size=world_size
@@ -224,7 +229,6 @@ class FinetuneIterableDataset(_Counting):
         on_error: OnError = defaults.ON_ERROR,
         split: Split = "train",
     ) -> None:
-        arguments = locals()
         require(0 <= variation_ratio <= 1, f"variation_ratio is {variation_ratio!r}: give a number from 0 to 1")
         for name, value in (("max_variations", max_variations), ("max_depth", max_depth)):
             require(is_integer(value) and value >= 1, f"{name} is {value!r}: give 1 or more")
@@ -236,9 +240,21 @@ class FinetuneIterableDataset(_Counting):
         )
         if pretrain_parquet_dir is None and variation_ratio == 0:
             warnings.warn("variation_ratio is 0 and there are no games: the pass is empty", stacklevel=2)
-        self.options = SampleOptions.of(arguments)
+        self.options = SampleOptions(
+            max_seq_len=max_seq_len,
+            skip_board_prob=skip_board_prob,
+            shuffle_files=shuffle_files,
+            shuffle_games=shuffle_games,
+            seed=seed,
+            start_on_board=start_on_board,
+            literal_d_targets=literal_d_targets,
+            on_error=on_error,
+            split=split,
+        )
         self.variation_ratio, self.cot_values = variation_ratio, cot_values
-        self.rules = ThinkingRules(**{field.name: arguments[field.name] for field in fields(ThinkingRules)})
+        self.rules = ThinkingRules(
+            max_variations=max_variations, max_depth=max_depth, tau_base=tau_base, tau_alpha=tau_alpha
+        )
         self._games, self._thinking = (
             None if place is None else open_files(Path(place), kind, split, on_error)
             for kind, place in zip(KINDS, (pretrain_parquet_dir, variation_parquet_dir), strict=True)

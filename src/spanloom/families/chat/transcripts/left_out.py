@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from spanloom.errors import ChatError, RecordError
-from spanloom.families.chat import defaults
+from spanloom.errors import RecordError
+from spanloom.families.chat.options.generate import GeneratorRules as GeneratorRules
 
 EXAMPLES_KEPT = 10
 """Number of examples kept for each reason."""
@@ -51,39 +51,6 @@ class LeftOut(StrEnum):
 
 
 Think = Literal["keep", "drop", "refuse"]
-OnError = Literal["raise", "skip"] | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class GeneratorRules:
-    """The context length, and how to handle what a transcript cannot hold.
-
-    `drop`: keys of messages and records, and roles, to leave out and count; others are refused. `think`: how to handle
-    `<think>…</think>` in an answer: train on it as part of the answer, leave it out and count it, or refuse it.
-    `on_error`: "raise" stops at a control string in a text, and at a record that is unreadable or has content that a
-    transcript cannot hold; "skip" counts all of these. None, the default, counts control strings, which are a property
-    of the data, and stops at the others, which are errors or would lose content.
-    `maps`, `metadata`: the meaning of the records' keys, as `spanloom convert` takes them.
-    `text_as_is`: what chat templates write stays text of an answer.
-    `empty_answers`: write them, as the program did that this format comes from; no command offers it.
-
-    Raises ChatError for a context of less than one token, and for an unknown `on_error`.
-    """
-
-    context_len: int = defaults.CONTEXT_LEN
-    drop: frozenset[str] = frozenset()
-    think: Think = defaults.THINK
-    on_error: OnError = None
-    maps: tuple[str, ...] = ()
-    metadata: frozenset[str] = frozenset()
-    text_as_is: bool = False
-    empty_answers: bool = False
-
-    def __post_init__(self) -> None:
-        if self.context_len < 1:
-            raise ChatError(f"the context must have at least one token, got {self.context_len}")
-        if self.on_error not in ("skip", "raise", None):
-            raise ChatError(f"on_error is 'skip', 'raise' or None, not {self.on_error!r}")
 
 
 @dataclass

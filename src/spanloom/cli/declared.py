@@ -1,0 +1,111 @@
+"""Commands whose parameters are dataclasses of options (`spanloom.options`).
+
+In: a function, such as `def pack(options: Pack)`. Out: the function that typer reads, with a parameter for each option.
+"""
+
+from collections.abc import Callable
+from dataclasses import MISSING, is_dataclass, replace
+from functools import wraps
+from inspect import Parameter, Signature, signature
+from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
+
+import typer
+
+from spanloom.options.option import Option, option
+
+Switch = Literal["0", "1"]
+"""A switch as a pipeline's parameter."""
+
+
+class Commands(typer.Typer):
+    """A typer app whose commands may take dataclasses of options."""
+
+    def command(self, *names: Any, switches: bool = False, **about: Any) -> Callable[[Any], Any]:
+        return _spread_for(super().command(*names, **about), switches)
+
+    def callback(self, *names: Any, **about: Any) -> Callable[[Any], Any]:
+        return _spread_for(super().callback(*names, **about), switches=False)
+
+
+def _spread_for(join: Callable[[Any], Any], switches: bool) -> Callable[[Any], Any]:
+    def register(function: Any) -> Any:
+        join(spread(function, switches=switches))
+        return function
+
+    return register
+
+
+def switch(help: str, *names: str) -> Option:
+    """A bool that a pipeline passes as 0 or 1."""
+    return option(help, *names, takes=Switch, read="1".__eq__)
+
+
+def spread(function: Callable[..., Any], *, switches: bool = False) -> Callable[..., Any]:
+    """The function with the options in the place of their dataclasses, whose bools become switches if `switches`."""
+    taken: dict[str, _Taken] = {}
+    groups: dict[str, tuple[Any, list[str]]] = {}
+    hints = get_type_hints(function, include_extras=True)
+    for name, parameter in signature(function).parameters.items():
+        if not is_dataclass(hints[name]):
+            taken[name] = _taken(name, hints[name], parameter.default, switches=False)
+            continue
+        inner = get_type_hints(hints[name], include_extras=True)
+        of = {each.name: each for each in signature(hints[name]).parameters.values() if _option(inner[each.name])}
+        taken |= {each: _taken(each, inner[each], of[each].default, switches=switches) for each in of}
+        groups[name] = hints[name], [*of]
+
+    @wraps(function)
+    def called(**given: Any) -> Any:
+        read = {name: taken[name].read(value) for name, value in given.items()}
+        values = {name: value for name, value in read.items() if value is not MISSING}
+        own = {name: value for name, value in values.items() if name in hints}
+        made = {
+            name: group(**{each: values[each] for each in of if each in values}) for name, (group, of) in groups.items()
+        }
+        return function(**own, **made)
+
+    parameters = [each.parameter for each in taken.values()]
+    called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    called.__annotations__ = {each.name: each.annotation for each in parameters}
+    return called
+
+
+class _Taken(NamedTuple):
+    """The parameter that typer reads; what was given → the value, or MISSING if the function's default applies."""
+
+    parameter: Parameter
+    read: Callable[[Any], Any]
+
+
+def _taken(name: str, hint: Any, default: Any, *, switches: bool) -> _Taken:
+    declared = _option(hint)
+    if declared is None:
+        return _Taken(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint), lambda value: value)
+    kind = get_args(hint)[0]
+    if switches and declared.in_steps is not None:
+        declared = declared.in_steps
+    elif switches and kind is bool and declared.more.get("rich_help_panel") != "Running":
+        names = tuple(name.partition("/")[0] for name in declared.names)  # not `--drop-lossless`
+        declared = replace(switch(declared.help, *names), more=declared.more)
+    if declared.takes is not None:
+        kind = declared.takes
+        if default is not Parameter.empty or declared.given is not None:
+            default = str(int(default)) if kind is Switch else declared.given
+
+    def read(value: Any) -> Any:
+        if declared.takes is not None and value is None:
+            return MISSING
+        if declared.read is None:
+            return value
+        try:
+            return declared.read(value)
+        except ValueError as fault:
+            names = (*declared.names, f"--{name.replace('_', '-')}")
+            raise typer.BadParameter(str(fault), param_hint=names[0]) from None
+
+    annotated: Any = Annotated[kind, typer.Option(*declared.names, help=declared.help, **declared.more)]
+    return _Taken(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotated), read)
+
+
+def _option(hint: Any) -> Option | None:
+    return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Option)), None)

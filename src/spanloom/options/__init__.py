@@ -1,0 +1,6 @@
+"""Options, declared once: what commands, steps of pipelines and the Python API are made from.
+
+option    the help of an option: what a field of a dataclass is `Annotated` with
+shared    options of commands, steps and the Python API
+keywords  functions of the Python API, made from such dataclasses
+"""
