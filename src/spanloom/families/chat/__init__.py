@@ -3,12 +3,11 @@
     defaults       the defaults of all options
     options/       the options that decide bytes, with their help
     task_list      the pipeline as a list of tasks
-    sample         small conversations of our own
     transcripts/   conversations → transcripts with the length filter; transcripts in files and at URIs
     tokenizer      transcripts → tokens, and the ids of the markers
-    markers        the control strings, their ids, and where they are in a stream
 
     blocks/        what packing looks at: the stream, the loss mask of a block
+    recipe         how records become tokens, before they are packed
     packing        the stream → blocks: boundary injection and the stop rule
     root/          finished blocks on disk, and what their tokens stand for
     verify/        what must hold in every block on disk, computed again

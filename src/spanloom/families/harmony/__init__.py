@@ -16,6 +16,7 @@ raw_task_list      the same with the conversion of raw SYNTH in front
 dataset            the functions that shared commands call for SYNTH KD, and those shared by both profiles
 chat_dataset       the functions that shared commands call for harmony_chat
 options            the options of a build on one machine
-build_root         the state of the output root before a build
+estimate           about how large a build becomes
+recipe             how the rows of a source become documents
 build              all steps on one machine
 """

@@ -6,11 +6,11 @@ errors        the exceptions
 conversation  what is proven: a list of messages, tools, variables
 form          the form in which a template takes messages
 model         a model's folder: tokenizer, template, stop tokens
-sample        forty conversations of our own that find faults of templates
-sample_model  a small model's folder and these conversations as files
+samples/      conversations that find faults of templates, and a small model
 dataset       datasets for a model, as the shared commands see them
 places        a model's folder at a URI, brought to this machine
 fetch         folders of published models, from packages; for set-up
+recipe        how the rows of a source become documents
 build         a source and a model's folder → a validated dataset
 source/       source folders, and what a row of them holds
 prove/        one run by three methods; a conversation → documents or a refusal

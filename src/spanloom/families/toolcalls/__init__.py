@@ -2,7 +2,6 @@
 
 defaults    the defaults of all options
 task_list   the pipeline as a list of tasks
-sample      small generated data in the formats of the sources
 format/     the sample format: control strings, tables, tools, calls, ids; its files and its text
 
 rules       all rules for one sample
@@ -10,13 +9,14 @@ validation  all samples of a run, alone and against each other
 report      the report: text, JSON, page
 convert/    public sources → samples
 merge/      many files → one, without duplicates
-sampling    draws by source and by weight
+samples/    small generated data in the formats of the sources; draws by source and by weight
 
 audit       whether a chat template renders samples unchanged
 tokens/     samples → tokens and the mask of the answer
 steps/      the steps of the pipeline
 verify/     the checks of a token dataset
 dataset     the interface of this family to the shared commands
+recipe      how the samples of one split become documents
 build       token datasets of both splits on one machine
 service/    the HTTP service
 

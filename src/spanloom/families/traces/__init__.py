@@ -13,8 +13,8 @@ places       stores and manifests at URIs
 render       a trace as text, in Gemma's template
 export/      ids → JSON Lines in three formats, and files of them
 
-tokenizer    a tokenizer.json, and its end-of-document token
-tokens       a rendered trace → tokens with loss mask and span
+encoding/    a trace as tokens with loss mask and span
+recipe       how the traces of a dataset become documents
 dataset      the interface of token datasets to the shared commands
 verify/      checks of exports and token datasets
 steps/       the steps of the pipeline

@@ -40,7 +40,8 @@ from spanloom.dataset.validate.placed_documents import (
 )
 from spanloom.dataset.validate.row_ids import check_disjoint
 from spanloom.errors import TokenizerError
-from spanloom.families.traces import recipe, tokens
+from spanloom.families.traces import recipe
+from spanloom.families.traces.encoding import tokens
 from spanloom.families.traces.render import CONTROL_STRINGS
 from spanloom.families.traces.trace import SUFFIXES
 from spanloom.families.traces.verify import documents as verify

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spanloom.families.chat.blocks.markers import Markers
 from spanloom.families.chat.blocks.masks import loss_mask
-from spanloom.families.chat.markers import Markers
 from spanloom.families.chat.packing import pack
 from spanloom.families.chat.verify.blocks import (
     CheckedBlocks,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.validate.content import check_stated, wrong
+from spanloom.families.chat.blocks.markers import MARKER_NAMES
 from spanloom.families.chat.defaults import RECORDS
-from spanloom.families.chat.markers import MARKER_NAMES
 from spanloom.families.chat.root.blocks import ARRAY_DTYPES, INPUT_SCHEMA
 from spanloom.families.chat.tokenizer import O200K_FIRST_ADDED, O200K_NAME, ChatTokenizer
 from spanloom.families.chat.transcripts.files import is_line_based

@@ -10,7 +10,7 @@ from functools import partial
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.validate.content import check_documents_by_id, check_stated, wrong
-from spanloom.families.traces.tokens import INPUT_SCHEMA
+from spanloom.families.traces.encoding.tokens import INPUT_SCHEMA
 from spanloom.findings import Finding
 
 OPTIONS = ("format", "control_tokens", "sort_steps", "system", "protect_metadata")
