@@ -52,7 +52,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row group is a part, and each part a pack."""
     monkeypatch.setattr(source_folder, "ROWS_PER_PART", 1)
     monkeypatch.setattr(render_shard, "pack_bytes", lambda _source: 1)
-    monkeypatch.setattr(render_shard, "process_pool", lambda *_, **__: nullcontext(InThisProcess()))
+    monkeypatch.setattr("spanloom.building.shards.files.process_pool", lambda *_, **__: nullcontext(InThisProcess()))
 
 
 @pytest.fixture
