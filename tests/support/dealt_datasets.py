@@ -7,7 +7,6 @@ first root with new counts.
 
 import json
 import shutil
-from collections import defaultdict
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -63,11 +62,18 @@ def deal(
     entries = []
     for number in range(shards or len(content.shards)):
         writers = {split: SplitWriter(out, split, number, **options) for split in family.SPLITS}
+        documents = _documents(root, content, number, shards)
+        of_source = content.totals.rows_read if shards else content.shards[number].rows_read
         for copy in range(copies):
-            _append(writers, _documents(root, content, number, shards), content, options["about"], ids, copy, number)
+            rows = [{**row, "row": row["row"] + copy * of_source} for row, _ in documents]
+            own = [at for at, row in enumerate(rows) if not shards or row["row"] % shards == number]
+            renamed = [rows[at] | {name: named(rows[at][name], copy) for name in ids} for at in own]
+            _append(writers, renamed, [documents[at][1] for at in own], content, options["about"], ids[0])
         old = [content.shards[number]] if shards is None else content.shards
         splits = {split: writer.publish() for split, writer in writers.items()}
-        rows_read = len(range(number, content.totals.rows_read, shards)) if shards else copies * old[0].rows_read
+        rows_read = (
+            len(range(number, copies * content.totals.rows_read, shards)) if shards else copies * old[0].rows_read
+        )
         rejected = rows_read - sum(counts.sequences for counts in splits.values())
         entries.append(
             ShardEntry(
@@ -95,7 +101,7 @@ def deal(
 
 
 def _documents(root: Path, content: Content, number: int, shards: int | None) -> list[Document]:
-    """The documents of a new shard, by row."""
+    """The documents that a new shard may have, by row."""
     documents: list[Document] = []
     for shard in content.shards if shards else [content.shards[number]]:
         for split, counts in shard.splits.items():
@@ -109,29 +115,26 @@ def _documents(root: Path, content: Content, number: int, shards: int | None) ->
             }
             documents += [(row, {name: parts[at] for name, parts in files.items()}) for at, row in enumerate(rows)]
     documents.sort(key=lambda document: document[0]["row"])
-    return [document for document in documents if not shards or document[0]["row"] % shards == number]
+    return documents
 
 
 def _append(
     writers: dict[str, SplitWriter],
-    documents: Sequence[Document],
+    rows: Sequence[dict[str, Any]],
+    arrays: Sequence[dict[str, Any]],
     content: Content,
     about: pa.Schema,
-    ids: Sequence[str],
-    copy: int,
-    number: int,
+    split_column: str,
 ) -> None:
     assert content.split is not None
-    shift = copy * content.shards[number].rows_read if copy else 0
-    rows = [{**row, "row": row["row"] + shift} | {name: named(row[name], copy) for name in ids} for row, _ in documents]
-    valid = is_valid(id_digests(row[ids[0]] for row in rows), content.split.valid_fraction)
-    chosen = defaultdict(list)
-    for at, held_out in enumerate(valid.tolist()):
-        chosen["valid" if held_out else "train"].append(at)
-    for split, places in chosen.items():
-        lengths = np.array([rows[at]["tokens"] for at in places], dtype=np.int32)
-        arrays = {name: np.concatenate([documents[at][1][name] for at in places]) for name in content.arrays}
-        spans = np.array([[rows[at][f"{name}_tokens"] for name in content.span_names] for at in places])
-        writers[split].append_arrays(lengths, arrays)
-        batch = pa.Table.from_pylist([rows[at] for at in places], schema=about).combine_chunks().to_batches()[0]
-        writers[split].append_rows(batch, lengths, spans.astype(np.int64))
+    valid = is_valid(id_digests(row[split_column] for row in rows), content.split.valid_fraction)
+    for split, places in (("train", np.flatnonzero(~valid).tolist()), ("valid", np.flatnonzero(valid).tolist())):
+        if not places:
+            continue
+        chosen = [rows[at] for at in places]
+        lengths = np.array([row["tokens"] for row in chosen], dtype=np.int32)
+        flat = {name: np.concatenate([arrays[at][name] for at in places]) for name in content.arrays}
+        spans = np.array([[row[f"{name}_tokens"] for name in content.span_names] for row in chosen], dtype=np.int64)
+        writers[split].append_arrays(lengths, flat)
+        batch = pa.Table.from_pylist(chosen, schema=about).combine_chunks().to_batches()[0]
+        writers[split].append_rows(batch, lengths, spans)

@@ -3,7 +3,7 @@
 import json
 import shutil
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,99 +16,15 @@ from spanloom.dataset.facts import dataset_facts
 from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import SpanloomError
 from spanloom.families import dataset_family
-from spanloom.families.models.build import BuildOptions
-from spanloom.families.models.build import build as build_for_model
-from spanloom.families.models.documents.rules import ModelRules
-from spanloom.families.toolcalls.build import BuildOptions as ToolCallOptions
-from spanloom.families.toolcalls.build import build as build_toolcalls
-from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules as ToolCallRules
-from spanloom.families.traces.build import BuildRequest, build_dataset
-from spanloom.families.traces.export.lines import ExportOptions, export_lines
-from spanloom.families.traces.render import control_strings, texts_of
-from spanloom.families.traces.steps.tokenize_traces import TokenizeRules as TraceRules
-from spanloom.families.traces.store.opening import default_url, open_store
-from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 from spanloom.findings import Report
+from spanloom.split import id_digests, is_valid
 from spanloom.steps import assemble_validation, validate_shard
-from support.cases import cases_of
-from support.chat_datasets import packed
-from support.chat_models import write_model
 from support.damaged_datasets import Damage, change_rows
-from support.dealt_datasets import deal
-from support.model_datasets import record, stored, write_conversations
+from support.family_datasets import FAMILIES, FRACTION, Case
 from support.nightly import nightly
-from support.toolcall_samples import harmful, retain, write_samples
-from support.traces import CASES, rows_of, store_rows
 
-FRACTION = 0.4
 DEEP = 1000
 """More than there are rows or blocks."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Case:
-    """A clean dataset of several shards, its source, and the columns of its row table with ids."""
-
-    root: Path
-    source: Path
-    ids: tuple[str, ...] = ()
-    tokenizer: Path | None = None
-
-    @property
-    def shards(self) -> int:
-        return len(manifest.read_any(self.root).content.shards)
-
-
-def model_chat(folder: Path) -> Case:
-    rows = [stored(record(seed)) for seed in range(24)]
-    source = write_conversations(folder / "source", [rows[:14], rows[14:]])
-    rules = ModelRules(valid_fraction=FRACTION)
-    made = build_for_model(
-        BuildOptions(source=source, model=write_model(folder / "m"), out=folder / "root", rules=rules, **SHA)
-    )
-    return Case(root=made.root, source=source, ids=("conversation", "id"))
-
-
-def packed_chat(folder: Path) -> Case:
-    made = packed(folder, pad_tail=True)
-    return Case(root=made.root, source=folder / "transcripts.jsonl", tokenizer=folder / "tokenizer.json")
-
-
-def reasoning_traces(folder: Path) -> Case:
-    store = open_store(default_url(folder), create=True)
-    store_rows(store, [row for row in rows_of(CASES) if not control_strings(texts_of(row["payload"]))])
-    build_dataset(store, folder, BuildRequest(dataset_name="d", dataset_version="1", limit=40), reproducible=True)
-    rules = TraceRules(valid_fraction=FRACTION)
-    tokenizer = CASES / "fixtures/masks/tokenizer_gemmalike.json"
-    options = TokenBuildOptions(root=folder, key="d-1", tokenizer=tokenizer, out=folder / "one", rules=rules, **SHA)
-    made = build_tokens(store, options)
-    listed = json.loads((folder / "datasets/d-1/manifest.json").read_bytes())["trace_ids"]
-    source = folder / "export.jsonl"
-    with store.snapshot() as snapshot:
-        source.write_bytes(b"".join(export_lines(snapshot, listed, rules.form, ExportOptions())))
-    store.close()
-    root = deal(made.root, folder / "root", dataset_family("reasoning_traces"), ["trace_id"], shards=3)
-    return Case(root=root, source=source, ids=("trace_id",))
-
-
-def tool_calls(folder: Path) -> Case:
-    unrenderable = [*retain(50)["messages"], {"role": "assistant", "content": None, "tool_calls": [{}]}]
-    made = [sample for number in range(20) for sample in (harmful(number), retain(number))]
-    source = write_samples(folder / "samples.jsonl", [*made[:21], retain(50, messages=unrenderable), *made[21:]])
-    fixtures = cases_of("toolcalls") / "fixtures"
-    template = folder / "aware.jinja"
-    template.write_text(json.loads((fixtures / "templates.json").read_bytes())["templates"]["aware"])
-    tokenizer, rules = fixtures / "tokenizer_llamalike.json", ToolCallRules(valid_fraction=FRACTION)
-    results = build_toolcalls(
-        ToolCallOptions(data=source, template=template, tokenizer=tokenizer, out=folder / "one", rules=rules, **SHA)
-    )
-    retained = next(result.root for result in results if result.root.name == "retain")
-    root = deal(retained, folder / "root", dataset_family("tool_calls"), ["sample_id"], shards=3)
-    return Case(root=root, source=source, ids=("sample_id",))
-
-
-SHA = {"allow_unknown_sha": True}
-FAMILIES = (model_chat, packed_chat, reasoning_traces, tool_calls)
 
 
 @pytest.fixture(scope="module", params=FAMILIES, ids=lambda make: make.__name__)
@@ -208,8 +124,10 @@ def tokens_that_are_none(case: Case) -> None:
 
 
 def an_id(case: Case) -> None:
+    """An id that belongs to the other split."""
+    name = next(name for name in map(str, range(100)) if is_valid(id_digests([name]), FRACTION)[0])
     for column in case.ids:
-        change_rows(rows_of_shard(case.root), column, 1, "another#0" if column == "id" else "another")
+        change_rows(rows_of_shard(case.root), column, 1, f"{name}#0" if column == "id" else name)
     Damage(case.root).seal()
 
 
@@ -289,10 +207,11 @@ def test_the_joined_report_of_the_shards_is_that_of_one_process(
 
 
 def told(report: Report, work: Path, case: Case) -> Any:
-    """A report as JSON; the source has one name, wherever it was."""
+    """A report as JSON; root and source have one name, wherever they were."""
     text = json.dumps(report.as_dict())
     for shard in range(case.shards):
         text = text.replace(str(work / f"source_{shard}"), str(case.source))
+        text = text.replace(str(work / f"root_{shard}"), str(case.root))
     return json.loads(text)
 
 
