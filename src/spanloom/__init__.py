@@ -20,8 +20,8 @@ SpanloomError with what was wrong, where, and what to do. docs/api.md of the rep
 
 The packages, in the order in which imports may run:
 
-    cli → api → audit → families, steps → building, service → report, training → dataset → conversations → megatron, tokenizers,
-    records → storage → the rest
+    cli → api → audit → families, steps → building, service → report, training → dataset → conversations → megatron,
+    tokenizers, records → storage → the rest
 
     cli/            the `spanloom` command
     api/            what `import spanloom` offers
