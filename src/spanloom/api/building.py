@@ -15,6 +15,7 @@ from spanloom.errors import OptionError, SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.models import defaults as model_defaults
 from spanloom.options.keywords import by_keywords
+from spanloom.options.shared import RunningOptions
 
 if TYPE_CHECKING:
     from spanloom.building.make import BuildResult
@@ -119,9 +120,10 @@ def _built_for_harmony(options: BuildOptions, progress: "Progress") -> "BuildRes
 
 def _of_both(options: BuildOptions) -> dict[str, Any]:
     """The options that a build has for gpt-oss and for other models."""
-    names = ("shards", "on_duplicate", "workers", "deep", "reader", "resume", "overwrite", "keep_work")
-    same = {name: getattr(options, name) for name in (*names, "allow_unknown_sha")}
-    return {**same, "out": local(options.out), "max_rejects": str(options.max_rejects)}
+    names = ("shards", "on_duplicate", "deep", "reader", *(field.name for field in fields(RunningOptions)))
+    same = {name: getattr(options, name) for name in names}
+    places = {"out": local(options.out), "reuse": local(options.reuse)}
+    return {**same, **places, "max_rejects": str(options.max_rejects)}
 
 
 def cut_rules(options: CutOptions) -> "CutRules | None":

@@ -15,7 +15,8 @@ from typing import Annotated, Any, Literal
 from spanloom.families.harmony import defaults
 from spanloom.families.models import defaults as model_defaults
 from spanloom.options.option import as_json, names_in, option, place, running, values_in
-from spanloom.options.shared import SCRATCH, AllowUnknownSha, Reader, Resume, Workers
+from spanloom.options.shared import MAX_REJECTS, SCRATCH, Reader, RunningOptions, of_amount
+from spanloom.options.shared import OnDuplicate as OnDuplicate
 
 Place = str | os.PathLike[str]
 
@@ -27,7 +28,6 @@ def local(place: Place | None) -> Path | None:
 of_conversations = partial(option, rich_help_panel="Conversations (not SYNTH)")
 FOR_MODEL = "For a model (--model)"
 of_model = partial(option, rich_help_panel=FOR_MODEL)
-of_amount = partial(option, rich_help_panel="How much, and for which split")
 
 STOPS = partial(
     option,
@@ -151,9 +151,6 @@ class ModelOptions:
 ValidFraction = Annotated[
     float, of_amount("Share of the ids held out for validation; the id alone decides.", min=0, max=1)
 ]
-OnDuplicate = Annotated[
-    Literal["error", "keep"], of_amount("If two rows have the same id: stop, or keep both and count them.")
-]
 Renderer = Annotated[
     Literal["fast", "harmony"],
     option("fast: wrappers from a table, content through fastokens, audited; harmony: openai-harmony alone."),
@@ -192,13 +189,7 @@ class RowOptions:
     )
     max_rejects: Annotated[
         int | str,
-        of_amount(
-            "Bad rows that each shard may set aside (under rejects/): a number, or a share such as 0.1%. "
-            "0 stops at the first.",
-            metavar="N|P%",
-            takes=str,
-            given=defaults.MAX_REJECTS,
-        ),
+        of_amount(MAX_REJECTS, metavar="N|P%", takes=str, given=defaults.MAX_REJECTS),
     ] = defaults.MAX_REJECTS
 
 
@@ -213,7 +204,7 @@ class CapOptions(RowOptions):
 
 
 @dataclass(frozen=True)
-class BuildOptions(CapOptions, ModelOptions, ModelChoice, CutOptions):
+class BuildOptions(RunningOptions, CapOptions, ModelOptions, ModelChoice, CutOptions):
     """The options of a build."""
 
     source: Source
@@ -243,19 +234,20 @@ class BuildOptions(CapOptions, ModelOptions, ModelChoice, CutOptions):
         int, option("Rows that validation renders again, by openai-harmony or the model's template.", min=0)
     ] = defaults.DEEP
     reader: Reader = "auto"
-    workers: Workers = None
-    resume: Resume = True
-    overwrite: Annotated[
-        bool, running("Replace a dataset at --out; it is kept until the new one is validated.", "--overwrite")
-    ] = False
-    keep_work: Annotated[bool, running("Leave the intermediates in OUT/.work.", "--keep-work")] = False
+    reuse: Annotated[
+        Place | None,
+        running(
+            "An earlier dataset: shards that are made of the same are taken from it.",
+            metavar="ROOT",
+            takes=Path | None,
+        ),
+    ] = None
     disk_check: Annotated[
         bool,
         running(
             "Start even if the disk seems too small.", "--no-disk-check", takes=bool, given=False, read=operator.not_
         ),
     ] = True
-    allow_unknown_sha: AllowUnknownSha = False
     scratch: Annotated[Place | None, SCRATCH] = None
 
 

@@ -82,7 +82,7 @@ load_lazily(
     {
         "chat": ("generate-chat", "pack-chat"),
         "chess": ("prepare-chess", "assemble-chess", "validate-chess"),
-        "dataset.look": ("validate-alignment", "validate-shard", "assemble-validation"),
+        "dataset.look": ("validate-alignment", "assemble-dataset", "validate-shard", "assemble-validation"),
         "harmony": (
             *("convert-shard", "assemble-source"),
             *("verify-tokenizer", "render-shard", "assemble-split", "write-indexed", "assemble-manifest"),

@@ -21,6 +21,7 @@ from spanloom.families.chat import defaults
 from spanloom.families.chat.options.generate import GeneratorRules
 from spanloom.families.chat.options.pack import PackingRules
 from spanloom.options.option import option, place
+from spanloom.options.shared import RunningOptions
 
 ChatTokenizerPlaceOption = Annotated[
     str | None,
@@ -126,16 +127,10 @@ def pack(
     tokenizer: ChatTokenizerPlaceOption = None,
     rules: PackingRules,
     on_error: OnErrorOption = defaults.ON_ERROR,
-    workers: Annotated[
-        int | None,
-        option(
-            "Processes that tokenise. Default: one for each usable CPU, fewer for little text; with o200k, one.", min=1
-        ),
-    ] = None,
     deep: Annotated[
         int, option("Blocks of each shard that validation packs again, token by token.", min=0)
     ] = defaults.DEEP,
-    allow_unknown_sha: options.AllowUnknownSha = False,
+    running: RunningOptions,
     scratch: options.Scratch = None,
     printed: Printed,
 ) -> None:
@@ -167,10 +162,9 @@ def pack(
             rules=rules,
             source_as_given=source,
             tokenizer_as_given=tokenizer,
-            workers=workers,
             deep=deep,
             on_error=on_error,
-            allow_unknown_sha=allow_unknown_sha,
+            **vars(running),
         )
         result = build_chat(packed, progress)
     finish_build(dataset, result.root, result.manifest, result.report, as_json=printed.as_json)
@@ -185,6 +179,8 @@ def step_pack_chat(
     asset: Annotated[str | None, place("File or URI for a copy of the tokenizer, for validation.")] = None,
     rules: PackingRules,
     on_error: OnErrorOption = defaults.ON_ERROR,
+    shard: options.OneShard = None,
+    inventory: options.OneInventory = None,
     workers: options.Workers = None,
     allow_unknown_sha: options.AllowUnknownSha = False,
     scratch: options.Scratch = None,
@@ -208,6 +204,8 @@ def step_pack_chat(
             workers=workers,
             on_error=on_error,
             allow_unknown_sha=allow_unknown_sha,
+            shard=shard,
+            inventory=inventory,
             scratch=scratch,
             on_progress=on_progress,
             warn=progress.say,

@@ -13,7 +13,8 @@ from spanloom.cli.app import Printed, chess_app, counted, exit_by, print_json, s
 from spanloom.cli.outputs import file_option, write_page
 from spanloom.cli.steps import step
 from spanloom.families.chess import defaults
-from spanloom.options.option import option, place
+from spanloom.options.option import option, place, running
+from spanloom.options.shared import RunningOptions
 from spanloom.text import visible, visible_line
 
 RESULTS = ("1-0", "0-1", "1/2-1/2", "*")
@@ -40,6 +41,13 @@ class CheckOptions:
     tolerance: Annotated[
         float, option("Allowed difference of win + draw + loss from 1.", min=0, max=1, show_default=True)
     ] = defaults.TOLERANCE
+
+
+@dataclass(frozen=True, kw_only=True)
+class PrepareRunning(RunningOptions):
+    """How preparing runs."""
+
+    workers: Annotated[int, running("Worker processes.", min=1)] = 1
 
 
 PlaceArgument = Annotated[
@@ -135,10 +143,8 @@ def prepare(
     thinking: ThinkingOption = None,
     valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
     on_error: OnErrorOption = defaults.ON_ERROR,
-    workers: Annotated[int, option("Processes that prepare files side by side.", min=1)] = 1,
-    resume: options.Resume = True,
     checks: CheckOptions,
-    allow_unknown_sha: options.AllowUnknownSha = False,
+    running: PrepareRunning,
     scratch: options.Scratch = None,
     printed: Printed,
 ) -> None:
@@ -167,10 +173,8 @@ def prepare(
             sources_as_given=(source, thinking),
             valid_fraction=valid_fraction,
             on_error=on_error,
-            workers=workers,
-            resume=resume,
-            allow_unknown_sha=allow_unknown_sha,
             **vars(checks),
+            **vars(running),
         )
         result = prepare_games(prepared, on_progress)
     totals = result.manifest["content"]["totals"]

@@ -8,6 +8,7 @@ import typer
 
 from spanloom.options.option import option, place, running
 from spanloom.options.shared import AllowUnknownSha as AllowUnknownSha
+from spanloom.options.shared import MaxRejects, OnDuplicate, Shards
 from spanloom.options.shared import Reader as Reader
 from spanloom.options.shared import Resume as Resume
 from spanloom.options.shared import Scratch as Scratch
@@ -56,6 +57,42 @@ LocalRootArgument = Annotated[
 Root = Annotated[str, place("Root of the dataset, a folder or a URI.")]
 Inventories = Annotated[list[str], place("A shard's inventory; give one for each shard, in order.", "--inventory")]
 Inventory = Annotated[str, place("File or URI for the shard's inventory.")]
+OneShard = Annotated[
+    int | None,
+    option(
+        "Make this shard alone, from 0; assemble-dataset joins the shards. Default: the whole dataset in one task.",
+        min=0,
+    ),
+]
+OneInventory = Annotated[str | None, place("With --shard: file or URI for the shard's inventory.")]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardTask:
+    """Which shard a task makes, and the places of what it hands on."""
+
+    shard: OneShard = None
+    rendered: Annotated[
+        str | None, place("With --shard: file or URI for the manifest of the shard's parts, of a few KiB.")
+    ] = None
+    inventory: OneInventory = None
+    work: Annotated[
+        str | None,
+        place("With --shard: folder or URI that the shard's parts are published below. Default: ROOT.work."),
+    ] = None
+    resume: Resume = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class DealtTask(ShardTask):
+    """The same for a source that is one file, whose rows are dealt to shards."""
+
+    shards: Shards = 1
+    max_rejects: MaxRejects = None
+    on_duplicate: OnDuplicate = "error"
+    workers: Workers = None
+
+
 HtmlPlace = Annotated[str | None, place("File or URI for the report (a page); replaces an existing one.")]
 
 

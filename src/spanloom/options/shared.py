@@ -1,9 +1,13 @@
 """Options about how a build runs and is checked, which commands, steps and the Python API share."""
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 from spanloom.options.option import option, running
+
+of_amount = partial(option, rich_help_panel="How much, and for which split")
 
 Reader = Annotated[
     Literal["auto", "megatron", "independent"],
@@ -28,3 +32,36 @@ SCRATCH = running(
     takes=Path | None,
 )
 Scratch = Annotated[Path | None, SCRATCH]
+
+MAX_REJECTS = (
+    "Bad rows that each shard may set aside (under rejects/): a number, or a share such as 0.1%. 0 stops at the first."
+)
+MaxRejects = Annotated[
+    str | None, of_amount(f"{MAX_REJECTS} Default: any number, which are only counted.", metavar="N|P%")
+]
+OnDuplicate = Annotated[
+    Literal["error", "keep"], of_amount("If two rows have the same id: stop, or keep both and count them.")
+]
+Shards = Annotated[int, option("Shards of the dataset: record i goes to shard i modulo their number.", min=1)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunningOptions:
+    """How a build runs, alike in all families; none of it changes the files of a finished dataset."""
+
+    workers: Workers = None
+    resume: Resume = True
+    overwrite: Annotated[
+        bool, running("Replace a dataset at --out; it is kept until the new one is validated.", "--overwrite")
+    ] = False
+    keep_work: Annotated[bool, running("Leave the intermediates in .work, below the root.", "--keep-work")] = False
+    allow_unknown_sha: AllowUnknownSha = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class DealtOptions(RunningOptions):
+    """The same for a source that is one file, whose rows are dealt to shards."""
+
+    shards: Shards = 1
+    max_rejects: MaxRejects = None
+    on_duplicate: OnDuplicate = "error"

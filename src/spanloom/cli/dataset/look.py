@@ -25,6 +25,7 @@ from spanloom.cli.steps import step
 from spanloom.dataset import defaults
 from spanloom.errors import EXIT_FAILURE, DatasetError, SpanloomError
 from spanloom.options.option import names_in, option, place
+from spanloom.options.shared import OnDuplicate
 from spanloom.text import visible, visible_line
 
 if TYPE_CHECKING:
@@ -341,6 +342,26 @@ def step_validate_alignment(
     from spanloom.families import dataset_family
 
     return {"family_of": dataset_family, "deep": deep if source is not None else 0}
+
+
+@step("assemble-dataset", "steps.assemble_dataset")
+def step_assemble_dataset(
+    inventories: options.Inventories,
+    root: options.Root,
+    rendered: Annotated[
+        list[str],
+        place(
+            "The manifest of a shard's parts; give one for each shard, in order, or none of packed chat.", "--rendered"
+        ),
+    ] = [],  # noqa: B006 - typer reads it
+    on_duplicate: OnDuplicate = "error",
+    allow_unknown_sha: options.AllowUnknownSha = False,
+    scratch: options.Scratch = None,
+) -> None:
+    """Step 5, after a task for each shard: look for repeated ids, and write manifest.pending.json.
+
+    It is no dataset before validation has passed.
+    """
 
 
 @step("validate-shard", "steps.validate_shard", counting=("validate", "documents"))

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from spanloom.api.options import ModelOptions, OnDuplicate, RowOptions, ValidFraction
 from spanloom.cli import options
+from spanloom.cli.options import ShardTask
 from spanloom.cli.steps import step
 from spanloom.families.models import defaults
 from spanloom.options.option import option, place
@@ -38,6 +39,7 @@ def step_tokenize(
     options: TokenizeOptions,
     rendering: ModelOptions,
     rows: RowOptions,
+    task: ShardTask,
     train: Annotated[str, option("The spans that are trained, with commas.", metavar="SPANS")] = defaults.TRAIN,
     valid_fraction: ValidFraction = defaults.VALID_FRACTION,
 ) -> dict[str, Any]:
@@ -50,6 +52,7 @@ def step_tokenize(
 
     return {
         **vars(options),
+        **vars(task),
         "rules": model_rules(rendering, train, valid_fraction),
         "caps": RowCaps(max_rows=rows.max_rows, max_rows_per_shard=rows.max_rows_per_shard),
         "max_rejects": rows.max_rejects,

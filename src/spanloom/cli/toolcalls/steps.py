@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from spanloom.cli import options
+from spanloom.cli.options import DealtTask
 from spanloom.cli.steps import step
 from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.cli.toolcalls.options import MixOptions, TokenizeOptions
@@ -83,10 +84,11 @@ def step_tokenize_toolcalls(
     rules: TokenizeOptions,
     max_length: Annotated[int, option("Truncate samples to this many tokens; 0 for never.", min=0)] = 0,
     tokenizer_out: Annotated[str | None, place("File for the tokenizer, for later steps.")] = None,
+    task: DealtTask,
     allow_unknown_sha: options.AllowUnknownSha = False,
     scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Tool calls: samples of one split → tokens and loss mask; no dataset before validate-alignment has passed."""
     from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules
 
-    return {"rules": TokenizeRules(max_length=max_length or None, **vars(rules))}
+    return {**vars(task), "rules": TokenizeRules(max_length=max_length or None, **vars(rules))}

@@ -14,6 +14,7 @@ from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.cli.toolcalls.options import Rendering, TokenizeOptions, one_target, sample_files
 from spanloom.families.toolcalls import defaults
 from spanloom.options.option import option
+from spanloom.options.shared import DealtOptions
 
 
 @toolcalls_app.command("audit")
@@ -183,7 +184,7 @@ def tokenize(
     bos_token: toolcalls_options.BosToken = None,
     max_length: toolcalls_options.MaxLength = None,
     tools_dir: toolcalls_options.ToolsDir = None,
-    allow_unknown_sha: options.AllowUnknownSha = False,
+    running: DealtOptions,
     printed: Printed,
 ) -> None:
     """Make validated token datasets: one root of harmful samples, one of those to retain; never both in one.
@@ -202,7 +203,7 @@ def tokenize(
         out=out,
         rules=TokenizeRules(bos_token=bos_token, max_length=max_length, **vars(rules)),
         tools_dir=tools_dir,
-        allow_unknown_sha=allow_unknown_sha,
+        **vars(running),
     )
     results = list(build(options, printed.progress()))
     if printed.as_json:

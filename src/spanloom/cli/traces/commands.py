@@ -487,7 +487,7 @@ def tokenize(
             "A key of meta, such as reward or rating, whose number becomes the weight of the document.", metavar="KEY"
         ),
     ] = None,
-    allow_unknown_sha: options.AllowUnknownSha = False,
+    running: traces_options.TokenizeRunning,
     places: Places,
     printed: Printed,
 ) -> None:
@@ -511,7 +511,7 @@ def tokenize(
             tokenizer=tokenizer,
             out=out,
             rules=rules,
-            allow_unknown_sha=allow_unknown_sha,
+            **vars(running),
         )
         result = build_tokens(opened, options, printed.progress())
     finish_build(family, out, result.manifest, result.report, as_json=printed.as_json)

@@ -13,6 +13,7 @@ import typer
 from spanloom.errors import missing_package
 from spanloom.families.traces import defaults
 from spanloom.options.option import option
+from spanloom.options.shared import DealtOptions, OnDuplicate
 
 if TYPE_CHECKING:
     from spanloom.families.traces.build import BuildRequest
@@ -135,6 +136,13 @@ class SelectionOptions:
     version: Annotated[str, option("Version of the dataset.")]
     limit: Annotated[int, option("At most this many traces.", min=1, max=10_000)] = defaults.LIMIT
     strategy: Annotated[Literal["latest", "random"], option("The newest, or a sample by --seed.")] = defaults.STRATEGY
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenizeRunning(DealtOptions):
+    """How a token dataset is made; traces of other sources may have the same id."""
+
+    on_duplicate: OnDuplicate = "keep"
 
 
 ValidFraction = Annotated[

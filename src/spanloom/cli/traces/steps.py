@@ -1,17 +1,20 @@
 """The steps of the trace family: `spanloom step ingest-traces` and the others."""
 
 import json
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from spanloom.cli import options
 from spanloom.cli.declared import switch
+from spanloom.cli.options import DealtTask
 from spanloom.cli.steps import step
 from spanloom.cli.traces import options as traces_options
 from spanloom.cli.traces.options import SelectionOptions, build_request
 from spanloom.families.traces import defaults
 from spanloom.options.option import names_in, option, place
+from spanloom.options.shared import OnDuplicate
 
 StorePlaceOption = Annotated[str, place("The store: a file, a URI of one, or a database's URL.", "--store")]
 ManifestPlaceOption = Annotated[str, place("File or URI of the dataset's manifest.json.", "--manifest")]
@@ -100,12 +103,20 @@ def step_validate(
     return {"exports": exports}
 
 
+@dataclass(frozen=True, kw_only=True)
+class TokenizeTask(DealtTask):
+    """As `TokenizeRunning` has it."""
+
+    on_duplicate: OnDuplicate = "keep"
+
+
 @step(
     "tokenize-traces",
     "families.traces.steps.tokenize_traces",
     own=("manifest", "form", "eod", "control_tokens", "valid_fraction"),
 )
 def step_tokenize(
+    *,
     store: StorePlaceOption,
     manifest: ManifestPlaceOption,
     tokenizer: Annotated[str, place("A tokenizer.json, a file or a URI.")],
@@ -115,6 +126,7 @@ def step_tokenize(
     eod: Annotated[str, option("The token that ends a document; empty: the usual.", metavar="TOKEN")] = "",
     control_tokens: traces_options.TokenizeControls = defaults.TOKENIZE_CONTROL_TOKENS,
     valid_fraction: traces_options.ValidFraction = defaults.VALID_FRACTION,
+    task: TokenizeTask,
     allow_unknown_sha: options.AllowUnknownSha = False,
     scratch: options.Scratch = None,
 ) -> dict[str, Any]:
@@ -124,4 +136,4 @@ def step_tokenize(
 
     exported = ExportOptions(control_tokens=control_tokens)
     rules = TokenizeRules(form=form, eod=eod or None, options=exported, valid_fraction=valid_fraction)
-    return {"dataset": manifest, "rules": rules}
+    return {**vars(task), "dataset": manifest, "rules": rules}

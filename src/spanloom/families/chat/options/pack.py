@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from spanloom.families.chat import defaults
 from spanloom.options.option import option
+from spanloom.options.shared import Shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,9 +35,7 @@ class PackingRules:
     pad_tail: Annotated[
         bool, option("Pad the last, shorter block of each shard instead of dropping it.", "--pad-tail")
     ] = defaults.PAD_TAIL
-    shards: Annotated[int, option("Shards of the dataset: record i goes to shard i modulo their number.", min=1)] = (
-        defaults.SHARDS
-    )
+    shards: Shards = defaults.SHARDS
     records: Annotated[
         Literal["line", "eos", "file"],
         option("What a record of a .txt file is: a line, the text between two <|EOS|>, or the file."),
