@@ -20,13 +20,14 @@ SpanloomError with what was wrong, where, and what to do. docs/api.md of the rep
 
 The packages, in the order in which imports may run:
 
-    cli → api → audit → families → steps, service → report, training → dataset → conversations → megatron, tokenizers,
-    records → storage → the rest
+    cli → api → audit → families, steps → building, service → report, training → dataset → conversations → megatron,
+    tokenizers, records → storage → the rest
 
     cli/            the `spanloom` command
     api/            what `import spanloom` offers
     audit/          checks of any token dataset against the model that it trains
     families/       one folder per dataset family, from raw records to a dataset
+    building/       the machine that makes datasets from what a family gives
     service/        the HTTP application that serves the routes of the families
     steps/          pipeline steps that all families share
     report/         values in, pages and tables for readers out

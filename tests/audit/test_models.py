@@ -20,8 +20,8 @@ from spanloom.families.models.conversation import Conversation
 from spanloom.families.models.documents.rules import ModelRules
 from spanloom.families.models.form import AsGiven, shaped
 from spanloom.families.models.prove.conversation import Proven, prove_conversation
-from spanloom.families.models.sample import sample_conversations
-from spanloom.families.models.sample_model import run as sample_model
+from spanloom.families.models.samples.conversations import sample_conversations
+from spanloom.families.models.samples.model import run as sample_model
 from support.audited import Document, trainer, training_template, write_masks
 from support.chat_models import small_tokenizer, write_model
 from support.model_datasets import record, stored, without_reasoning, write_conversations

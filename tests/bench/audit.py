@@ -23,7 +23,7 @@ from spanloom.audit.judging import judge
 from spanloom.audit.readers.opened import open_data, read_unit
 from spanloom.audit.readers.unit import Reading
 from spanloom.families.models.prove.conversation import Proven, prove_conversation
-from spanloom.families.models.sample import sample_conversations
+from spanloom.families.models.samples.conversations import sample_conversations
 from support.chat_models import write_model
 
 SIZES = (1_000_000, 8_000_000)

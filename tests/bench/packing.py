@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.texts import Texts
-from spanloom.families.chat.markers import CONTROL_STRINGS, Markers
+from spanloom.families.chat.blocks.markers import CONTROL_STRINGS, Markers
 from spanloom.families.chat.packing import Packer, pack
 from spanloom.families.chat.tokenizer import load_tokenizer
 

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, replace
 from statistics import median, quantiles
 from typing import Any
 
-from spanloom.building.packs import pack_bytes
+from spanloom.building.parts.packs import pack_bytes
 from spanloom.dataset.rows.digests import AT_ONCE
 from spanloom.families.harmony.defaults import AUDIT_FRACTION
 

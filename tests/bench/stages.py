@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from spanloom.building.parts import PartWriter
+from spanloom.building.parts.stored import PartWriter
 from spanloom.conversations.source.folder import SourceRows, SourceShard, open_source_shard, plan_parts, read_rows
 from spanloom.conversations.source.structure import LabelledConversation, row_id
 from spanloom.families.harmony.contract.conversation import parse_conversation

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.building.parts import IDS_JSON, RENDERED_JSON, documents_of, read_ids, read_sidecar
+from spanloom.building.parts.stored import IDS_JSON, RENDERED_JSON, documents_of, read_ids, read_sidecar
 from spanloom.families.harmony.contract.config import ARRAY_DTYPES
 from spanloom.families.harmony.steps.write_indexed import write_indexed
 from spanloom.megatron import indexed

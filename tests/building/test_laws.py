@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 import spanloom
-from spanloom.building import making
 from spanloom.building.make import BuildResult
-from spanloom.building.parts import PartWriter
+from spanloom.building.parts.stored import PartWriter
+from spanloom.building.parts.work import ShardWork
+from spanloom.building.shards import making
 from spanloom.building.steps import run_assemble
-from spanloom.building.work import ShardWork
 from spanloom.dataset import manifest
 from spanloom.errors import ConflictError, SpanloomError
 from spanloom.families import dataset_family

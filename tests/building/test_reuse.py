@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from spanloom.building import making
 from spanloom.building.make import BuildResult
 from spanloom.building.recipe import Recipe
+from spanloom.building.shards import making
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import ManifestError
@@ -77,7 +77,7 @@ def made_shards(monkeypatch: pytest.MonkeyPatch) -> set[int]:
         numbers.add(job.shard.index)
         return write(recipe, shards, job, *rest)
 
-    monkeypatch.setattr("spanloom.building.files.write_record", counted)
+    monkeypatch.setattr("spanloom.building.shards.files.write_record", counted)
     return numbers
 
 

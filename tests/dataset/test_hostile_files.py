@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from conftest import REPOSITORY, Cli
-from spanloom.building.parts import read_sidecar
+from spanloom.building.parts.stored import read_sidecar
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import ManifestError
 from spanloom.dataset.root.lock import BUILD_JSON, BuildRecord, is_work_of

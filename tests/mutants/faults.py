@@ -332,7 +332,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="duplicates-beyond-the-first-shard",
-        module="spanloom.building.ids",
+        module="spanloom.building.shards.ids",
         old="seen: dict[bytes, tuple[int, int]] = {}\n        for shard in shards:",
         new="seen: dict[bytes, tuple[int, int]] = {}\n        for shard in shards[:1]:",
         why="an id that is in a later shard a second time would not be noticed",
@@ -374,7 +374,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="answer-weighed-as-reasoning",
-        module="spanloom.families.traces.tokens",
+        module="spanloom.families.traces.encoding.tokens",
         old="start + len(render.reasoning(texts))",
         new="start + len(render.response(texts))",
         why="the answer would have the span of the reasoning",

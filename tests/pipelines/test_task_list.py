@@ -20,7 +20,10 @@ from spanloom.tasks.listed import declared_parameters, listed_stages
 
 WORK = "s3://b/work"
 SHARDED = ("synth_kd", "synth_raw_to_kd", "chess_games", "harmony_chat", *(f"{name}_shards" for name in BY_SHARD))
-SHARDS = [*((pipeline, None) for pipeline in PIPELINES), *((pipeline, shards) for pipeline in SHARDED for shards in (1, 7))]
+SHARDS = [
+    *((pipeline, None) for pipeline in PIPELINES),
+    *((pipeline, shards) for pipeline in SHARDED for shards in (1, 7)),
+]
 
 Task = dict[str, Any]
 
@@ -137,7 +140,7 @@ def task_list_of(pipeline: str) -> Any:
 
 
 def test_kubeflow_and_other_engines_read_the_same_lists() -> None:
-    assert PIPELINES == {**LISTS, **{f"{name}_shards": task_list for name, task_list in BY_SHARD.items()}}
+    assert {**LISTS, **{f"{name}_shards": task_list for name, task_list in BY_SHARD.items()}} == PIPELINES
     assert {name: task_list_of(name).NAME for name in PIPELINES} == {
         name: name.removesuffix("_shards") for name in PIPELINES
     }

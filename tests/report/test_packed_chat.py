@@ -12,7 +12,7 @@ import yaml
 
 from conftest import Cli
 from spanloom.dataset.manifest import read
-from spanloom.families.chat.markers import CONTROL_STRINGS
+from spanloom.families.chat.blocks.markers import CONTROL_STRINGS
 from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer
 from support.chat_datasets import packed, transcript, write_transcripts
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from spanloom.building.make import BuildResult
+from spanloom.families.chat.blocks.markers import CONTROL_STRINGS
 from spanloom.families.chat.build import PackOptions, build_chat
-from spanloom.families.chat.markers import CONTROL_STRINGS
 from spanloom.families.chat.recipe import PackingRules
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 

@@ -3,7 +3,7 @@
 import random
 from pathlib import Path
 
-from spanloom.families.chat.markers import CONTROL_STRINGS, Markers
+from spanloom.families.chat.blocks.markers import CONTROL_STRINGS, Markers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 X, S, U, A, E = 0, 10, 11, 12, 13

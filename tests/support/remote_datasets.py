@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from conftest import Cli
-from spanloom.building.work import ShardWork
+from spanloom.building.parts.work import ShardWork
 from spanloom.families.harmony.contract.profile import SYNTH_KD
 from spanloom.storage import publish_bytes
 from spanloom.storage.publishing import publish_folder

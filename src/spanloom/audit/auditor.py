@@ -24,7 +24,7 @@ from spanloom.audit.retokenised import retokenised
 from spanloom.families.models.model import Model, load_model
 from spanloom.families.models.probe.form import find_form, variable_sets
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
-from spanloom.families.models.sample import sample_conversations
+from spanloom.families.models.samples.conversations import sample_conversations
 
 
 @dataclass(frozen=True, kw_only=True)

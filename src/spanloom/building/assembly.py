@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from spanloom.building.making import ShardJob, build_key
-from spanloom.building.parts import files_stand, read_sidecar
+from spanloom.building.parts.stored import files_stand, read_sidecar
 from spanloom.building.recipe import DatasetForm, Recipe, Target
+from spanloom.building.shards.making import ShardJob, build_key
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import ListedFile, Manifest, ShardEntry, ShardSplit
 from spanloom.dataset.root.inventory import add_up

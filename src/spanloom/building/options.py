@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
-from spanloom.building.ids import check_on_duplicate
+from spanloom.building.shards.ids import check_on_duplicate
 from spanloom.conversations.source.rejects import reject_limit
 from spanloom.errors import SpanloomError
 from spanloom.megatron.readers import ReaderChoice, chosen_reader

@@ -13,14 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.building.assembly import assemble, check_one_build, files_of, made_of
-from spanloom.building.files import DECIDES_NOTHING, Running, pooled, write_files
-from spanloom.building.ids import Ids, count_ids
-from spanloom.building.making import ShardJob, make_shards, write_record
 from spanloom.building.options import RunOptions
-from spanloom.building.packs import IDS_NAME, pack_bytes
-from spanloom.building.parts import read_sidecar
-from spanloom.building.recipe import Recipe
-from spanloom.building.work import (
+from spanloom.building.parts.packs import IDS_NAME, pack_bytes
+from spanloom.building.parts.stored import read_sidecar
+from spanloom.building.parts.work import (
     Rendered,
     ShardWork,
     check_one_number,
@@ -30,6 +26,10 @@ from spanloom.building.work import (
     read_parts,
     staged,
 )
+from spanloom.building.recipe import Recipe
+from spanloom.building.shards.files import DECIDES_NOTHING, Running, pooled, write_files
+from spanloom.building.shards.ids import Ids, count_ids
+from spanloom.building.shards.making import ShardJob, make_shards, write_record
 from spanloom.conversations.source.rejects import reject_limit
 from spanloom.dataset.manifest import ListedFile
 from spanloom.dataset.root.places import pending_at, publish_data

@@ -46,7 +46,7 @@ def sample(
     scratch: options.Scratch = None,
 ) -> None:
     """Write small conversations of our own: several languages, code, and some of what `generate` leaves out."""
-    from spanloom.families.chat.sample import run
+    from spanloom.families.chat.transcripts.sample import run
 
     run(out=out, conversations=conversations, scratch=scratch)
     say(out)

@@ -93,7 +93,8 @@ class WholeCheck:
 class SourceCheck:
     """A dataset to be checked against its source. `deep`: how many rows, or blocks of each shard, are rebuilt.
 
-    `at_hand`: numbers of the source shards whose files are on this machine; None: all.
+    `at_hand`: numbers of the shards that are checked here; None: all. Of a source in shards, the others may be missing;
+    if there are none, the source may be missing.
     """
 
     whole: WholeCheck
@@ -219,20 +220,20 @@ class DatasetFamily(Protocol):
         """
 
     def check_whole(self, report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
-        """Runs the checks that need all documents together. `digests`: of the ids of all documents."""
+        """Runs the checks that need all documents together. `digests`: of the ids of all documents.
+
+        What is checked of a shard is checked within `CheckRun.each`, from that shard's files alone. Beyond that, only
+        row tables and the files that belong to no shard are read.
+        """
 
     def check_source(self, report: Report, check: SourceCheck) -> None:
-        """Checks the dataset against the source that it was built from."""
+        """Checks the dataset against the source that it was built from, through `check_against_source`."""
 
-    def stage_source(self, scratch: Scratch, place: str) -> Path:
-        """The local path of the dataset's source: a local place itself, a remote one downloaded."""
+    def stage_source(self, scratch: Scratch, place: str, only: tuple[int, ...] | None = None) -> Path:
+        """The local path of the dataset's source: a local place itself, a remote one downloaded.
 
-    @property
-    def stage_source_shards(self) -> Callable[[Scratch, str, tuple[int, ...]], Path] | None:
-        """Like `stage_source`, but stages only the source's manifest and the shards with these numbers.
-
-        None for a family that cannot be validated by shard. All other families check documents only within
-        `CheckRun.each`, and need only one shard's files of the dataset and of the source for it.
+        `only`: the shards of the dataset that are to be checked against it, None for all; of a source in shards, the
+        others are not downloaded.
         """
 
     def stage_tokenizer(self, scratch: Scratch, place: str | None) -> Path | None:

@@ -1,7 +1,7 @@
 """The last step of a pipeline that validates shards separately: joins their reports, does the global checks, promotes.
 
-In: the reports and digests of all shards; a dataset root, of which only the manifest, the row tables and the
-listing are read; the manifest of its source. Out: the same as validate-alignment's for this dataset.
+In: the reports and digests of all shards; a dataset root, of which only the manifest, the row tables, the files that
+belong to no shard and the listing are read. Out: the same as validate-alignment's for this dataset.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.root.inventory import files_below
 from spanloom.dataset.root.layout import REJECTS
 from spanloom.dataset.root.places import listed_root, publish_promoted, staged_root, staged_views
-from spanloom.dataset.validate.by_shard import Listing, RootFile, join_shards, staged_shards
+from spanloom.dataset.validate.by_shard import Listing, RootFile, join_shards
 from spanloom.errors import SpanloomError
 from spanloom.findings import Report
 from spanloom.kubeflow import report_artifacts
@@ -30,19 +30,20 @@ def run(
     shard_reports: Sequence[str],
     shard_digests: Sequence[str],
     family_of: Callable[[str], DatasetFamily],
-    source: str,
+    source: str | None = None,
     report: str | None = None,
     html: str | None = None,
     scratch: Path | None = None,
 ) -> Report:
     """The step on paths and URIs. On a clean report `manifest.json` becomes the last object of a remote root.
 
-    `shard_reports`, `shard_digests`: of all shards, in order. `family_of`: see validate_shard.
+    `shard_reports`, `shard_digests`: of all shards, in order. `source`: what the shards must have been checked against;
+    it is not read. `family_of`: see validate_shard.
     """
     if len(shard_reports) != len(shard_digests):
         message = f"{len(shard_reports)} reports of shards are given, but {len(shard_digests)} files of digests"
         raise SpanloomError(message, remedy="give --shard-report and --shard-digests once for each shard, in order")
-    places = [root, source, report, html, *shard_reports, *shard_digests]
+    places = [root, report, html, *shard_reports, *shard_digests]
     with scratch_for("assemble-validation", places, scratch) as staging:
         began = monotonic()
         files = [
@@ -52,6 +53,7 @@ def run(
         local_root = staged_root(staging, root, only=_is_small)
         views = staged_views(parse_uri(root), local_root) if is_uri(root) else {}
         content = manifest.read_any(local_root).content
+        staged_root(staging, root, only={file.path for file in content.files}.__contains__)
         family = family_of(content.family)
         result = join_shards(
             local_root,
@@ -59,7 +61,7 @@ def run(
             family,
             files,
             _listing(root, local_root),
-            source=staged_shards(staging, family, source, ()),
+            needs_source=source is not None,
             scratch=chosen_scratch(scratch),
         )
         conclude(

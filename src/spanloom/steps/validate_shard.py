@@ -1,8 +1,8 @@
 """Validates one shard of a dataset. Runs once per shard, in parallel; assemble-validation joins the reports.
 
-In: a dataset root, pending or promoted, of which the manifest and one shard are read; the shard of the source that it
-was made of. Out: the shard's `Report`, also as a small file; a file with the digests of ids and of documents' tokens,
-16 bytes per document.
+In: a dataset root, pending or promoted, of which the manifest, one shard and the files of no shard are read; the
+source, or the shard of it that this one was made of, if available. Out: the shard's `Report`, also as a small file; a
+file with the digests of ids and of documents' tokens, 16 bytes per document.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from typing import Any
 from spanloom.dataset import manifest
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.root.places import listed_root, staged_root
-from spanloom.dataset.validate.by_shard import files_of_shard, staged_shards, validate_shard
+from spanloom.dataset.validate.by_shard import files_of_shard, validate_shard
 from spanloom.dataset.validate.dataset import GivenSource
 from spanloom.findings import Report
 from spanloom.provenance import readable_json
@@ -29,7 +29,7 @@ def run(
     report: str,
     digests: str,
     family_of: Callable[[str], DatasetFamily],
-    source: str,
+    source: str | None = None,
     deep: int = 0,
     tokenizer: str | None = None,
     on_progress: OnProgress | None = None,
@@ -48,13 +48,16 @@ def run(
         if is_uri(root):
             listed = listed_root(parse_uri(root))
             versions = {name: entry.version for name, entry in listed.items() if name in own}
-            staged_root(staging, root, only=own.__contains__)
-        named_source = GivenSource(
-            place=staged_shards(staging, family, source, (shard,)),
-            deep=deep,
-            tokenizer=family.stage_tokenizer(staging, tokenizer),
-            at_hand=(shard,),
-        )
+            needed = own.union(file.path for file in content.files)
+            staged_root(staging, root, only=needed.__contains__)
+        named_source = None
+        if source is not None:
+            named_source = GivenSource(
+                place=family.stage_source(staging, source, (shard,)),
+                deep=deep,
+                tokenizer=family.stage_tokenizer(staging, tokenizer),
+                at_hand=(shard,),
+            )
         result, recorded = validate_shard(
             local_root,
             content,

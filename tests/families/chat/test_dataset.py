@@ -205,7 +205,7 @@ def test_totals_that_are_no_sums_are_found(dataset: Path) -> None:
         (lambda content: content["tokenizer"].update(eod=0), "tokenizer.eod is 0, the marker EOS is 1"),
         (lambda content: content["tokenizer"].update(name="o200k_chat"), "tokenizer.vocab_size is"),
         (lambda content: content["input"].update(schema_version="x"), "input.schema_version is 'x'"),
-        (lambda content: content["input"].update(license="MIT"), "transcripts have none"),
+        (lambda content: content["input"].update(license="MIT"), "has none"),
         (lambda content: content["input"]["shards"][0].update(rows=70), "35 of the 70 rows of the input"),
         (lambda content: content.update(span_names=["context", "answer"]), "span_names is ['context', 'answer']"),
         (lambda content: content["shards"][1].update(shard=0), "the shards are numbered [0, 0]"),

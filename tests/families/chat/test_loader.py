@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spanloom.errors import ChatError, DatasetError, RecordError
+from spanloom.families.chat.blocks.markers import Markers
 from spanloom.families.chat.loader import (
     PackedChatDataset,
     PackedChatLoader,
     TranscriptFiles,
     shuffled,
 )
-from spanloom.families.chat.markers import Markers
 from spanloom.families.chat.packing import pack
 from spanloom.families.chat.samples import Sample
 from spanloom.families.chat.tokenizer import ChatTokenizer, load_tokenizer

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spanloom.errors import ChatError
+from spanloom.families.chat.blocks.markers import Markers, find_markers
 from spanloom.families.chat.blocks.masks import loss_mask, targets
-from spanloom.families.chat.markers import Markers, find_markers
 from spanloom.families.chat.packing import Blocks, Packer, PackingCounts, pack
 
 X, S, U, A, E = 0, 10, 11, 12, 13

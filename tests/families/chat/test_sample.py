@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from spanloom.families.chat.sample import sample_conversations
 from spanloom.families.chat.transcripts.convert import generate
 from spanloom.families.chat.transcripts.left_out import GeneratorCounts, GeneratorRules
+from spanloom.families.chat.transcripts.sample import sample_conversations
 from spanloom.families.chat.transcripts.source import read_conversations
 
 

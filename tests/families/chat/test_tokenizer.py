@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from spanloom.dataset.manifest import TokenizerEntry
 from spanloom.errors import ChatError, TokenizerError
-from spanloom.families.chat.markers import CONTROL_STRINGS, find_markers
+from spanloom.families.chat.blocks.markers import CONTROL_STRINGS, find_markers
 from spanloom.families.chat.root.vocabulary import load_vocabulary
 from spanloom.families.chat.tokenizer import ChatTokenizer, load_tokenizer
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers

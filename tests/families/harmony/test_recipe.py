@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spanloom.building.making import PartJob, build_key
+from spanloom.building.shards.making import PartJob, build_key
 from spanloom.conversations.source.folder import SourceShard
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.history import CutRules

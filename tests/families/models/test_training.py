@@ -14,7 +14,7 @@ import transformers
 from megatron.core.datasets.indexed_dataset import IndexedDataset
 
 from conftest import REPOSITORY, Cli
-from spanloom.families.models.sample_model import run as sample
+from spanloom.families.models.samples.model import run as sample
 from support.model_datasets import documents_on_disk
 from tokenizers import Tokenizer
 

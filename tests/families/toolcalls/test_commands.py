@@ -8,7 +8,7 @@ import pytest
 
 from families.toolcalls.conftest import Run
 from spanloom.dataset import manifest
-from spanloom.families.toolcalls.sample import SYSTEM, files
+from spanloom.families.toolcalls.samples.sample import SYSTEM, files
 from support.cases import lines
 from support.toolcall_samples import harmful, retain, write_samples
 

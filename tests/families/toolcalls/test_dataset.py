@@ -32,7 +32,7 @@ from spanloom.families.toolcalls.format.rendering import load_template
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.loader import PairedLoader
 from spanloom.families.toolcalls.recipe import LAYOUTS, TokenizeRules
-from spanloom.families.toolcalls.sampling import WeightedSampler
+from spanloom.families.toolcalls.samples.sampling import WeightedSampler
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import run as tokenize_step
 from spanloom.families.toolcalls.tokens import masks
 from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples

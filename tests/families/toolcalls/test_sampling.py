@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from families.toolcalls.conftest import Run
 from spanloom.families.toolcalls.format.findings import ToolCallError
-from spanloom.families.toolcalls.sampling import WeightedSampler, drawn_by_weight, of_each_source, shard
+from spanloom.families.toolcalls.samples.sampling import WeightedSampler, drawn_by_weight, of_each_source, shard
 from support.toolcall_samples import harmful, retain, write_samples
 
 WEIGHTS = st.lists(st.floats(0, 100).map(lambda value: round(value, 2)), min_size=1, max_size=20).filter(

@@ -23,14 +23,14 @@ from spanloom.errors import ConflictError, OptionError
 from spanloom.families.traces import dataset as family
 from spanloom.families.traces import render
 from spanloom.families.traces.build import BuildRequest, build_dataset
+from spanloom.families.traces.encoding.tokenizer import load_tokenizer
+from spanloom.families.traces.encoding.tokens import TokenFormat, tokenized
 from spanloom.families.traces.errors import TraceError
 from spanloom.families.traces.export.lines import ControlStringsError, ExportOptions, export_lines
 from spanloom.families.traces.recipe import TokenizeRules
 from spanloom.families.traces.store.database import Store
 from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
-from spanloom.families.traces.tokenizer import load_tokenizer
-from spanloom.families.traces.tokens import TokenFormat, tokenized
 from spanloom.families.traces.trace import Trace
 from spanloom.families.traces.verify.content import NOT_CHECKABLE
 from spanloom.megatron.official import open_indexed

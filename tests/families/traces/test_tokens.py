@@ -12,8 +12,8 @@ from hypothesis import given, settings
 
 from spanloom.errors import OptionError
 from spanloom.families.traces import render
-from spanloom.families.traces.tokenizer import find_eod, load_tokenizer
-from spanloom.families.traces.tokens import TokenFormat, TokenizedTrace, tokenized
+from spanloom.families.traces.encoding.tokenizer import find_eod, load_tokenizer
+from spanloom.families.traces.encoding.tokens import TokenFormat, TokenizedTrace, tokenized
 from spanloom.families.traces.trace import Trace
 from spanloom.tokenizers.encoding import JsonTokenizer
 from support.traces import CASES, payloads, read_json

@@ -83,7 +83,7 @@ def sample(
     scratch: options.Scratch = None,
 ) -> None:
     """Write small conversations and a small model's folder: to try `build --model` without a download."""
-    from spanloom.families.models.sample_model import run
+    from spanloom.families.models.samples.model import run
 
     for name in run(out=out, scratch=scratch):
         say(f"{out.rstrip('/')}/{name}")

@@ -14,7 +14,7 @@ from spanloom.options.option import option, place
 
 LISTS = {
     "synth_kd": "harmony.task_list",
-    "synth_raw_to_kd": "harmony.raw_task_list",
+    "synth_raw_to_kd": "harmony.convert.task_list",
     "packed_chat": "chat.task_list",
     "chess_games": "chess.task_list",
     "toolcalls_dataset": "toolcalls.task_list",

@@ -20,7 +20,7 @@ def clear(
 
     Example: `spanloom work clear gs://bucket/synth_kd_v1.work`
     """
-    from spanloom.building.clear import clear_work
+    from spanloom.building.parts.clear import clear_work
 
     cleared = clear_work(work)
     say(f"removed {cleared.files:,} files, {cleared.bytes / 1e6:,.1f} MB, below {visible_line(work)}")

@@ -378,6 +378,6 @@ def demo(
     scratch: options.Scratch = None,
 ) -> None:
     """Write small data of our own in the shapes of the five sources, with a chat template and a tokenizer."""
-    from spanloom.families.toolcalls.sample import run
+    from spanloom.families.toolcalls.samples.sample import run
 
     say(f"{out}: {', '.join(run(out=out, scratch=scratch))}")

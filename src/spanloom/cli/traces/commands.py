@@ -391,10 +391,10 @@ def export(
         output_file(Path(out))
     progress = make_progress(printed.quiet or out == "-", printed.verbose)
     with places.opened() as opened:
+        from spanloom.families.traces.encoding.tokenizer import load_tokenizer
         from spanloom.families.traces.export.file import ExportCounts, TokenColumns, records, write_file, write_lines
         from spanloom.families.traces.export.lines import ExportOptions
         from spanloom.families.traces.store.manifest import read_manifest
-        from spanloom.families.traces.tokenizer import load_tokenizer
 
         ids = read_manifest(places.folder, key).ids
         rules = ExportOptions(

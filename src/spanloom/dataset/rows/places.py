@@ -18,7 +18,7 @@ import numpy.typing as npt
 import orjson
 import pyarrow as pa
 
-from spanloom.dataset.manifest import ShardEntry
+from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import rejects_file, rows_file
 from spanloom.dataset.rows.table import BATCH_ROWS, RowsReader
 from spanloom.findings import Finding
@@ -160,6 +160,11 @@ class RowPlaces:
         return held.filter(pa.array(below))
 
 
+def rows_of_file(content: Content, shard: ShardEntry, rows: int) -> range:
+    """The rows of a shard, of a source that is one file with so many rows: row i is of shard i mod their number."""
+    return range(shard.shard, rows, len(content.shards))
+
+
 def row_numbers(table: pa.Table) -> npt.NDArray[np.int64]:
     """The column `row`, int64 [N]; -1 for null."""
     numbers: npt.NDArray[np.int64] = table.column("row").fill_null(-1).to_numpy()
@@ -174,55 +179,64 @@ def check_row_places(
     *,
     id_column: str,
     several: bool = False,
+    rows: range | None = None,
+    unlisted: int | None = None,
 ) -> Iterator[Finding]:
     """Checks that each source row is either in one split or rejected, and exactly once; with `several`, a row may be in
     its split several times. Also checks the counts of the reasons for rejects.
 
-    `id_column`: of the rejects. `go_on` is called once a batch. Raises ArtifactError if a row table cannot be read.
+    `id_column`: of the rejects. `rows`: the numbers of the shard's rows, by default from 0 to `rows_read`. `unlisted`:
+    how many rows are in no split, where no file lists them. `go_on` is called once a batch. Raises ArtifactError if a
+    row table cannot be read.
     """
     faults: list[Finding] = []
     places = RowPlaces(root, shard, splits, ["row"], id_column, faults.append)
     reasons: Counter[str] = Counter()
+    rows = range(shard.rows_read) if rows is None else rows
+    absent = 0
 
-    def finding(row: int, message: str) -> Finding:
-        return Finding(check="source", message=f"source row {row}: {message}", shard=shard.shard)
+    def finding(message: str, row: int | None = None) -> Finding:
+        at = "" if row is None else f"source row {row}: "
+        return Finding(check="source", message=f"{at}{message}", shard=shard.shard)
 
-    first = 0
-    while first < shard.rows_read:
+    for first in range(0, len(rows), BATCH_ROWS):
         go_on()
-        end = min(first + BATCH_ROWS, shard.rows_read)
-        placed = places.before(end)
-        if placed.empty and not places.rest():
-            message = f"source rows {first} to {shard.rows_read - 1} are in neither split and were not rejected"
-            yield Finding(check="source", message=message, shard=shard.shard)
+        batch = rows[first : first + BATCH_ROWS]
+        placed = places.before(batch[-1] + 1)
+        if placed.empty and not unlisted and not places.rest():
+            yield finding(f"source rows {batch[0]} to {rows[-1]} are in neither split and were not rejected")
             break
-        count = end - first
         rejected = np.array([reject.row for reject in placed.rejected], dtype=np.int64)
         reasons.update(reject.reason for reject in placed.rejected)
-        times = {split: _times(row_numbers(table), first, count) for split, table in placed.tables.items()}
-        aside = _times(rejected, first, count)
+        times = {split: _times(row_numbers(table), batch) for split, table in placed.tables.items()}
+        aside = _times(rejected, batch)
         if several:
             times = {split: np.minimum(number, 1) for split, number in times.items()}
-        written = sum(times.values(), np.zeros(count, dtype=np.int64))
+        written = sum(times.values(), np.zeros(len(batch), dtype=np.int64))
         for at in np.flatnonzero(written + aside != 1).tolist():
             if aside[at] and written[at]:
-                yield finding(first + at, "was rejected, yet is in the dataset")
+                yield finding("was rejected, yet is in the dataset", batch[at])
             elif written[at]:
                 how_often = "in both splits" if several else f"{written[at]} times"
-                yield finding(first + at, f"is in the dataset {how_often}")
+                yield finding(f"is in the dataset {how_often}", batch[at])
+            elif unlisted is None:
+                yield finding("is in neither split and was not rejected", batch[at])
             else:
-                yield finding(first + at, "is in neither split and was not rejected")
-        first = end
+                absent += 1
     if places.rest():
-        message = f"there are rows beyond the {shard.rows_read} that were read"
-        yield Finding(check="source", message=message, shard=shard.shard)
-    if not faults and dict(reasons) != shard.rejected:
+        yield finding(f"there are rows beyond the {len(rows)} that were read")
+    if unlisted is not None and absent != unlisted:
+        yield finding(f"{absent} rows are in neither split, the manifest says {unlisted}")
+    if unlisted is None and not faults and dict(reasons) != shard.rejected:
         message = f"the rejects file holds {dict(reasons)}, the manifest says {shard.rejected}"
         yield Finding(check="rejects", message=message, shard=shard.shard)
     yield from faults
 
 
-def _times(rows: npt.NDArray[np.int64], first: int, count: int) -> npt.NDArray[np.int64]:
-    """The number of occurrences in `rows` of each of the `count` rows from `first` on, int64 [count]."""
-    inside = rows[(rows >= first) & (rows < first + count)] - first
-    return np.bincount(inside, minlength=count)
+def _times(numbers: npt.NDArray[np.int64], rows: range) -> npt.NDArray[np.int64]:
+    """The number of occurrences in `numbers` of each of N rows, int64 [N].
+
+    Numbers 3 3 4 7 and the rows 1 3 5 7: 0 2 0 1.
+    """
+    places, offsets = np.divmod(numbers - rows.start, rows.step)
+    return np.bincount(places[(offsets == 0) & (places >= 0) & (places < len(rows))], minlength=len(rows))

@@ -6,8 +6,7 @@ Out: first, a report of the shard; then the same `Report` that one process would
 
 Both steps, and validation in one process, run the same code, `check_beyond_files`. Its checks by shard go through
 `CheckRun.each`: the first step checks its own shard there, and records the report of each call; the second step only
-returns the recorded reports. A family with checks by shard outside `CheckRun.each` cannot be validated by shard: it has
-no `stage_source_shards`.
+returns the recorded reports. Beyond that, only row tables and the files that belong to no shard are read.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -33,10 +32,9 @@ from spanloom.machine import usable_cpus
 from spanloom.megatron.official import require_megatron
 from spanloom.provenance import sha256_json
 from spanloom.storage import read_json, sha256_file
-from spanloom.storage.scratch import Scratch
 from spanloom.workers import OnProgress
 
-ARTIFACT = "shard_validation_v2"
+ARTIFACT = "shard_validation_v3"
 _AGAIN = "run validate-shard of all shards again"
 
 T = TypeVar("T")
@@ -61,17 +59,6 @@ def files_of_shard(content: Content, number: int) -> list[ListedFile]:
         raise SpanloomError(f"there is no shard {number}: the manifest has {len(content.shards)}")
     files = [file for counts in shard.splits.values() for file in counts.files]
     return files if shard.rejects_file is None else [*files, shard.rejects_file]
-
-
-def staged_shards(scratch: Scratch, family: DatasetFamily, source: str, only: tuple[int, ...]) -> Path:
-    """The local path of a source, of which only the manifest and the shards `only` are staged. Raises SpanloomError for
-    a family that cannot be validated by shard."""
-    if family.stage_source_shards is None:
-        raise SpanloomError(
-            "a dataset of this family cannot be validated by shard",
-            remedy="run `spanloom step validate-alignment`, which takes the whole dataset",
-        )
-    return family.stage_source_shards(scratch, source, only)
 
 
 # --- One shard --------------------------------------------------------------------------------------------------------
@@ -111,7 +98,7 @@ def validate_shard(
     number: int,
     *,
     digests_file: Path,
-    source: GivenSource,
+    source: GivenSource | None = None,
     versions: Mapping[str, str] | None = None,
     workers: int | None = None,
     on_progress: OnProgress | None = None,
@@ -151,7 +138,7 @@ def validate_shard(
         "artifact": ARTIFACT,
         "shard": number,
         "content_sha256": sha256_json(content.as_dict()),
-        "deep": source.deep,
+        "deep": None if source is None else source.deep,
         "clean": report.clean,
         "files": [asdict(fault) for fault in faults],
         "versions": dict(versions or {}),
@@ -207,14 +194,15 @@ def join_shards(
     shards: Sequence[tuple[Path, Path]],
     listing: Listing,
     *,
-    source: Path,
+    needs_source: bool = False,
     scratch: Path | None = None,
 ) -> Report:
     """The report of the whole dataset, joined from the reports of its shards.
 
-    `shards`: report and digests file of each, in order. Reads the row tables in `root` if ids repeat, and the manifest
-    of `source`, whose shards may be missing. `listing`: the current files of the root.
-    Raises ArtifactError unless the reports are of all shards of this dataset, with the same options.
+    `shards`: report and digests file of each, in order. Reads the row tables in `root` if ids repeat, and the files
+    that belong to no shard; nothing of the source. `listing`: the current files of the root.
+    Raises ArtifactError unless the reports are of all shards of this dataset, with the same options, and with
+    `needs_source` of a comparison with the source.
     """
     parts = [_read(report, number, content) for number, (report, _) in enumerate(shards)]
     if len(parts) != len(content.shards):
@@ -222,14 +210,17 @@ def join_shards(
             f"{len(parts)} reports are given, the dataset has {len(content.shards)} shards", remedy=_AGAIN
         )
     if len({report["deep"] for report in parts}) > 1:
-        raise ArtifactError("the shards were validated with different --deep", remedy=_AGAIN)
+        message = "the shards were validated with different --deep, or not all with --source"
+        raise ArtifactError(message, remedy=_AGAIN)
+    if needs_source and parts[0]["deep"] is None:
+        raise ArtifactError("the shards were not compared with the source", remedy=f"{_AGAIN}, with --source")
     with DigestRuns(0, scratch) as digests, DigestRuns(0, scratch, CONTENTS_AT_ONCE) as contents:
         for (_, file), report in zip(shards, parts, strict=True):
             if sha256_file(file) != report["digests_sha256"]:
                 raise ArtifactError("these digests are not those of the report", where=str(file), remedy=_AGAIN)
             digests.add_file(file, last=report["ids"])
             contents.add_file(file, first=report["ids"])
-        named_source = GivenSource(place=source, at_hand=())
+        named_source = None if parts[0]["deep"] is None else GivenSource(place=root, at_hand=())
         inventory = _inventory(root, content, parts, listing)
         return joined_checks(root, content, family, _JoinRun(parts), digests, contents, inventory, named_source)
 
@@ -253,8 +244,9 @@ def _inventory(
     versions = {name: version for shard in shards for name, version in shard["versions"].items()}
     checked = {file.path for number in range(len(shards)) for file in files_of_shard(content, number)}
     for file in content.listed_files():
-        fault = faults.get(file.path) or _listed_fault(file, listing, versions)
-        if fault is None and file.path not in checked:
+        if file.path in checked:
+            fault = faults.get(file.path) or _listed_fault(file, listing, versions)
+        else:
             fault = file_fault(root, file)
         if fault is not None:
             yield fault

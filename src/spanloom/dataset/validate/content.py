@@ -4,12 +4,11 @@ In: `content`, the family. Out: findings. No file is read: other modules check t
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from spanloom.conversations.source.folder import Source, named_origin
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.manifest import Content, ListedFile, ShardEntry, SplitCounts, Totals, diff
 from spanloom.dataset.root.layout import array_prefix, rejects_file, rows_file
@@ -107,11 +106,18 @@ def _leaves(value: Mapping[str, Any], place: tuple[str, ...] = ()) -> Iterator[t
             yield (*place, name), inner
 
 
-def check_documents_by_id(content: Content, split_rule: str, *, documents: str, **of_split: Any) -> Iterator[Finding]:
-    """Common checks of families whose documents have ids: the EOD is a token, the split follows from the ids, labels
-    are aligned, nothing is packed. `documents`: their name in messages; `of_split`: more expected values of `split`."""
+def check_documents_by_id(
+    content: Content, config: Mapping[str, Any], split_rule: str, *, documents: str, rendered: bool, **of_split: Any
+) -> Iterator[Finding]:
+    """Common checks of families whose documents have ids: the options, the EOD is a token, the split follows from the
+    ids, labels are aligned, nothing is packed.
+
+    `config`: its expected value without `valid_fraction`; `documents`: their name in messages; `rendered`: whether
+    there is a renderer; `of_split`: more expected values of `split`.
+    """
     split, tokenizer = content.split, content.tokenizer
     assert split is not None, "the schema demands it of these families"
+    yield from check_stated(content.config, {**config, "valid_fraction": split.valid_fraction}, "config")
     if tokenizer.eod >= tokenizer.vocab_size:
         yield wrong(f"tokenizer.eod is {tokenizer.eod}, ids are below {tokenizer.vocab_size}")
     sequences, valid = content.totals.sequences, content.totals.splits[VALID].sequences
@@ -125,19 +131,42 @@ def check_documents_by_id(content: Content, split_rule: str, *, documents: str, 
     yield from check_stated(content.alignment, ALIGNMENT, "alignment")
     if content.totals.packing is not None or any(shard.packing is not None for shard in content.shards):
         yield wrong(f"packing is given, but {documents} are not packed")
+    if content.renderer is not None and not rendered:
+        yield wrong(f"a renderer is given, but {documents} have none")
 
 
-def source_input(source: Source) -> dict[str, Any]:
-    """The expected `input` for a folder of conversations."""
-    return {
-        "schema_version": source.manifest["schema_version"],
-        "manifest_sha256": source.manifest_sha256,
-        **named_origin(source.manifest),
-        "shards": [
-            {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
-            for shard in source.shards
-        ],
-    }
+def check_input(content: Content, schema_version: str, without: Sequence[str] = ()) -> Iterator[Finding]:
+    """Checks the schema of the input. `without`: fields of `input` that such a source does not have."""
+    if content.input.schema_version != schema_version:
+        yield wrong(f"input.schema_version is {content.input.schema_version!r}, not {schema_version!r}")
+    for name in without:
+        if getattr(content.input, name) is not None:
+            yield wrong(f"input.{name} is given, but {schema_version} has none")
+
+
+def check_files(content: Content, wanted: Mapping[str, str | None]) -> Iterator[Finding]:
+    """Checks the list of the files that belong to no shard. `wanted`: path → sha256, None for any."""
+    yield from check_stated(sorted(file.path for file in content.files), sorted(wanted), "files")
+    digests = {file.path: file.sha256 for file in content.files if wanted.get(file.path) is not None}
+    yield from check_stated(digests, {name: wanted[name] for name in digests}, "files")
+
+
+def check_rejected(
+    shard: ShardEntry, *, written: int | None = None, reasons: Callable[[str], bool] | None = None, listed: bool
+) -> Iterator[Finding]:
+    """Checks that each row read was written or rejected, for a known reason.
+
+    `written`: rows that became documents, if that is known; `reasons`: whether a reason is known; `listed`: whether
+    the rejected rows are in a file.
+    """
+    rejected = sum(shard.rejected.values())
+    if written is not None and written + rejected != shard.rows_read:
+        yield wrong(f"{shard.rows_read} rows read, but {written} written and {rejected} rejected", shard.shard)
+    if reasons is not None and not (all(shard.rejected.values()) and all(map(reasons, shard.rejected))):
+        yield wrong(f"rejected is {shard.rejected}, with an unknown reason or a count of 0", shard.shard)
+    if (listed and rejected > 0) != (shard.rejects_file is not None):
+        there = "there is no rejects file" if shard.rejects_file is None else "there is a rejects file"
+        yield wrong(f"{rejected} rows rejected, and {there}", shard.shard)
 
 
 def wrong(message: str, shard: int | None = None, split: str | None = None) -> Finding:

@@ -1,25 +1,27 @@
-"""Documents by their source row, in families that make one document from each row.
+"""Documents by their source row, to be compared with the rows of the source.
 
-In: a dataset whose row tables have a column `row`. Out: the place of each row's document, and the columns of its row.
+In: a dataset whose row tables have a column `row`. Out: the place of each document, and the columns of its row; read in
+step with the source, so that memory does not grow with the number of rows.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from spanloom.dataset.family import WholeCheck
+from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.root.layout import array_prefix, rows_file
 from spanloom.dataset.rows.table import row_batches
-from spanloom.errors import ArtifactError
 from spanloom.findings import Finding, Report
 from spanloom.megatron.readers import OpenIndexed
 
-_ROW_NUMBERS = pa.schema([pa.field("row", pa.int64(), nullable=False)])
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,34 +48,45 @@ class PlacedDocument:
         return array
 
 
-def placed_rows(report: Report, whole: WholeCheck) -> npt.NDArray[np.int64] | None:
-    """The column `row` of all documents, int64 [N], sorted; None, with a finding, if not all could be read."""
-    if not all(whole.is_readable(shard) for shard in whole.content.shards):
-        return None
-    numbers = [np.empty(0, dtype=np.int64)]
-    for split, shard in sorted(whole.readable):
-        try:
-            batches = row_batches(rows_file(whole.root, split, shard), _ROW_NUMBERS)
-            numbers += [batch.column("row").to_numpy() for batch in batches]
-        except ArtifactError as unreadable:
-            report.wrong("rows", unreadable.what, split=split, shard=shard)
-            return None
-    rows = np.sort(np.concatenate(numbers))
-    report.ran("rows placed", rows.size)
-    return rows
+def documents_by_row(whole: WholeCheck, shard: ShardEntry, columns: pa.Schema) -> Iterator[PlacedDocument]:
+    """The documents of a shard by ascending `row`, of all splits. `columns`: of the row tables, including `row`.
+
+    The tables are read side by side, a batch of each at a time. Raises ArtifactError if one cannot be read.
+    """
+
+    def documents(split: str) -> Iterator[PlacedDocument]:
+        batches = row_batches(rows_file(whole.root, split, shard.shard), columns)
+        for sequence, row in enumerate(row for batch in batches for row in batch.to_pylist()):
+            yield PlacedDocument(split=split, shard=shard.shard, sequence=sequence, row=row, open_with=whole.open_with)
+
+    return merge(*map(documents, whole.readable_splits(shard)), key=lambda document: document.row["row"])
 
 
-def placed_documents(whole: WholeCheck, columns: pa.Schema) -> dict[int, PlacedDocument]:
-    """`row` → its document, for the readable shards. Raises ArtifactError if a row table cannot be read."""
-    documents: dict[int, PlacedDocument] = {}
-    for split, shard in sorted(whole.readable):
-        batches = row_batches(rows_file(whole.root, split, shard), columns)
-        rows = (row for batch in batches for row in batch.to_pylist())
-        for sequence, row in enumerate(rows):
-            documents[int(row["row"])] = PlacedDocument(
-                split=split, shard=shard, sequence=sequence, row=row, open_with=whole.open_with
-            )
-    return documents
+def with_documents(
+    report: Report, source: Iterable[T], documents: Iterator[PlacedDocument]
+) -> Iterator[tuple[int, T, PlacedDocument | None]]:
+    """Each row of a source, by number from 0, with its document; None where there is none. `documents`: by row.
+
+    Reports documents without a row. Rows 0 1 2 3 and documents of rows 1 1 3 5: None, the first, None, the third; the
+    second and the last are reported.
+    """
+    waiting = next(documents, None)
+    row = -1
+    for row, value in enumerate(source):
+        document = None
+        while waiting is not None and waiting.row["row"] <= row:
+            if document is None and waiting.row["row"] == row:
+                document = waiting
+            else:
+                report.add([waiting.finding("source", _NO_ROW)])
+            waiting = next(documents, None)
+        yield row, value, document
+    while waiting is not None:
+        report.add([waiting.finding("source", _NO_ROW)])
+        waiting = next(documents, None)
+
+
+_NO_ROW = "the source has no row for this document"
 
 
 def drawn_rows(rows: int, deep: int) -> set[int]:

@@ -5,6 +5,7 @@ candidates for equal ids. Only if there are candidates, the row tables are read 
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from spanloom.dataset.family import WholeCheck
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.root.layout import rows_file
 from spanloom.dataset.rows.digests import DigestRuns, Digests
-from spanloom.dataset.rows.places import check_row_places
+from spanloom.dataset.rows.places import check_row_places, rows_of_file
 from spanloom.dataset.rows.table import row_batches
 from spanloom.dataset.validate.disk_documents import digests_of
 from spanloom.errors import ArtifactError
@@ -52,33 +53,40 @@ def check_rows_and_ids(
     *,
     id_column: str,
     split_column: str,
-    several: bool,
     noun: str,
+    several: bool = False,
+    of_file: int | None = None,
     also: Callable[[ShardEntry, Sequence[Path]], Iterable[Finding]] | None = None,
 ) -> None:
     """Checks that every source row is in one split or rejected, and that `split.repeated_rows` is the number of rows
     that repeat an id.
 
     `id_column`: of the source; `split_column`: of the row table, with the ids that the split rule uses; `noun`: what
-    these ids name, in messages; `several`: a row may become several documents; `also`: additional checks of a shard's
-    row tables.
+    these ids name, in messages; `several`: a row may become several documents; `of_file`: the number of rows of a
+    source that is one file, whose rejected rows no file lists; `also`: additional checks of a shard's row tables.
     """
+    content = whole.content
 
     def check_shard(own: Report, shard: ShardEntry) -> None:
         own.ran("rows placed", shard.rows_read)
         if not whole.is_readable(shard):
             return
         splits = whole.readable_splits(shard)
+        rows, unlisted = None, None
+        if of_file is not None:
+            rows = rows_of_file(content, shard, of_file)
+            unlisted = len(rows) - sum(counts.sequences for counts in shard.splits.values())
+        check = partial(check_row_places, id_column=id_column, several=several, rows=rows, unlisted=unlisted)
         try:
-            own.add(check_row_places(whole.root, shard, splits, whole.run.go_on, id_column=id_column, several=several))
+            own.add(check(whole.root, shard, splits, whole.run.go_on))
             if also is not None:
                 own.add(also(shard, [rows_file(whole.root, split, shard.shard) for split in splits]))
         except ArtifactError as unreadable:
             own.wrong("rows", unreadable.what, shard=shard.shard)
 
-    whole.run.each(report, whole.content.shards, check_shard)
-    check_disjoint(report, whole, digests, split_column, noun)
-    if not all(whole.is_readable(shard) for shard in whole.content.shards):
+    whole.run.each(report, content.shards, check_shard)
+    _check_disjoint(report, whole, digests, split_column, noun)
+    if not all(whole.is_readable(shard) for shard in content.shards):
         return
     tables = [rows_file(whole.root, split, number) for split, number in sorted(whole.readable)]
     try:
@@ -86,12 +94,12 @@ def check_rows_and_ids(
     except ArtifactError as unreadable:
         report.wrong("rows", unreadable.what)
         return
-    assert whole.content.split is not None, "the schema demands it of these families"
-    if repeated != (stated := whole.content.split.repeated_rows):
+    assert content.split is not None, "the schema demands it of these families"
+    if repeated != (stated := content.split.repeated_rows):
         report.wrong("manifest", f"split.repeated_rows is {stated}, {repeated} rows repeat an earlier id")
 
 
-def check_disjoint(report: Report, whole: WholeCheck, digests: DigestRuns, id_column: str, noun: str) -> None:
+def _check_disjoint(report: Report, whole: WholeCheck, digests: DigestRuns, id_column: str, noun: str) -> None:
     """Reports every document of train whose id is also in valid. `noun`: what the id names, in the message."""
     of_valid, others = (
         [place for place in sorted(whole.readable) if (place[0] == VALID) is wanted] for wanted in (True, False)

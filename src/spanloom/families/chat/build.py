@@ -7,9 +7,9 @@ most of the time. An interrupted run is started again with the same command, and
 from dataclasses import dataclass
 from pathlib import Path
 
-from spanloom.building.files import work_of
 from spanloom.building.make import BuildResult, build_dataset, validated_here
 from spanloom.building.options import RunOptions
+from spanloom.building.shards.files import work_of
 from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names
 from spanloom.families.chat import dataset, defaults

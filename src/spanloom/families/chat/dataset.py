@@ -4,13 +4,11 @@ In: blocks on disk, a manifest's `content`. Out: findings and values.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice, pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 
 from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.family import (
@@ -19,7 +17,6 @@ from spanloom.dataset.family import (
     ExportColumn,
     OpenedShard,
     Section,
-    SourceCheck,
     Vocabulary,
     WholeCheck,
     no_header_tokens,
@@ -28,19 +25,16 @@ from spanloom.dataset.family import (
 )
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.rows.digests import DigestRuns, Digests
-from spanloom.dataset.validate.content import check_stated, wrong
-from spanloom.dataset.validate.dataset import TOKENS_AT_ONCE, check_span_tokens, opened_shard, take_rows
-from spanloom.families.chat import defaults
+from spanloom.dataset.validate.content import wrong
+from spanloom.dataset.validate.dataset import TOKENS_AT_ONCE, check_span_tokens, take_rows
 from spanloom.families.chat.root import blocks, vocabulary
-from spanloom.families.chat.transcripts.files import read_records, transcript_files
 from spanloom.families.chat.transcripts.places import staged_tokenizer, staged_transcripts
 from spanloom.families.chat.verify import blocks as verify
 from spanloom.families.chat.verify import content as verify_content
 from spanloom.families.chat.verify.content import check_content as check_content
+from spanloom.families.chat.verify.source import check_source as check_source
 from spanloom.findings import Finding, Report
-from spanloom.records.files import name_below
 from spanloom.report.card import code
-from spanloom.storage import sha256_file
 
 ID_COLUMN = None
 GROUP_COLUMNS = ()
@@ -50,7 +44,6 @@ header_tokens = no_header_tokens
 layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 row_schema = one_row_schema(ROW_SCHEMA)
 SPLITS = (blocks.SPLIT,)
-stage_source_shards = None
 RATIO = None
 
 _NO_DIGESTS: Digests = np.empty(0, dtype=np.uint64)
@@ -88,7 +81,7 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
         rows = take_rows(report, opened, first, lengths.size)
         if rows is None:
             break
-        some = _blocks(opened, first, arrays, rows, rules)
+        some = verify.CheckedBlocks.of(opened, first, arrays, rows, rules)
         report.ran("documents", lengths.size)
         report.ran("tokens", some.tokens.size)
         report.add(verify.check_blocks(some, rules))
@@ -112,20 +105,6 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     """Nothing to check: blocks have no ids, and a source row is not a document."""
 
 
-def _blocks(
-    opened: OpenedShard, first: int, arrays: dict[str, npt.NDArray[Any]], rows: pa.Table, rules: verify.Rules
-) -> verify.CheckedBlocks:
-    return verify.CheckedBlocks(
-        split=opened.split,
-        shard=opened.shard.shard,
-        first=first,
-        tokens=arrays["tokens"].reshape(-1, rules.block_size),
-        lossmask=arrays["lossmask"].reshape(-1, rules.block_size),
-        injected=rows.column("injected_tokens").to_numpy(),
-        padding=rows.column("padding_tokens").to_numpy(),
-    )
-
-
 def _check_packing(report: Report, opened: OpenedShard, counts: dict[str, int], rules: verify.Rules) -> None:
     """The packing counts of the manifest that can be recounted from disk."""
     stated = _packing(opened.shard)
@@ -136,63 +115,6 @@ def _check_packing(report: Report, opened: OpenedShard, counts: dict[str, int], 
             continue  # dropped blocks are counted in the manifest, but are not on disk
         if stated.get(name, count) != count:
             report.add([opened.finding("manifest", f"{name} is {count}, the manifest says {stated[name]}")])
-
-
-def check_source(report: Report, check: SourceCheck) -> None:
-    """The transcripts match the manifest, and packing them again gives the first `deep` blocks of each shard."""
-    content = check.whole.content
-    files = transcript_files(check.source)
-    hashes = [sha256_file(file) for file in files]
-    report.ran("source files", len(files))
-    if hashes != [file.sha256 for file in content.input.shards]:
-        report.wrong("source", "the dataset was built from another source", file=str(check.source))
-        return
-    listed = [file.model_dump() for file in content.input.shards]
-    report.add(check_stated(listed, list(_input_of(files, hashes, check)), "input.shards", check="source"))
-    if not check.deep:
-        return
-    rules = verify.Rules.of(content)
-    loaded = vocabulary.tokenizer_of(content.tokenizer, check.tokenizer)
-    report.add(verify_content.check_tokenizer(content, loaded))
-    shards = len(content.shards)
-    for split, shard in product(content.totals.splits, content.shards):
-        # The report already has a finding for the files.
-        open_with = check.whole.open_with
-        with opened_shard(Report(), check.whole.root, content, ROW_SCHEMA, split, shard, open_with) as opened:
-            if opened is None or (opened.datasets.lengths != rules.block_size).any():
-                continue
-            count = min(check.deep, opened.datasets.lengths.size)
-            rows = take_rows(Report(), opened, 0, count)
-            if rows is None:
-                continue
-            arrays = {name: np.concatenate(data[0:count]) for name, data in opened.datasets.datasets.items()}
-            texts = (text for text in islice(_texts(files, content), shard.shard, None, shards) if text is not None)
-            records = (loaded.encode([text]).tokens.tolist() for text in texts)
-            report.ran("blocks packed again", count)
-            packing = shard.packing if count == opened.datasets.lengths.size else None
-            report.add(verify.check_source(_blocks(opened, 0, arrays, rows, rules), records, rules, packing))
-
-
-def _texts(files: list[Path], content: Content) -> Iterator[str | None]:
-    """All records of the stream; records that the build skipped are skipped here too.
-
-    A manifest without `records` is of a version that accepted open spans.
-    """
-    records = content.config.get("records")
-    closed = records is not None and content.config["post_training"]
-    for file in files:
-        yield from read_records(file, on_error="skip", records=records or defaults.RECORDS, closed=closed)
-
-
-def _input_of(files: list[Path], hashes: list[str], check: SourceCheck) -> Iterator[dict[str, Any]]:
-    """The `input` section that the manifest must have for these transcripts, with records counted as the build does."""
-    for file, sha256 in zip(files, hashes, strict=True):
-        rows = 0
-        for rows, _ in enumerate(_texts([file], check.whole.content), start=1):
-            if rows % 4096 == 0:
-                check.whole.run.go_on()
-        name = name_below(file, check.source)
-        yield {"path": name, "rows": rows, "bytes": file.stat().st_size, "sha256": sha256}
 
 
 stage_source, stage_tokenizer = staged_transcripts, staged_tokenizer

@@ -26,8 +26,8 @@ import torch.distributed as dist
 
 from spanloom.errors import ChatError, DatasetError
 from spanloom.families.chat import defaults
+from spanloom.families.chat.blocks.markers import Markers
 from spanloom.families.chat.blocks.stream import as_stream
-from spanloom.families.chat.markers import Markers
 from spanloom.families.chat.packing import Blocks, Packer, PackingCounts
 from spanloom.families.chat.samples import Sample, collate, fields
 from spanloom.families.chat.tokenizer import ChatTokenizer

@@ -22,9 +22,9 @@ import numpy as np
 import numpy.typing as npt
 
 from spanloom.errors import ChatError
+from spanloom.families.chat.blocks.markers import ASSISTANT, SYSTEM, USER, Found, Markers, Stream
 from spanloom.families.chat.blocks.masks import Flags, loss_mask, mask_of
 from spanloom.families.chat.blocks.stream import JoinedStream, StreamSpans, Tokens, as_stream, moved
-from spanloom.families.chat.markers import ASSISTANT, SYSTEM, USER, Found, Markers, Stream
 from spanloom.records.scalars import is_integer
 
 STATE_VERSION = 1

@@ -20,7 +20,7 @@ from spanloom.building.assembly import build_facts
 from spanloom.building.recipe import Counts, DatasetForm, Made, Part, Target
 from spanloom.dataset.family import Layout
 from spanloom.errors import ChatError, SourceError
-from spanloom.families.chat.markers import MARKER_NAMES
+from spanloom.families.chat.blocks.markers import MARKER_NAMES
 from spanloom.families.chat.options.pack import PackingRules as PackingRules
 from spanloom.families.chat.root.blocks import ARRAY_DTYPES, FAMILY, INPUT_SCHEMA, SPAN_NAMES
 from spanloom.families.chat.tokenizer import O200K_NAME, ChatTokenizer, load_tokenizer

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from spanloom.errors import ChatError, TokenizerError
-from spanloom.families.chat.markers import CONTROL_STRINGS, MARKER_NAMES, Markers
+from spanloom.families.chat.blocks.markers import CONTROL_STRINGS, MARKER_NAMES, Markers
 from spanloom.storage import sha256_file
 from spanloom.text import is_utf8
 from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults

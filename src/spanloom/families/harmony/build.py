@@ -14,8 +14,8 @@ from typing import Any
 
 from spanloom import workers
 from spanloom.building.disk import check_disk
-from spanloom.building.files import Running, make_dataset, shard_job, work_of
 from spanloom.building.make import BuildResult, build_dataset
+from spanloom.building.shards.files import Running, make_dataset, shard_job, work_of
 from spanloom.conversations.source.folder import Source, read_listing
 from spanloom.dataset import manifest
 from spanloom.dataset.family import DatasetFamily

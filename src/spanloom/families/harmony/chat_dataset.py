@@ -25,7 +25,6 @@ from spanloom.families.harmony.dataset import described
 from spanloom.families.harmony.dataset import header_tokens as header_tokens
 from spanloom.families.harmony.dataset import load_vocabulary as load_vocabulary
 from spanloom.families.harmony.dataset import stage_source as stage_source
-from spanloom.families.harmony.dataset import stage_source_shards as stage_source_shards
 from spanloom.families.harmony.dataset import stage_tokenizer as stage_tokenizer
 from spanloom.split import SPLITS as BOTH_SPLITS
 

@@ -8,11 +8,9 @@ In: the arguments of the commands, documents as stored on disk, a manifest's `co
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy.typing as npt
 
 from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.family import (
@@ -27,26 +25,22 @@ from spanloom.dataset.family import (
     one_row_schema,
 )
 from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.root.layout import array_prefix
 from spanloom.dataset.rows.digests import DigestRuns, Digests
-from spanloom.dataset.validate.content import check_stated, source_input, wrong
+from spanloom.dataset.validate.content import check_rejected, wrong
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.row_ids import check_rows_and_ids, firsts_in_turn
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import tokenizer
-from spanloom.families.harmony.contract.history import TRUNCATED, rules_of
-from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, SYNTH_KD, profile_of_family, profile_of_source
+from spanloom.families.harmony.contract.history import TRUNCATED
+from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, SYNTH_KD, profile_of_family
 from spanloom.families.harmony.contract.shown import messages_of
-from spanloom.families.harmony.contract.source import open_source, staged_source
+from spanloom.families.harmony.contract.source import staged_source
 from spanloom.families.harmony.verify import documents as verify
 from spanloom.families.harmony.verify.content import check_content as check_content
 from spanloom.families.harmony.verify.spans import untrained_ends
-from spanloom.families.harmony.verify.texts import TextCheck
 from spanloom.findings import Finding, Report
 from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS
-from spanloom.storage import sha256_file
-from spanloom.storage.scratch import Scratch
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset
 from spanloom.tokenizers.o200k.staging import staged_asset
 from spanloom.tokenizers.o200k.vocabulary import load_vocabulary as load_o200k
@@ -59,20 +53,14 @@ layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 row_schema = one_row_schema(ROW_SCHEMA)
 SPLITS = BOTH_SPLITS
 RATIO = ("analysis", "final")
-WHOLE_TOKENS = 50_000
-"""Token budget for the sampled rows whose documents are all rendered again; of later sampled rows, only one document is
-rendered again. If all rows are sampled, all documents are rendered again."""
 
 
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
     """Checks that each source row was written, as one document or as its cuts, or rejected; and that there is a rejects
     file if rows were rejected."""
     documents = sum(counts.sequences for counts in shard.splits.values())
-    rejected = sum(shard.rejected.values())
     written = documents if shard.cutting is None else shard.cutting["conversations"]
-    if written + rejected != shard.rows_read:
-        message = f"{shard.rows_read} rows read, but {written} written and {rejected} rejected"
-        yield wrong(message, shard.shard)
+    yield from check_rejected(shard, written=written, listed=True)
     if shard.cutting is not None and documents != shard.cutting["documents"]:
         yield wrong(f"cutting.documents is {shard.cutting['documents']}, {documents} were written", shard.shard)
     if shard.cutting is not None and shard.cutting["runs"] < documents:
@@ -81,9 +69,6 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
         divided = shard.cutting["divided_documents"]
         message = f"cutting.divided_documents is {divided}, more than documents have a next one of their conversation"
         yield wrong(message, shard.shard)
-    if bool(rejected) != (shard.rejects_file is not None):
-        there = "there is no rejects file" if rejected else "there is a rejects file"
-        yield wrong(f"{rejected} rows rejected, and {there}", shard.shard)
 
 
 def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
@@ -133,78 +118,12 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
 
 def check_source(report: Report, check: SourceCheck) -> None:
     """Checks that the source is the manifest's, byte by byte; compares all its rows and renders some of them again."""
-    from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
-    from spanloom.families.harmony.verify.source import Places, ShardSource, sampled_rows
+    from spanloom.families.harmony.verify.source import check_source
 
-    whole, content = check.whole, check.whole.content
-    shards = content.shards
-    source = open_source(check.source, shards=len(shards), only=check.at_hand)
-    if source.manifest_sha256 != content.input.manifest_sha256:
-        report.wrong("source", "the dataset was built from another source", file=str(check.source))
-        return
-    rules_of(content.config, profile_of_source(source.format))  # raises if they are missing or invalid
-    stated = content.input.model_dump(mode="json", exclude_unset=True)
-    report.add(check_stated(stated, source_input(source), "input", check="source"))
-    asset = locate_asset(check.tokenizer) if check.deep else None
-    encoding = None if asset is None else tokenizer.load_encoding(asset)
-    second = None if asset is None else load_tiktoken(asset)
-    deep = check.deep
-    shares = {shard.shard: deep // len(shards) + (index < deep % len(shards)) for index, shard in enumerate(shards)}
-    if deep >= sum(shard.rows_read for shard in shards):
-        shares = {shard.shard: shard.rows_read for shard in shards}
-
-    def check_rows_of(own: Report, shard: ShardEntry) -> None:
-        number = shard.shard
-        source_shard = source.shards[number]
-        own.ran("source files", 1)
-        if (digest := sha256_file(source_shard.path)) != source_shard.sha256:
-            message = f"sha256 {digest}, the source's manifest says {source_shard.sha256}"
-            own.wrong("source", message, shard=number, file=source_shard.path.name)
-            return
-
-        @cache  # many documents are read from the same files
-        def opened(split: str) -> dict[str, Any]:
-            return {name: whole.open_with(array_prefix(whole.root, split, number, name)) for name in ARRAY_DTYPES}
-
-        def read_document(split: str, sequence: int) -> dict[str, npt.NDArray[Any]] | None:
-            whole.run.go_on()
-            arrays = opened(split)
-            if not all(0 <= sequence < len(array) for array in arrays.values()):  # rows of other arrays
-                return None
-            return {name: array.get(sequence) for name, array in arrays.items()}
-
-        held = ShardSource(
-            root=whole.root,
-            shard=shard,
-            source=source_shard,
-            splits=whole.readable_splits(shard),
-            config=content.config,
-            go_on=whole.run.go_on,
-        )
-        sample: Places = {row: [] for row in sampled_rows(source_shard, shard.rows_read, shares[number])}
-        own.ran("source rows", shard.rows_read)
-        own.add(held.check_all(sample))
-        own.add(held.check_rejected(encoding))
-        places = {row: documents for row, documents in sample.items() if documents}
-        if encoding is not None and second is not None:
-            texts = TextCheck(second)
-            own.ran("rows rendered again", len(places))
-            whole_tokens = None if shares[number] >= shard.rows_read else WHOLE_TOKENS // len(shards)
-            own.add(held.check_sample(places, encoding, texts, read_document, whole_tokens))
-            own.ran("documents rendered again", texts.documents)
-            own.ran("texts encoded again", texts.texts)
-
-    whole.run.each(report, shards, check_rows_of)
+    check_source(report, check)
 
 
 stage_source = staged_source
-
-
-def stage_source_shards(scratch: Scratch, place: str, only: tuple[int, ...]) -> Path:
-    """Stages the manifest of the source and the shards with these numbers."""
-    return staged_source(scratch, place, only=only)
-
-
 stage_tokenizer = staged_asset
 
 

@@ -36,6 +36,8 @@ class BuildOptions(RunOptions):
     caps: Caps = field(default_factory=Caps)
     renderer: str = defaults.RENDERER
     audit_fraction: float = defaults.AUDIT_FRACTION
+    max_rejects: str | None = defaults.MAX_REJECTS
+    on_duplicate: str = defaults.ON_DUPLICATE
     deep: int = defaults.DEEP
 
     @property

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spanloom import workers
-from spanloom.building.files import work_of
 from spanloom.building.make import BuildResult, build_dataset, validated_here
 from spanloom.building.options import RunOptions
+from spanloom.building.shards.files import work_of
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.conversations.source.folder import open_source
 from spanloom.dataset.manifest import Manifest
@@ -43,6 +43,8 @@ class BuildOptions(RunOptions):
     source_as_given: str | None = None
     model_as_given: str | None = None
     rules: ModelRules = field(default_factory=ModelRules)
+    max_rejects: str | None = defaults.MAX_REJECTS
+    on_duplicate: str = defaults.ON_DUPLICATE
     deep: int = defaults.DEEP
 
     @property

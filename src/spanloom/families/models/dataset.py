@@ -49,7 +49,6 @@ header_tokens = no_header_tokens
 layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
 row_schema = one_row_schema(ROW_SCHEMA)
 SPLITS = BOTH_SPLITS
-stage_source_shards = None
 RATIO = ("analysis", "final")
 
 

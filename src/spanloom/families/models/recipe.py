@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.building.assembly import build_facts
-from spanloom.building.ids import split_decided
 from spanloom.building.recipe import Counts, DatasetForm, Made, Part, Target
+from spanloom.building.shards.ids import split_decided
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.conversations.source.folder import (
     Source,

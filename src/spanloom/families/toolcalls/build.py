@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from spanloom.building.files import work_of
 from spanloom.building.make import BuildResult, build_dataset, validated_here
 from spanloom.building.options import RunOptions
+from spanloom.building.shards.files import work_of
 from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names

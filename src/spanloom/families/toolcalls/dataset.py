@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from spanloom.dataset.document import ShownMessage, ShownToken, cut_before_eod
@@ -29,8 +28,7 @@ from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import DiskDocuments, SpanDocuments
 from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_vocabulary
 from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
-from spanloom.dataset.validate.placed_documents import placed_rows
-from spanloom.dataset.validate.row_ids import check_disjoint
+from spanloom.dataset.validate.row_ids import check_rows_and_ids
 from spanloom.families.toolcalls import recipe
 from spanloom.families.toolcalls.format.control import CONTROL_STRINGS, PYTHON_TAG
 from spanloom.families.toolcalls.format.source import SUFFIX
@@ -52,7 +50,6 @@ GROUP_COLUMNS = ("subtype", "source")
 ROW_SCHEMA = recipe.ABOUT_SCHEMA
 SPLITS = BOTH_SPLITS
 header_tokens = no_header_tokens
-stage_source_shards = None
 RATIO = None
 
 
@@ -89,18 +86,11 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     content = whole.content
     report.add(check_tokenizer(content, whole.root / TOKENIZER_NAME))
     report.add(check_carried(content, whole.root))
-    check_disjoint(report, whole, digests, ID_COLUMN, "sample")
-    rows = placed_rows(report, whole)
-    if rows is None:
-        return
-    last = content.totals.rows_read - 1
-    if (np.diff(rows) == 0).any() or (rows.size and not 0 <= rows[0] <= rows[-1] <= last):
-        report.wrong("rows", f"the rows are not distinct numbers from 0 to {last}")
-    if repeated := digests.surplus():
-        report.wrong("ids", f"{repeated} documents repeat an earlier id")
+    rows = content.totals.rows_read
+    check_rows_and_ids(report, whole, digests, id_column="id", split_column=ID_COLUMN, noun="sample", of_file=rows)
 
 
-def stage_source(scratch: Scratch, place: str) -> Path:
+def stage_source(scratch: Scratch, place: str, only: tuple[int, ...] | None = None) -> Path:  # one file
     """Stages the file of samples that the dataset was made from."""
     return staged_records(scratch, place, (SUFFIX,))
 

@@ -20,7 +20,7 @@ import torch
 from spanloom.errors import DatasetError
 from spanloom.families.toolcalls import defaults
 from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN
-from spanloom.families.toolcalls.sampling import Positions, drawn_by_weight
+from spanloom.families.toolcalls.samples.sampling import Positions, drawn_by_weight
 from spanloom.training.pytorch import DocumentDataset, collate
 
 Batch = dict[str, torch.Tensor]

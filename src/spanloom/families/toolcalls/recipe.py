@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from spanloom.building.assembly import build_facts
-from spanloom.building.ids import split_decided
 from spanloom.building.recipe import Counts, DatasetForm, FileShard, Made, Part, Target
+from spanloom.building.shards.ids import split_decided
 from spanloom.conversations.source.rejects import Reject
 from spanloom.dataset.family import Layout
 from spanloom.errors import SourceError

@@ -18,19 +18,15 @@ from typing import Any
 import pyarrow as pa
 
 from spanloom.building.assembly import build_facts
-from spanloom.building.ids import split_decided
 from spanloom.building.recipe import Counts, DatasetForm, FileShard, Made, Part, Target
+from spanloom.building.shards.ids import split_decided
 from spanloom.conversations.source.rejects import Reject
 from spanloom.dataset.family import Layout
 from spanloom.dataset.rows.table import weighed
 from spanloom.errors import SourceError
 from spanloom.families.traces import defaults
-from spanloom.families.traces.errors import TraceError
-from spanloom.families.traces.export.lines import ExportOptions, line_of, record, texts_of
-from spanloom.families.traces.store.database import Snapshot, StoredTrace
-from spanloom.families.traces.store.manifest import TraceManifest
-from spanloom.families.traces.tokenizer import find_eod, load_tokenizer
-from spanloom.families.traces.tokens import (
+from spanloom.families.traces.encoding.tokenizer import find_eod, load_tokenizer
+from spanloom.families.traces.encoding.tokens import (
     ARRAY_DTYPES,
     INPUT_SCHEMA,
     SPAN_NAMES,
@@ -38,6 +34,10 @@ from spanloom.families.traces.tokens import (
     TokenizedTrace,
     tokenized,
 )
+from spanloom.families.traces.errors import TraceError
+from spanloom.families.traces.export.lines import ExportOptions, line_of, record, texts_of
+from spanloom.families.traces.store.database import Snapshot, StoredTrace
+from spanloom.families.traces.store.manifest import TraceManifest
 from spanloom.machine import workers_that_fit
 from spanloom.provenance import sha256_json
 from spanloom.records.scalars import is_number

@@ -7,20 +7,20 @@ interrupted run can be repeated; it writes the same files.
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spanloom.building.files import work_of
 from spanloom.building.make import BuildResult, build_dataset, validated_here
 from spanloom.building.options import RunOptions
+from spanloom.building.shards.files import work_of
 from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names
 from spanloom.families.traces import dataset as family
+from spanloom.families.traces.encoding.tokenizer import load_tokenizer
+from spanloom.families.traces.encoding.tokens import ARRAY_DTYPES
 from spanloom.families.traces.recipe import FAMILY, TokenizeRules, config_of
 from spanloom.families.traces.steps.tokenize_traces import tokenize_traces
 from spanloom.families.traces.store.database import Store
 from spanloom.families.traces.store.keys import manifest_file
 from spanloom.families.traces.store.manifest import read_manifest
-from spanloom.families.traces.tokenizer import load_tokenizer
-from spanloom.families.traces.tokens import ARRAY_DTYPES
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import SPLITS
 from spanloom.storage import sha256_file

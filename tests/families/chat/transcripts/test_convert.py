@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from spanloom.conversations.reading.messages import ROLES as KNOWN_ROLES
 from spanloom.errors import ChatError
-from spanloom.families.chat.markers import CONTROL_STRINGS
+from spanloom.families.chat.blocks.markers import CONTROL_STRINGS
 from spanloom.families.chat.transcripts.convert import clean, generate
 from spanloom.families.chat.transcripts.left_out import NO_ROLE, GeneratorCounts, GeneratorRules
 from spanloom.families.chat.transcripts.source import (

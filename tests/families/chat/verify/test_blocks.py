@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spanloom.families.chat.blocks.markers import Markers
 from spanloom.families.chat.blocks.masks import loss_mask
-from spanloom.families.chat.markers import Markers
 from spanloom.families.chat.packing import pack
 from spanloom.families.chat.verify.blocks import (
     CheckedBlocks,
     Rules,
     check_blocks,
-    check_source,
+    check_blocks_again,
     derived_mask,
     packed_again,
 )
@@ -86,7 +86,7 @@ def test_any_packed_soup_is_clean(
     padding[-1:] = counts.padding_tokens
     disk = checked(blocks.input_ids, blocks.loss_mask, blocks.injected, padding)
     assert [str(finding) for finding in check_blocks(disk, rules(size, **options))] == []
-    assert [str(finding) for finding in check_source(disk, [stream], rules(size, **options))] == []
+    assert [str(finding) for finding in check_blocks_again(disk, [stream], rules(size, **options))] == []
 
 
 @given(stream=TOKENS, size=st.integers(2, 12), data=st.data())
@@ -101,7 +101,7 @@ def test_a_flipped_label_or_a_changed_token_is_found(stream: list[int], size: in
     assert places == {(block, offset)}
     disk.lossmask[block, offset] ^= 1
     disk.tokens[block, offset] += 200
-    found = [(finding.sequence, finding.offset) for finding in check_source(disk, [stream], rules(size))]
+    found = [(finding.sequence, finding.offset) for finding in check_blocks_again(disk, [stream], rules(size))]
     assert found == [(block, offset)]
 
 
@@ -137,11 +137,11 @@ def test_the_source_says_what_was_injected_and_where_it_ends(wrong: str) -> None
     assert counts.padding_tokens == 5
     disk = checked(blocks.input_ids, blocks.loss_mask, blocks.injected, padding)
     by = rules(8, pad_tail=14)
-    assert list(check_source(disk, [stream], by)) == []
+    assert list(check_blocks_again(disk, [stream], by)) == []
     if wrong == "more":
-        found = list(check_source(disk, [stream[:5]], by))
+        found = list(check_blocks_again(disk, [stream[:5]], by))
         assert "the source gives" in found[0].message
     else:
         getattr(disk, wrong)[1] += 1
-        (found_one,) = check_source(disk, [stream], by)
+        (found_one,) = check_blocks_again(disk, [stream], by)
         assert found_one.sequence == 1

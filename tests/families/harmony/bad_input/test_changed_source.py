@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spanloom.building.making import PartJob, build_key, make_part
+from spanloom.building.shards.making import PartJob, build_key, make_part
 from spanloom.conversations.source.folder import SourceShard, verify_hash
 from spanloom.dataset.root.lock import claim_or_discard
 from spanloom.errors import SourceError

@@ -249,7 +249,7 @@ def test_no_resume_that_was_killed_at_its_end_is_finished_by_the_same_command(st
 def test_a_foreign_file_under_a_final_name_is_a_conflict_and_stays(good: Path, tmp_path: Path) -> None:
     root = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:  # a build that has begun, so that the root is ours
-        patch.setattr("spanloom.building.files.count_ids", stop)
+        patch.setattr("spanloom.building.shards.files.count_ids", stop)
         with pytest.raises(StoppedError):
             build_it(good, root, shards=4, workers=2)
     foreign = root / "train/shard_00_tokens.bin"

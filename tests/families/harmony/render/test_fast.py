@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spanloom.building.making import ShardJob, make_shards
+from spanloom.building.shards.making import ShardJob, make_shards
 from spanloom.conversations.source import folder
 from spanloom.conversations.source.structure import LabelledConversation
 from spanloom.errors import AuditError

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spanloom.building.parts import IDS_JSON, PartWriter
+from spanloom.building.parts.stored import IDS_JSON, PartWriter
 from spanloom.errors import DuplicateIdError
 from spanloom.families.harmony.contract.profile import SYNTH_KD
 from spanloom.families.harmony.steps.assemble_split import assemble_split

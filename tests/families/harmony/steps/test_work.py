@@ -14,10 +14,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import Cli
-from spanloom.building import work as work_place
-from spanloom.building.clear import clear_work
-from spanloom.building.packs import MOST_PACKS
-from spanloom.building.work import Rendered
+from spanloom.building.parts import work as work_place
+from spanloom.building.parts.clear import clear_work
+from spanloom.building.parts.packs import MOST_PACKS
+from spanloom.building.parts.work import Rendered
 from spanloom.conversations.source import folder as source_folder
 from spanloom.errors import ArtifactError, ConflictError, RejectedRowError, SpanloomError, StorageError
 from spanloom.families.harmony.contract.caps import Caps
@@ -52,7 +52,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row group is a part, and each part a pack."""
     monkeypatch.setattr(source_folder, "ROWS_PER_PART", 1)
     monkeypatch.setattr(render_shard, "pack_bytes", lambda _source: 1)
-    monkeypatch.setattr(render_shard, "process_pool", lambda *_, **__: nullcontext(InThisProcess()))
+    monkeypatch.setattr("spanloom.building.shards.files.process_pool", lambda *_, **__: nullcontext(InThisProcess()))
 
 
 @pytest.fixture
@@ -115,7 +115,7 @@ def test_the_file_of_ids_has_the_digest_of_each_and_the_split_reads_no_id(
     def no_digest(_ids: list[str]) -> None:
         raise AssertionError("ids were read")
 
-    monkeypatch.setattr("spanloom.building.ids.id_digests", no_digest)
+    monkeypatch.setattr("spanloom.building.shards.ids.id_digests", no_digest)
     split = assemble_split.run(
         rendered=list(map(str, manifests)), split=str(tmp_path / "split.json"), valid_fraction=0.5
     )

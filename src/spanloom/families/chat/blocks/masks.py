@@ -13,7 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from spanloom.errors import ChatError
-from spanloom.families.chat.markers import ASSISTANT, END, EOS, SYSTEM, USER, Found, Markers, Stream, find_markers
+from spanloom.families.chat.blocks.markers import (
+    ASSISTANT,
+    END,
+    EOS,
+    SYSTEM,
+    USER,
+    Found,
+    Markers,
+    Stream,
+    find_markers,
+)
 from spanloom.supervision import IGNORED
 
 Flags = npt.NDArray[np.uint8]

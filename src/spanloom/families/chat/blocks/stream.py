@@ -10,7 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from spanloom.errors import ChatError
-from spanloom.families.chat.markers import END, EOS, SYSTEM, USER, Found, Markers, Stream, find_markers
+from spanloom.families.chat.blocks.markers import END, EOS, SYSTEM, USER, Found, Markers, Stream, find_markers
 
 Tokens = Stream | Sequence[int]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from spanloom.dataset.manifest import TokenizerEntry
 from spanloom.errors import ChatError
-from spanloom.families.chat.markers import CONTROL_STRINGS
+from spanloom.families.chat.blocks.markers import CONTROL_STRINGS
 from spanloom.families.chat.tokenizer import O200K_NAME, ChatTokenizer, load_tokenizer
 from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer
 from spanloom.tokenizers.o200k import vocabulary as o200k

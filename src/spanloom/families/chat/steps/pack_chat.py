@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.building.assembly import assemble, write_inventory
-from spanloom.building.files import discarding, shard_job, work_names
-from spanloom.building.making import ShardJob, make_shards, write_record
 from spanloom.building.options import RunOptions
 from spanloom.building.ordered import pool_of
-from spanloom.building.parts import documents_of, read_folders
+from spanloom.building.parts.stored import documents_of, read_folders
+from spanloom.building.shards.files import discarding, shard_job, work_names
+from spanloom.building.shards.making import ShardJob, make_shards, write_record
 from spanloom.building.steps import shard_metadata, written_at
 from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.places import made_at

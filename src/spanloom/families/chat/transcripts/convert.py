@@ -20,7 +20,13 @@ from itertools import islice
 
 from spanloom.conversations.reading.markup import may_hold_markup, template_mark
 from spanloom.errors import ChatError
-from spanloom.families.chat.markers import ASSISTANT_STRING, CONTROL_STRINGS, END_STRING, SYSTEM_STRING, USER_STRING
+from spanloom.families.chat.blocks.markers import (
+    ASSISTANT_STRING,
+    CONTROL_STRINGS,
+    END_STRING,
+    SYSTEM_STRING,
+    USER_STRING,
+)
 from spanloom.families.chat.transcripts.left_out import NO_ROLE, GeneratorCounts, GeneratorRules, LeftOut, Skip, Think
 from spanloom.families.chat.transcripts.source import ASSISTANT, DEVELOPER, SYSTEM, USER, Conversation, Message
 

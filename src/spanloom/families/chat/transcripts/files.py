@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 
 from spanloom.errors import ChatError, RecordError, SourceError
 from spanloom.families.chat import defaults
-from spanloom.families.chat.markers import ASSISTANT_STRING, CONTROL_STRINGS, END_STRING, EOS_STRING, PAD_STRING
+from spanloom.families.chat.blocks.markers import ASSISTANT_STRING, CONTROL_STRINGS, END_STRING, EOS_STRING, PAD_STRING
 from spanloom.records.files import OnUnreadable, find_files, stop
 from spanloom.records.json_lines import json_lines, lines
 from spanloom.records.parquet import abandon, open_parquet, parquet_rows, parquet_schema

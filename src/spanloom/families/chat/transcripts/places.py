@@ -16,8 +16,8 @@ from spanloom.tokenizers.o200k.asset import ASSET_NAME
 from spanloom.tokenizers.o200k.staging import staged_asset
 
 
-def staged_transcripts(scratch: Scratch, place: str) -> Path:
-    """A file of transcripts, or a folder of them."""
+def staged_transcripts(scratch: Scratch, place: str, only: tuple[int, ...] | None = None) -> Path:  # noqa: ARG001
+    """A file of transcripts, or a folder of them. Each shard of a dataset is made of all: `only` changes nothing."""
     return staged_records(scratch, place, SUFFIXES)
 
 

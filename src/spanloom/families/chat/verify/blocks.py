@@ -8,11 +8,13 @@ again token by token. Nothing of `packing`, whose result is checked, is used.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spanloom.dataset.family import OpenedShard
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.validate.disk_documents import DiskRun
 from spanloom.findings import Finding
@@ -63,6 +65,21 @@ class CheckedBlocks(DiskRun):
     lossmask: Flags
     injected: npt.NDArray[np.int64]
     padding: npt.NDArray[np.int64]
+
+    @classmethod
+    def of(
+        cls, opened: OpenedShard, first: int, arrays: Mapping[str, npt.NDArray[Any]], rows: pa.Table, rules: Rules
+    ) -> "CheckedBlocks":
+        """The blocks from number `first` on. `arrays`: flat, [N * B]; `rows`: their N rows."""
+        return cls(
+            split=opened.split,
+            shard=opened.shard.shard,
+            first=first,
+            tokens=arrays["tokens"].reshape(-1, rules.block_size),
+            lossmask=arrays["lossmask"].reshape(-1, rules.block_size),
+            injected=rows.column("injected_tokens").to_numpy(),
+            padding=rows.column("padding_tokens").to_numpy(),
+        )
 
     def at(self, check: str, message: str, wrong: npt.NDArray[np.bool_]) -> Iterator[Finding]:
         """One finding for each position where `wrong`, bool [N, B], is true."""
@@ -223,7 +240,7 @@ def _tokens(records: Iterable[Sequence[int]], tally: Counter[str]) -> Iterator[i
         yield from record
 
 
-def check_source(
+def check_blocks_again(
     blocks: CheckedBlocks, records: Iterable[Sequence[int]], rules: Rules, packing: Mapping[str, int] | None = None
 ) -> Iterator[Finding]:
     """Packs the records of a shard again and compares its first blocks.

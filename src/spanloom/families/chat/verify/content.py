@@ -9,9 +9,10 @@ from functools import partial
 from pathlib import Path
 
 from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.validate.content import check_stated, wrong
+from spanloom.dataset.rows.places import rows_of_file
+from spanloom.dataset.validate.content import check_input, check_rejected, check_stated, wrong
+from spanloom.families.chat.blocks.markers import MARKER_NAMES
 from spanloom.families.chat.defaults import RECORDS
-from spanloom.families.chat.markers import MARKER_NAMES
 from spanloom.families.chat.root.blocks import ARRAY_DTYPES, INPUT_SCHEMA
 from spanloom.families.chat.tokenizer import O200K_FIRST_ADDED, O200K_NAME, ChatTokenizer
 from spanloom.families.chat.transcripts.files import is_line_based
@@ -61,14 +62,10 @@ def check_content(content: Content) -> Iterator[Finding]:
 
 def _check_input(content: Content) -> Iterator[Finding]:
     """Record number i of the stream is of shard number i mod T."""
-    if content.input.schema_version != INPUT_SCHEMA:
-        yield wrong(f"input.schema_version is {content.input.schema_version!r}, not {INPUT_SCHEMA!r}")
-    for name in ("manifest_sha256", "dataset", "license"):
-        if getattr(content.input, name) is not None:
-            yield wrong(f"input.{name} is there, and transcripts have none")
-    records, shards = sum(shard.rows for shard in content.input.shards), len(content.shards)
+    yield from check_input(content, INPUT_SCHEMA, without=["manifest_sha256", "dataset", "license"])
+    records = sum(shard.rows for shard in content.input.shards)
     for shard in content.shards:
-        if shard.rows_read != (dealt := len(range(shard.shard, records, shards))):
+        if shard.rows_read != (dealt := len(rows_of_file(content, shard, records))):
             message = f"{shard.rows_read} rows read, {dealt} of the {records} rows of the input are of this shard"
             yield wrong(message, shard.shard)
 
@@ -87,10 +84,9 @@ def check_packing(content: Content, shard: ShardEntry, packing: dict[str, int]) 
         yield in_shard(f"stops is {stops}, with {given_up} tokens given up and {packing['blocks']} blocks")
     if packing["tail_tokens"] >= (size if config["pad_tail"] is None else 1):
         yield in_shard(f"tail_tokens is {packing['tail_tokens']}: it is a block, or was to be padded")
-    if set(shard.rejected) - {"unreadable"} or sum(shard.rejected.values()) > shard.rows_read:
+    yield from check_rejected(shard, reasons=lambda reason: reason == "unreadable", listed=False)
+    if sum(shard.rejected.values()) > shard.rows_read:
         yield in_shard(f"rejected is {shard.rejected} of {shard.rows_read} rows")
-    if shard.rejects_file is not None:
-        yield in_shard("there is a rejects file, and packing writes none")
 
 
 def check_tokenizer(content: Content, loaded: ChatTokenizer) -> Iterator[Finding]:

@@ -7,8 +7,8 @@ decide whether a build continues (rejects, duplicates). Two builds with equal co
 from collections.abc import Mapping
 from typing import Any
 
-from spanloom.building import ids
 from spanloom.building.assembly import build_facts
+from spanloom.building.shards import ids
 from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.history import CutRules, rules_of

@@ -20,7 +20,7 @@ def open_source(directory: Path, *, shards: int | None = None, only: folder.Only
     return folder.open_source(directory, FORMATS, shards=shards, only=only)
 
 
-def staged_source(scratch: Scratch, place: str, *, only: folder.Only = None) -> Path:
+def staged_source(scratch: Scratch, place: str, only: folder.Only = None) -> Path:
     """`places.staged_source` for these formats."""
     return places.staged_source(scratch, place, FORMATS, only=only)
 

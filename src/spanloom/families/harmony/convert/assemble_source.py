@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spanloom.building.parts import read_sidecar
+from spanloom.building.parts.stored import read_sidecar
 from spanloom.conversations.source.folder import MANIFEST_NAME
 from spanloom.errors import ArtifactError, ConflictError
 from spanloom.families.harmony.convert.convert_shard import ARTIFACT, shard_sizes

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.building.assembly import assemble, check_one_build
-from spanloom.building.parts import read_sidecar
+from spanloom.building.parts.stored import read_sidecar
 from spanloom.dataset import manifest
 from spanloom.dataset.root.places import pending_at
 from spanloom.families.harmony.contract.caps import Caps

@@ -1,16 +1,16 @@
 """Step 3: the global part of the split. Is any id repeated, and how many documents are valid?
 
-In: the ids of every shard. Out: `split.json`, which the manifest needs. See `spanloom.building.ids`.
+In: the ids of every shard. Out: `split.json`, which the manifest needs. See `spanloom.building.shards.ids`.
 """
 
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from spanloom.building.ids import Ids, count_ids, write_split
-from spanloom.building.packs import IDS_NAME
-from spanloom.building.parts import IDS_JSON, read_sidecar
-from spanloom.building.work import Rendered, check_one_work, staged
+from spanloom.building.parts.packs import IDS_NAME
+from spanloom.building.parts.stored import IDS_JSON, read_sidecar
+from spanloom.building.parts.work import Rendered, check_one_work, staged
+from spanloom.building.shards.ids import Ids, count_ids, write_split
 from spanloom.dataset.rows.digests import AT_ONCE
 from spanloom.errors import ArtifactError
 from spanloom.families.harmony import defaults

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spanloom.building.files import Running
-from spanloom.building.making import ShardJob, make_shards, write_record
-from spanloom.building.packs import pack_bytes
+from spanloom.building.parts.packs import pack_bytes
+from spanloom.building.parts.work import ShardWork, check_one_number, default_work, has_manifest
+from spanloom.building.shards.files import Running
+from spanloom.building.shards.making import ShardJob, make_shards, write_record
 from spanloom.building.steps import publish_parts
-from spanloom.building.work import ShardWork, check_one_number, default_work, has_manifest
 from spanloom.conversations.source.folder import Source
 from spanloom.conversations.source.rejects import reject_limit
 from spanloom.errors import SpanloomError

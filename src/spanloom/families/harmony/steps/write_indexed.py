@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from spanloom.building.files import DECIDES_NOTHING, write_files, write_folders
-from spanloom.building.packs import IDS_NAME
-from spanloom.building.parts import RENDERED_JSON, read_sidecar
+from spanloom.building.parts.packs import IDS_NAME
+from spanloom.building.parts.stored import RENDERED_JSON, read_sidecar
+from spanloom.building.parts.work import Rendered, read_parts, staged
+from spanloom.building.shards.files import DECIDES_NOTHING, write_files, write_folders
 from spanloom.building.steps import shard_metadata, written_at
-from spanloom.building.work import Rendered, read_parts, staged
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.recipe import target_of

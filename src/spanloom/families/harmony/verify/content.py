@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.validate.content import check_documents_by_id, check_stated, wrong
+from spanloom.dataset.validate.content import check_documents_by_id, check_input, check_stated, wrong
 from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract.config import rule_of_split
 from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, Profile, profile_of_family
@@ -23,8 +23,7 @@ CAPS = ("max_rows", "max_rows_per_shard", "max_tokens")
 
 def check_content(content: Content) -> Iterator[Finding]:
     """All sections but the counts."""
-    split, profile = content.split, profile_of_family(content.family, content.input.schema_version)
-    assert split is not None, "the schema demands it of this family"
+    profile = profile_of_family(content.family, content.input.schema_version)
     split_rule = rule_of_split(profile)
     caps = content.config.get("caps")
     caps_are_sound = (
@@ -42,7 +41,6 @@ def check_content(content: Content) -> Iterator[Finding]:
         "shards": len(content.shards),
         "caps": caps,
         "split_rule": split_rule,
-        "valid_fraction": split.valid_fraction,
         "tokenizer_sha256": ASSET_SHA256,
         "eod": tokenizer.EOD,
         "alignment": ALIGNMENT,
@@ -50,10 +48,10 @@ def check_content(content: Content) -> Iterator[Finding]:
         # What documents show and train is checked in the documents; the schema says which values there are.
         **{name: content.config[name] for name in cut_options if name in content.config},
     }
-    yield from check_stated(content.config, wanted, "config")
     entry = {"name": tokenizer.NAME, "sha256": ASSET_SHA256, "vocab_size": tokenizer.VOCAB_SIZE, "eod": tokenizer.EOD}
     yield from check_stated(content.tokenizer.model_dump(), entry, "tokenizer")
-    yield from check_documents_by_id(content, split_rule, documents="documents of one conversation")
+    documents = "documents of one conversation"
+    yield from check_documents_by_id(content, wanted, split_rule, documents=documents, rendered=True)
     if not profile.cuts and (
         content.totals.cutting is not None or any(each.cutting is not None for each in content.shards)
     ):
@@ -96,8 +94,7 @@ def _check_renderer(content: Content) -> Iterator[Finding]:
 
 
 def _check_input(content: Content, profile: Profile) -> Iterator[Finding]:
-    if content.input.schema_version != profile.source.schema_version:
-        yield wrong(f"input.schema_version is {content.input.schema_version!r}, not {profile.source.schema_version!r}")
+    yield from check_input(content, profile.source.schema_version)
     names = [shard.path for shard in content.input.shards]
     yield from check_stated(names, [profile.source.shard_name(shard.shard) for shard in content.shards], "input.shards")
 

@@ -13,8 +13,9 @@ import json
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +23,19 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from openai_harmony import HarmonyEncoding
 
-from spanloom.conversations.source.folder import SourceShard, open_source_shard, source_batches
+from spanloom.conversations.source.folder import Source, SourceShard, open_source_shard, source_batches
 from spanloom.conversations.source.manifest import ANY_MODEL_V1
 from spanloom.conversations.source.rejects import Reason
+from spanloom.dataset.family import SourceCheck, WholeCheck
 from spanloom.dataset.manifest import ShardEntry
+from spanloom.dataset.root.layout import array_prefix
 from spanloom.dataset.rows.places import RejectedRow, RowPlaces, rejected_rows, row_numbers
-from spanloom.families.harmony.contract.profile import Profile, profile_of_source
+from spanloom.dataset.validate.source import check_against_source, deep_shares, is_same_folder, is_same_shard
+from spanloom.families.harmony.contract.history import rules_of
+from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, Profile, profile_of_source
+from spanloom.families.harmony.contract.source import open_source
+from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
+from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.families.harmony.verify.any_model import harmony_or_refusal
 from spanloom.families.harmony.verify.reference import (
     DiskSequences,
@@ -42,8 +50,12 @@ from spanloom.families.harmony.verify.reference import (
 )
 from spanloom.families.harmony.verify.rules import Judgement, judge_row, refused_id
 from spanloom.families.harmony.verify.texts import TextCheck
-from spanloom.findings import Finding
+from spanloom.findings import Finding, Report
 from spanloom.records.parquet import BATCH_ROWS, column_values
+from spanloom.tokenizers.o200k.asset import locate_asset
+
+if TYPE_CHECKING:
+    import tiktoken
 
 GROUPS_READ, ROWS_DRAWN = 4, 256
 """Minimum of row groups read for the sample of a shard (a row can only be read with its whole group), and minimum of
@@ -61,6 +73,80 @@ Places = dict[int, list[Place]]
 """Row → the places of its documents, in order."""
 ABOUT_CUTS = ("cut", "runs", "weight")
 """Columns of the row table about the cutting of a conversation; datasets of earlier releases have only the first."""
+
+
+WHOLE_TOKENS = 50_000
+"""Token budget for the sampled rows whose documents are all rendered again; of later sampled rows, only one document is
+rendered again. If all rows are sampled, all documents are rendered again."""
+
+
+def check_source(report: Report, check: SourceCheck) -> None:
+    """Checks that the source is the manifest's, byte by byte; compares all its rows and renders some of them again."""
+    whole, content = check.whole, check.whole.content
+    shares = deep_shares(content, check.deep)
+
+    def opened(own: Report) -> "_Opened | None":
+        source = open_source(check.source, shards=len(content.shards), only=check.at_hand)
+        if not is_same_folder(own, check, source):
+            return None
+        rules_of(content.config, profile_of_source(source.format))  # raises if they are missing or invalid
+        if not check.deep:
+            return _Opened(source=source)
+        asset = locate_asset(check.tokenizer)
+        return _Opened(source=source, encodings=(load_encoding(asset), load_tiktoken(asset)))
+
+    def check_shard(own: Report, shard: ShardEntry, opened: "_Opened") -> None:
+        source_shard = opened.source.shards[shard.shard]
+        if not is_same_shard(own, shard, source_shard):
+            return
+        held = ShardSource(
+            root=whole.root,
+            shard=shard,
+            source=source_shard,
+            splits=whole.readable_splits(shard),
+            config=content.config,
+            go_on=whole.run.go_on,
+        )
+        share = shares[shard.shard]
+        sample: Places = {row: [] for row in sampled_rows(source_shard, shard.rows_read, share)}
+        own.ran("source rows", shard.rows_read)
+        own.add(held.check_all(sample))
+        own.add(held.check_rejected(opened.encodings and opened.encodings[0]))
+        places = {row: documents for row, documents in sample.items() if documents}
+        if opened.encodings is None:
+            return
+        encoding, second = opened.encodings
+        texts = TextCheck(second)
+        own.ran("rows rendered again", len(places))
+        whole_tokens = None if share >= shard.rows_read else WHOLE_TOKENS // len(content.shards)
+        own.add(held.check_sample(places, encoding, texts, _reading(whole, shard), whole_tokens))
+        own.ran("documents rendered again", texts.documents)
+        own.ran("texts encoded again", texts.texts)
+
+    check_against_source(report, check, opened, check_shard)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Opened:
+    """A source, and if rows are rendered again the encodings of openai-harmony and of tiktoken."""
+
+    source: Source
+    encodings: "tuple[HarmonyEncoding, tiktoken.Encoding] | None" = None
+
+
+def _reading(whole: WholeCheck, shard: ShardEntry) -> ReadDocument:
+    @cache  # many documents are read from the same files
+    def opened(split: str) -> dict[str, Any]:
+        return {name: whole.open_with(array_prefix(whole.root, split, shard.shard, name)) for name in ARRAY_DTYPES}
+
+    def read_document(split: str, sequence: int) -> dict[str, npt.NDArray[Any]] | None:
+        whole.run.go_on()
+        arrays = opened(split)
+        if not all(0 <= sequence < len(array) for array in arrays.values()):  # rows of other arrays
+            return None
+        return {name: array.get(sequence) for name, array in arrays.items()}
+
+    return read_document
 
 
 def _small(profile: Profile) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from spanloom.errors import RecordError
 from spanloom.families.models.conversation import Conversation, read_conversation
-from spanloom.families.models.sample import sample_conversations
+from spanloom.families.models.samples.conversations import sample_conversations
 
 
 def probed_conversations(file: Path | None) -> list[tuple[str, Conversation]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from spanloom.conversations.source import folder, places
-from spanloom.conversations.source.folder import Source
+from spanloom.conversations.source.folder import Only, Source
 from spanloom.conversations.source.format import ANY_MODEL, CONVERSATIONS, SourceFormat
 from spanloom.storage.scratch import Scratch, scratch_for
 
@@ -35,12 +35,12 @@ def format_named(schema_version: str) -> SourceFormat | None:
     return next((each for each in FORMATS if each.schema_version == schema_version), None)
 
 
-def open_source(directory: Path) -> Source:
+def open_source(directory: Path, *, only: Only = None) -> Source:
     """`folder.open_source` for these formats. Raises SourceError."""
-    return folder.open_source(directory, FORMATS)
+    return folder.open_source(directory, FORMATS, only=only)
 
 
-def staged_source(scratch: Scratch, place: str, *, only: folder.Only = None) -> Path:
+def staged_source(scratch: Scratch, place: str, only: Only = None) -> Path:
     """`places.staged_source` for these formats."""
     return places.staged_source(scratch, place, FORMATS, only=only)
 

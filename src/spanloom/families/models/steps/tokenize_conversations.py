@@ -14,8 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from spanloom.building.files import Running, make_dataset, shard_job
 from spanloom.building.options import RunOptions
+from spanloom.building.shards.files import Running, make_dataset, shard_job
 from spanloom.building.steps import run_shard, shard_metadata, shard_places
 from spanloom.conversations.source.caps import RowCaps, check_capped_root
 from spanloom.conversations.source.folder import Source, open_source

@@ -12,7 +12,13 @@ from pathlib import Path
 from spanloom.conversations.source.rejects import Reason
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import MODEL_FOLDER
-from spanloom.dataset.validate.content import check_documents_by_id, check_stated, wrong
+from spanloom.dataset.validate.content import (
+    check_documents_by_id,
+    check_files,
+    check_rejected,
+    check_stated,
+    wrong,
+)
 from spanloom.families.models.documents.rules import PROBE_NAME
 from spanloom.families.models.prove.refusals import REMEDIES
 from spanloom.families.models.source.formats import format_named
@@ -54,22 +60,17 @@ _SPLIT_RULE = "blake2b-64(conversation) < int(Decimal(valid_fraction) * 2**64)"
 
 def check_content(content: Content) -> Iterator[Finding]:
     """Checks all sections except the counts."""
-    split, config = content.split, content.config
-    assert split is not None, "the schema demands it of this family"
+    config = content.config
     wanted = {
         **config,
         "eod": {"text": config["eod"]["text"], "id": content.tokenizer.eod},
         "train": [name for name in content.span_names[1:] if name in config["train"]],
-        "valid_fraction": split.valid_fraction,
     }
-    yield from check_stated(config, wanted, "config")
-    yield from check_documents_by_id(content, _SPLIT_RULE, documents="these documents")
+    yield from check_documents_by_id(content, wanted, _SPLIT_RULE, documents="these documents", rendered=True)
     if content.renderer is not None and content.renderer.name not in ("fastokens", "tokenizers"):
         yield wrong(f"renderer.name is {content.renderer.name!r}")
     files = {f"{MODEL_FOLDER}/{name}": digest for name, digest in config["model_files"].items()}
-    listed = {file.path: file.sha256 for file in content.files}
-    yield from check_stated({name: listed.get(name) for name in files}, files, "files")
-    yield from check_stated(sorted(listed), sorted([*files, PROBE_NAME]), "files")
+    yield from check_files(content, {**files, PROBE_NAME: None})
     if files.get(f"{MODEL_FOLDER}/tokenizer.json") != content.tokenizer.sha256:
         yield wrong(f"tokenizer.sha256 is {content.tokenizer.sha256}, but the model's file has another one")
     yield from _check_input(content)
@@ -99,13 +100,11 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
     """Checks the counts of a shard: each conversation has documents, or was refused for a known reason."""
     in_shard = partial(wrong, shard=shard.shard)
     documents = sum(counts.sequences for counts in shard.splits.values())
-    refused = sum(shard.rejected.values())
     cutting = shard.cutting or {}
     if set(cutting) - NOTED != set(CUTTING) or not all(cutting[name] > 0 for name in NOTED & set(cutting)):
         yield in_shard(f"cutting has the keys {sorted(cutting)}")
         return
-    if cutting["conversations"] + refused != shard.rows_read:
-        yield in_shard(f"{shard.rows_read} rows read, but {cutting['conversations']} made and {refused} refused")
+    yield from check_rejected(shard, written=cutting["conversations"], reasons=REASONS.__contains__, listed=True)
     if cutting["documents"] != documents:
         yield in_shard(f"cutting.documents is {cutting['documents']}, {documents} were written")
     if cutting["runs"] < documents + cutting["untrained"] or cutting["declared"] > cutting["runs"]:
@@ -116,11 +115,6 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
         yield in_shard("cutting counts more empty thoughts or truncated runs than there are runs")
     if cutting.get("control_texts") and "control_texts" not in content.config:
         yield in_shard("cutting counts control tokens in texts, which the options refuse")
-    if set(shard.rejected) - REASONS or 0 in shard.rejected.values():
-        yield in_shard(f"rejected is {shard.rejected}, with an unknown reason or a count of 0")
-    if bool(refused) != (shard.rejects_file is not None):
-        there = "there is no rejects file" if refused else "there is a rejects file"
-        yield in_shard(f"{refused} conversations refused, and {there}")
 
 
 def check_carried(content: Content, root: Path) -> Iterator[Finding]:

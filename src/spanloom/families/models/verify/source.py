@@ -24,9 +24,14 @@ from spanloom.conversations.source.folder import (
 from spanloom.dataset.family import SourceCheck
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.places import PlacedRows, RejectedRow, RowPlaces
-from spanloom.dataset.validate.content import check_stated, source_input
 from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows, first_difference
-from spanloom.errors import ArtifactError, SpanloomError, TokenizerError
+from spanloom.dataset.validate.source import (
+    carried,
+    check_against_source,
+    deep_shares,
+    is_same_folder,
+    is_same_shard,
+)
 from spanloom.families.models.defaults import SPAN_NAMES
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
 from spanloom.families.models.prove.refusals import REMEDIES
@@ -35,7 +40,6 @@ from spanloom.families.models.verify.faults import fitting_classes, lost_texts
 from spanloom.families.models.verify.messages import PlainConversation, plain_conversation
 from spanloom.families.models.verify.reference import Reference
 from spanloom.findings import Finding, Report
-from spanloom.storage import sha256_file
 from spanloom.supervision import shift_to_tokens
 
 _COLUMNS = ("sequence", *ABOUT_SCHEMA.names)
@@ -44,33 +48,24 @@ _COLUMNS = ("sequence", *ABOUT_SCHEMA.names)
 def check_source(report: Report, check: SourceCheck) -> None:
     """Checks that the source is the manifest's, byte by byte; compares all ids; makes some rows again."""
     whole, content = check.whole, check.whole.content
-    source = open_source(check.source)
-    if source.manifest_sha256 != content.input.manifest_sha256 or len(source.shards) != len(content.shards):
-        report.wrong("source", "the dataset was built from another source", file=str(check.source))
-        return
-    stated = content.input.model_dump(mode="json", exclude_unset=True)
-    report.add(check_stated(stated, source_input(source), "input", check="source"))
-    try:
-        reference = Reference(whole.root, content) if check.deep else None
-    except SpanloomError as fault:
-        report.wrong("tokenizer" if isinstance(fault, TokenizerError) else "carried", fault.what, file=fault.where)
-        return
-    count = len(content.shards)
+    shares = deep_shares(content, check.deep)
 
-    def check_shard(own: Report, shard: ShardEntry) -> None:
-        from_source = source.shards[shard.shard]
-        own.ran("source files", 1)
-        if (digest := sha256_file(from_source.path)) != from_source.sha256:
-            message = f"sha256 {digest}, the source's manifest says {from_source.sha256}"
-            own.wrong("source", message, shard=shard.shard, file=from_source.path.name)
-            return
-        deep = check.deep // count + (shard.shard < check.deep % count)
-        try:
-            _ShardCheck(own, check, shard, source, reference, drawn_rows(shard.rows_read, deep)).run()
-        except ArtifactError as unreadable:
-            own.wrong("rows", unreadable.what, shard=shard.shard)
+    def opened(own: Report) -> tuple[Source, Reference | None] | None:
+        source = open_source(check.source, only=check.at_hand)
+        if not is_same_folder(own, check, source):
+            return None
+        if not check.deep:
+            return source, None
+        reference = carried(own, lambda: Reference(whole.root, content))
+        return None if reference is None else (source, reference)
 
-    whole.run.each(report, content.shards, check_shard)
+    def check_shard(own: Report, shard: ShardEntry, opened: tuple[Source, Reference | None]) -> None:
+        source, reference = opened
+        if is_same_shard(own, shard, source.shards[shard.shard]):
+            again = drawn_rows(shard.rows_read, shares[shard.shard])
+            _ShardCheck(own, check, shard, source, reference, again).run()
+
+    check_against_source(report, check, opened, check_shard)
 
 
 @dataclass

@@ -9,7 +9,7 @@ from typing import Any
 
 from spanloom.families.toolcalls.format.source import SampleFile, read_samples
 from spanloom.families.toolcalls.format.tables import source_of, split_of, subtype_of, weight_of
-from spanloom.families.toolcalls.sampling import of_each_source
+from spanloom.families.toolcalls.samples.sampling import of_each_source
 from spanloom.report.pages.texts import TextSection, texts_page
 from spanloom.text import visible, visible_line
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
-from spanloom.building.files import Running, make_dataset, shard_job
 from spanloom.building.options import RunOptions
+from spanloom.building.shards.files import Running, make_dataset, shard_job
 from spanloom.building.steps import run_shard, shard_metadata, shard_places
 from spanloom.dataset.manifest import ListedFile, Manifest
 from spanloom.dataset.root.layout import TOKENIZER_NAME

@@ -7,12 +7,18 @@ manifests; only its constants are shared.
 
 import json
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import TOKENIZER_NAME
-from spanloom.dataset.validate.content import check_documents_by_id, check_stated, wrong
+from spanloom.dataset.rows.places import rows_of_file
+from spanloom.dataset.validate.content import (
+    check_documents_by_id,
+    check_files,
+    check_input,
+    check_rejected,
+    wrong,
+)
 from spanloom.families.toolcalls.format.tables import HARMFUL
 from spanloom.families.toolcalls.recipe import (
     INPUT_SCHEMA,
@@ -40,53 +46,39 @@ _OPTIONS = ("split", "special_tokens", "max_length", "template_sha256", "registr
 
 def check_content(content: Content) -> Iterator[Finding]:
     """Checks all sections except the counts."""
-    split, config = content.split, content.config
-    assert split is not None, "the schema demands it of this family"
+    config = content.config
     wanted = {
         **{name: config[name] for name in _OPTIONS},
         "harmful": config["split"] == HARMFUL,
         "eod": {"text": config["eod"]["text"], "id": content.tokenizer.eod},
-        "valid_fraction": split.valid_fraction,
         **({"spans": "parts"} if "span" in content.arrays else {}),
         **{name: config[name] for name in ("control_texts",) if name in config},
     }
-    yield from check_stated(config, wanted, "config")
-    yield from check_documents_by_id(content, _SPLIT_RULE, documents="documents of one sample", repeated_rows=0)
-    if content.renderer is not None:
-        yield wrong("a renderer is given, but samples are rendered with the dataset's own template")
-    carried = [TOKENIZER_NAME, TEMPLATE_NAME, REGISTRIES_NAME]
-    yield from check_stated([file.path for file in content.files], carried, "files")
-    for file in content.files:
-        if file.path == TOKENIZER_NAME and file.sha256 != content.tokenizer.sha256:
-            yield wrong(f"tokenizer.sha256 is {content.tokenizer.sha256}, files says {file.sha256}")
-    yield from _check_input(content)
-
-
-def _check_input(content: Content) -> Iterator[Finding]:
-    """Checks that the input is one file with at least as many samples as rows were read."""
-    recorded = content.input
-    if recorded.schema_version != INPUT_SCHEMA:
-        yield wrong(f"input.schema_version is {recorded.schema_version!r}, not {INPUT_SCHEMA!r}")
-    for name in ("manifest_sha256", "dataset", "license"):
-        if getattr(recorded, name) is not None:
-            yield wrong(f"input.{name} is given, but files of samples have none")
-    if len(recorded.shards) != 1 or len(content.shards) != 1:
-        yield wrong(f"{len(recorded.shards)} input files and {len(content.shards)} shards, not one of each")
-    if (rows := sum(shard.rows for shard in recorded.shards)) < content.totals.rows_read:
+    documents = "documents of one sample"
+    yield from check_documents_by_id(content, wanted, _SPLIT_RULE, documents=documents, rendered=False, repeated_rows=0)
+    yield from check_files(
+        content, {TOKENIZER_NAME: content.tokenizer.sha256, TEMPLATE_NAME: None, REGISTRIES_NAME: None}
+    )
+    # The input is one file with at least as many samples as rows were read.
+    yield from check_input(content, INPUT_SCHEMA, without=["manifest_sha256", "dataset", "license"])
+    if len(content.input.shards) != 1:
+        yield wrong(f"{len(content.input.shards)} input files, not one")
+    for shard in content.shards:
+        if shard.rows_read != (dealt := len(rows_of_file(content, shard, content.totals.rows_read))):
+            yield wrong(f"{shard.rows_read} rows read, {dealt} of the split are of this shard", shard.shard)
+    if (rows := sum(shard.rows for shard in content.input.shards)) < content.totals.rows_read:
         yield wrong(f"the input has {rows} samples, but {content.totals.rows_read} were read")
 
 
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noqa: ARG001  # as all families
     """Checks the counts: each sample of the split is one document, or was left out for a known reason."""
-    in_shard = partial(wrong, shard=shard.shard)
-    written, left_out = sum(counts.sequences for counts in shard.splits.values()), sum(shard.rejected.values())
-    if written + left_out != shard.rows_read:
-        yield in_shard(f"{shard.rows_read} samples, but {written} written and {left_out} left out")
-    unknown = [reason for reason in shard.rejected if reason not in REASONS and not reason.startswith(masks.CONTROL)]
-    if unknown or 0 in shard.rejected.values():
-        yield in_shard(f"rejected is {shard.rejected}; the known reasons are {', '.join(sorted(REASONS))}")
-    if shard.rejects_file is not None:
-        yield in_shard("there is a rejects file, but datasets of samples have none")
+    written = sum(counts.sequences for counts in shard.splits.values())
+    yield from check_rejected(
+        shard,
+        written=written,
+        reasons=lambda reason: reason in REASONS or reason.startswith(masks.CONTROL),
+        listed=False,
+    )
 
 
 def check_carried(content: Content, root: Path) -> Iterator[Finding]:

@@ -7,15 +7,25 @@ For a sample without a document, the reason is determined again.
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from spanloom.dataset.family import SourceCheck
+from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.root.layout import tokenizer_at
+from spanloom.dataset.rows.places import rows_of_file
 from spanloom.dataset.validate.json_tokenizer import encoded_between, own_tokenizer
-from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows, first_difference, placed_documents
-from spanloom.errors import ArtifactError, SpanloomError, TokenizerError
+from spanloom.dataset.validate.placed_documents import (
+    PlacedDocument,
+    documents_by_row,
+    drawn_rows,
+    first_difference,
+    with_documents,
+)
+from spanloom.dataset.validate.source import carried, check_against_source, is_same_files
 from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.format.source import one_file, read_samples
 from spanloom.families.toolcalls.recipe import (
@@ -30,7 +40,6 @@ from spanloom.families.toolcalls.tokens.tokenizer import EXTRA
 from spanloom.families.toolcalls.verify import documents as verify
 from spanloom.findings import Finding, Report
 from spanloom.records.scalars import is_integer
-from spanloom.storage import sha256_file
 from spanloom.supervision import shift_to_tokens
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
 from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
@@ -39,67 +48,69 @@ from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
 def check_source(report: Report, check: SourceCheck) -> None:
     """Checks that the file is the one in the manifest and its samples match the rows; renders `deep` samples again."""
     content, path = check.whole.content, check.source
-    (recorded,) = content.input.shards
+    again = drawn_rows(content.totals.rows_read, check.deep)
 
-    def wrong(message: str) -> None:
-        report.wrong("source", message, file=str(path))
+    def opened(own: Report) -> "_Remake | None":
+        if not is_same_files(own, check, [path]):
+            return None
+        if not all((check.whole.root / name).is_file() for name in (TEMPLATE_NAME, REGISTRIES_NAME)):
+            return None  # in the report already; reading a pipe might never end
+        return carried(own, lambda: _Remake(check))
 
-    report.ran("source files", 1)
-    if (digest := sha256_file(path)) != recorded.sha256:
-        wrong(f"the dataset was built from other samples (sha256 {recorded.sha256}; this is {digest})")
-        return
-    if (size := path.stat().st_size) != recorded.bytes:
-        wrong(f"{size} bytes, the manifest says {recorded.bytes}")
-    rows = content.totals.rows_read
-    again = drawn_rows(rows, check.deep)
-    if not all((check.whole.root / name).is_file() for name in (TEMPLATE_NAME, REGISTRIES_NAME)):
-        return  # in the report already
-    try:
-        places = placed_documents(check.whole, about_schema(content.config))
-        remake = _Remake(check)
-    except ArtifactError as unreadable:
-        report.wrong("rows", unreadable.what, file=unreadable.where)
-        return
-    except SpanloomError as fault:
-        name = "tokenizer" if isinstance(fault, TokenizerError) else "carried"
-        report.wrong(name, fault.what, file=fault.where)
-        return
-    except (OSError, ValueError, RecursionError):  # in the report already
-        return
-    samples = row = 0
-    left_out: Counter[str] = Counter()
-    try:
-        for file in one_file(path):
-            for _, sample in read_samples(file):
+    def check_shard(own: Report, shard: ShardEntry, remake: "_Remake") -> None:
+        own_rows = rows_of_file(content, shard, content.totals.rows_read)
+        documents = documents_by_row(check.whole, shard, about_schema(content.config))
+        samples = _Samples(path, content.config["split"])
+        left_out: Counter[str] = Counter()
+        compared = 0
+        try:
+            for row, sample, place in with_documents(own, samples, documents):
                 check.whole.run.go_on()
-                samples += 1
-                labels = sample.get("labels")
-                if not isinstance(labels, dict) or labels.get("split") != content.config["split"]:
-                    continue
-                number, row = row, row + 1
-                place = places.pop(number, None)
+                compared += row in own_rows
                 if place is None:
-                    left_out[remake.reason(sample) or ""] += 1
+                    if row in own_rows:
+                        left_out[remake.reason(sample) or ""] += 1
                     continue
-                report.add(place.finding("source", message) for message in _wrong_row(place.row, sample))
-                if number in again:
-                    report.ran("samples rendered again", 1)
-                    report.add(remake.check(place, sample))
-    except ToolCallError as broken:
-        report.wrong("source", broken.what, file=broken.where)
-        return
-    report.ran("source rows", row)
-    for place in places.values():
-        report.add([place.finding("source", "the file has no sample for this document")])
-    if row != rows or samples != recorded.rows:
-        stated = f"{rows} of {recorded.rows}"
-        wrong(f"{row} of the file's {samples} samples are in the split, the manifest says {stated}")
-    if not all(check.whole.is_readable(shard) for shard in content.shards):
-        return
-    if missing := left_out.pop("", 0):
-        wrong(f"{missing} samples have neither a document nor a reason")
-    if dict(left_out) != content.totals.rejected:
-        wrong(f"samples are left out for {dict(left_out)}, the manifest says {content.totals.rejected}")
+                own.add(place.finding("source", message) for message in _wrong_row(place.row, sample))
+                if row in again:
+                    own.ran("samples rendered again", 1)
+                    own.add(remake.check(place, sample))
+        except ToolCallError as broken:
+            own.wrong("source", broken.what, file=broken.where)
+            return
+        own.ran("source rows", compared)
+        rows, stated = sum(file.rows for file in content.input.shards), content.totals.rows_read
+        if shard.shard == 0 and (samples.of_split, samples.read) != (stated, rows):
+            message = f"{samples.of_split} of the file's {samples.read} samples are in the split, the manifest says"
+            own.wrong("source", f"{message} {stated} of {rows}", file=str(path))
+        if not check.whole.is_readable(shard):
+            return
+        if missing := left_out.pop("", 0):
+            own.wrong("source", f"{missing} samples have neither a document nor a reason", file=str(path))
+        if dict(left_out) != shard.rejected:
+            message = f"samples are left out for {dict(left_out)}, the manifest says {shard.rejected}"
+            own.wrong("source", message, file=str(path))
+
+    check_against_source(report, check, opened, check_shard)
+
+
+@dataclass
+class _Samples:
+    """The samples of a split, in the order of the file. Counts the samples of the file, and those of the split."""
+
+    path: Path
+    split: str
+    read: int = 0
+    of_split: int = 0
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for file in one_file(self.path):
+            for _, sample in read_samples(file):
+                self.read += 1
+                labels = sample.get("labels")
+                if isinstance(labels, dict) and labels.get("split") == self.split:
+                    self.of_split += 1
+                    yield sample
 
 
 _RULES = Rules()

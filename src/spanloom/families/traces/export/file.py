@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from spanloom.errors import OptionError
+from spanloom.families.traces.encoding.tokens import BATCH, tokenized
 from spanloom.families.traces.export.lines import ExportFormat, ExportOptions, check_controls, line_of, record, texts_of
 from spanloom.families.traces.store.database import Snapshot
-from spanloom.families.traces.tokens import BATCH, tokenized
 from spanloom.storage import written_atomically
 from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.workers import OnProgress

@@ -11,14 +11,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from spanloom.building.files import Running, make_dataset, shard_job
 from spanloom.building.options import RunOptions
+from spanloom.building.shards.files import Running, make_dataset, shard_job
 from spanloom.building.steps import run_shard, shard_metadata, shard_places
 from spanloom.dataset.manifest import ListedFile, Manifest
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.root.made import published
 from spanloom.dataset.root.places import made_at
 from spanloom.errors import OptionError
+from spanloom.families.traces.encoding.tokenizer import load_tokenizer
+from spanloom.families.traces.encoding.tokens import tokenized
 from spanloom.families.traces.export.lines import check_controls
 from spanloom.families.traces.places import opened_store, staged_manifest
 from spanloom.families.traces.recipe import TokenizeRules as TokenizeRules
@@ -26,8 +28,6 @@ from spanloom.families.traces.recipe import TraceRecipe, config_of, recipe_of, u
 from spanloom.families.traces.render import CONTROL_STRINGS, TURN_MARKS, TraceTexts
 from spanloom.families.traces.store.database import Snapshot, Store
 from spanloom.families.traces.store.manifest import TraceManifest
-from spanloom.families.traces.tokenizer import load_tokenizer
-from spanloom.families.traces.tokens import tokenized
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import library_versions
 from spanloom.report.progress import Mode, Progress

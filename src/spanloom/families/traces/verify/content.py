@@ -5,12 +5,18 @@ The rules are implemented here again; only constants are shared with the code th
 """
 
 from collections.abc import Iterator
-from functools import partial
 
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import TOKENIZER_NAME
-from spanloom.dataset.validate.content import check_documents_by_id, check_stated, wrong
-from spanloom.families.traces.tokens import INPUT_SCHEMA
+from spanloom.dataset.validate.content import (
+    check_documents_by_id,
+    check_files,
+    check_input,
+    check_rejected,
+    check_stated,
+    wrong,
+)
+from spanloom.families.traces.encoding.tokens import INPUT_SCHEMA
 from spanloom.findings import Finding
 
 OPTIONS = ("format", "control_tokens", "sort_steps", "system", "protect_metadata")
@@ -30,34 +36,17 @@ _SPLIT_RULE = "blake2b-64(trace_id) < int(Decimal(valid_fraction) * 2**64)"
 
 def check_content(content: Content) -> Iterator[Finding]:
     """Checks all sections except the counts."""
-    split, config = content.split, content.config
-    assert split is not None, "the schema demands it of this family"
-    eod = config["eod"]
+    config = content.config
     wanted = {
         **{name: config[name] for name in OPTIONS},
-        "eod": {"text": eod["text"], "id": content.tokenizer.eod},
-        "valid_fraction": split.valid_fraction,
+        "eod": {"text": config["eod"]["text"], "id": content.tokenizer.eod},
         **({"weight": str(config["weight"])} if "weight" in config else {}),
     }
-    yield from check_stated(config, wanted, "config")
-    yield from check_documents_by_id(content, _SPLIT_RULE, documents="documents of one trace")
-    if content.renderer is not None:
-        yield wrong("a renderer is given, and traces are rendered by their format alone")
-    listed = [file.model_dump() for file in content.files]
-    carried = [{"path": TOKENIZER_NAME, "bytes": file["bytes"], "sha256": content.tokenizer.sha256} for file in listed]
-    yield from check_stated(listed, carried[:1], "files")
-    if not listed:
-        yield wrong(f"files does not list {TOKENIZER_NAME}")
-    yield from _check_input(content)
-
-
-def _check_input(content: Content) -> Iterator[Finding]:
-    """Checks that the input is one export and each of its lines is one document."""
+    yield from check_documents_by_id(content, wanted, _SPLIT_RULE, documents="documents of one trace", rendered=False)
+    yield from check_files(content, {TOKENIZER_NAME: content.tokenizer.sha256})
+    # The input is one export, and each of its lines is one document.
+    yield from check_input(content, INPUT_SCHEMA, without=["license"])
     export = content.input
-    if export.schema_version != INPUT_SCHEMA:
-        yield wrong(f"input.schema_version is {export.schema_version!r}, not {INPUT_SCHEMA!r}")
-    if export.license is not None:
-        yield wrong("input.license is there, and a dataset of traces has none")
     name = f"{export.dataset}.{content.config['format']}.jsonl"
     yield from check_stated([shard.path for shard in export.shards], [name], "input.shards")
     if (rows := sum(shard.rows for shard in export.shards)) != content.totals.sequences:
@@ -66,11 +55,5 @@ def _check_input(content: Content) -> Iterator[Finding]:
 
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noqa: ARG001  # as all families
     """Checks that each trace of the dataset is one document, or was deleted."""
-    in_shard = partial(wrong, shard=shard.shard)
-    written, gone = sum(counts.sequences for counts in shard.splits.values()), sum(shard.rejected.values())
-    if written + gone != shard.rows_read:
-        yield in_shard(f"{shard.rows_read} traces in the dataset, but {written} written and {gone} deleted")
-    if set(shard.rejected) - {"deleted"} or 0 in shard.rejected.values():
-        yield in_shard(f"rejected is {shard.rejected}, and traces are missing only where they were deleted")
-    if shard.rejects_file is not None:
-        yield in_shard("there is a rejects file, and of traces that were deleted there is nothing to write down")
+    written = sum(counts.sequences for counts in shard.splits.values())
+    yield from check_rejected(shard, written=written, reasons=lambda reason: reason == "deleted", listed=False)

@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.building.assembly import assemble, made_of, standing_inventory, write_inventory
-from spanloom.building.ids import Ids, count_ids, write_split
-from spanloom.building.making import ShardJob, make_shards, write_record
 from spanloom.building.options import RunOptions
 from spanloom.building.ordered import in_order
-from spanloom.building.parts import IDS_JSON, RENDERED_JSON, OpenPart, read_folders, read_sidecar, verify_files
+from spanloom.building.parts.stored import IDS_JSON, RENDERED_JSON, OpenPart, read_folders, read_sidecar, verify_files
 from spanloom.building.recipe import Recipe, Target
-from spanloom.building.reuse import Earlier, Taken
-from spanloom.building.writing import write_shard
+from spanloom.building.shards.ids import Ids, count_ids, write_split
+from spanloom.building.shards.making import ShardJob, make_shards, write_record
+from spanloom.building.shards.reuse import Earlier, Taken
+from spanloom.building.shards.writing import write_shard
 from spanloom.conversations.source.rejects import reject_limit
 from spanloom.dataset.manifest import ListedFile, Manifest
 from spanloom.dataset.root.lock import NEW_NAME

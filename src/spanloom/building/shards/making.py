@@ -15,7 +15,7 @@ import numpy as np
 
 from spanloom import workers
 from spanloom.building.ordered import in_order
-from spanloom.building.parts import IDS_JSON, RENDERED_JSON, PartWriter, files_stand, part_name, read_sidecar
+from spanloom.building.parts.stored import IDS_JSON, RENDERED_JSON, PartWriter, files_stand, part_name, read_sidecar
 from spanloom.building.recipe import Part, Recipe
 from spanloom.conversations.source.rejects import Reject
 from spanloom.provenance import part_key, readable_json, sha256_json

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spanloom.building.packs import (
+from spanloom.building.parts.packs import (
     IDS_NAME,
     IdsWriter,
     members,
@@ -26,7 +26,7 @@ from spanloom.building.packs import (
     unpack,
     write_pack,
 )
-from spanloom.building.parts import RENDERED_JSON, OpenPart, read_sidecar
+from spanloom.building.parts.stored import RENDERED_JSON, OpenPart, read_sidecar
 from spanloom.building.recipe import DatasetForm
 from spanloom.errors import ArtifactError, ConflictError, SpanloomError
 from spanloom.provenance import readable_json, sha256_json

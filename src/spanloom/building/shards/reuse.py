@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spanloom.building.assembly import INVENTORY_ARTIFACT, made_of
-from spanloom.building.ids import Ids
-from spanloom.building.making import ShardJob
-from spanloom.building.parts import open_part, row_groups
+from spanloom.building.parts.stored import open_part, row_groups
 from spanloom.building.recipe import Recipe, Target
+from spanloom.building.shards.ids import Ids
+from spanloom.building.shards.making import ShardJob
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import ListedFile, Manifest
 from spanloom.dataset.root.inventory import file_fault

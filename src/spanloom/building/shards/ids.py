@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spanloom.building.packs import DIGEST, IDS_NAME, read_ids_file
-from spanloom.building.parts import IDS_JSON, read_ids, read_sidecar, verify_files
-from spanloom.building.work import Rendered
+from spanloom.building.parts.packs import DIGEST, IDS_NAME, read_ids_file
+from spanloom.building.parts.stored import IDS_JSON, read_ids, read_sidecar, verify_files
+from spanloom.building.parts.work import Rendered
 from spanloom.dataset.rows.digests import AT_ONCE, DigestRuns
 from spanloom.errors import ArtifactError, DuplicateIdError, SpanloomError
 from spanloom.provenance import readable_json

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from spanloom.building.work import NAME, WORK_JSON, identity_in
+from spanloom.building.parts.work import NAME, WORK_JSON, identity_in
 from spanloom.errors import SpanloomError
 from spanloom.storage import clear_temporaries_of, is_regular, path_below, remove_files, remove_if_empty
 from spanloom.storage.staging import list_objects, read_object

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.families.models.conversation import Conversation, Message
-from spanloom.families.models.sample import sample_conversations
+from spanloom.families.models.samples.conversations import sample_conversations
 from spanloom.provenance import readable_json
 from spanloom.storage import write_atomically
 from spanloom.storage.scratch import scratch_for

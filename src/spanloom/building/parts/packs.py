@@ -18,7 +18,7 @@ from typing import Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spanloom.building.parts import OpenPart, open_part, part_name, read_ids, row_groups
+from spanloom.building.parts.stored import OpenPart, open_part, part_name, read_ids, row_groups
 from spanloom.errors import ArtifactError
 from spanloom.records.parquet import abandon
 from spanloom.split import id_digests

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from spanloom import workers
-from spanloom.building.parts import OpenPart, documents_of
+from spanloom.building.parts.stored import OpenPart, documents_of
 from spanloom.building.recipe import DatasetForm
 from spanloom.dataset.manifest import ListedFile, ShardSplit
 from spanloom.dataset.root.layout import rejects_file

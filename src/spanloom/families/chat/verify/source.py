@@ -1,0 +1,94 @@
+"""Checks packed chat against its transcripts.
+
+In: the dataset, the transcripts, how many blocks of each shard are packed again. Out: findings.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spanloom.dataset.family import SourceCheck
+from spanloom.dataset.manifest import Content, ShardEntry
+from spanloom.dataset.validate.content import check_stated
+from spanloom.dataset.validate.dataset import opened_shard, take_rows
+from spanloom.dataset.validate.source import check_against_source, is_same_files
+from spanloom.families.chat import defaults
+from spanloom.families.chat.root import vocabulary
+from spanloom.families.chat.root.blocks import ABOUT_SCHEMA
+from spanloom.families.chat.tokenizer import ChatTokenizer
+from spanloom.families.chat.transcripts.files import read_records, transcript_files
+from spanloom.families.chat.verify.blocks import CheckedBlocks, Rules, check_blocks_again
+from spanloom.families.chat.verify.content import check_tokenizer
+from spanloom.findings import Report
+from spanloom.records.files import name_below
+
+
+def check_source(report: Report, check: SourceCheck) -> None:
+    """The transcripts match the manifest, and packing them again gives the first `deep` blocks of each shard."""
+    content = check.whole.content
+
+    def opened(own: Report) -> tuple[Sequence[Path], ChatTokenizer | None] | None:
+        files = transcript_files(check.source)
+        if not is_same_files(own, check, files):
+            return None
+        loaded = vocabulary.tokenizer_of(content.tokenizer, check.tokenizer) if check.deep else None
+        if loaded is not None:
+            own.add(check_tokenizer(content, loaded))
+        return files, loaded
+
+    def check_shard(own: Report, shard: ShardEntry, opened: tuple[Sequence[Path], ChatTokenizer | None]) -> None:
+        files, tokenizer = opened
+        if shard.shard == 0:
+            listed = [{"path": file.path, "rows": file.rows} for file in content.input.shards]
+            own.add(check_stated(listed, list(_counted(files, check)), "input.shards", check="source"))
+        if tokenizer is not None:
+            for split in shard.splits:
+                _pack_again(own, check, split, shard, files, tokenizer)
+
+    check_against_source(report, check, opened, check_shard)
+
+
+def _pack_again(
+    report: Report, check: SourceCheck, split: str, shard: ShardEntry, files: Sequence[Path], tokenizer: ChatTokenizer
+) -> None:
+    """Compares the first `deep` blocks of a shard with those that the source gives."""
+    whole, content = check.whole, check.whole.content
+    rules = Rules.of(content)
+    # The report already has a finding for the files.
+    with opened_shard(Report(), whole.root, content, ABOUT_SCHEMA, split, shard, whole.open_with) as opened:
+        if opened is None or (opened.datasets.lengths != rules.block_size).any():
+            return
+        count = min(check.deep, opened.datasets.lengths.size)
+        rows = take_rows(Report(), opened, 0, count)
+        if rows is None:
+            return
+        arrays = {name: np.concatenate(data[0:count]) for name, data in opened.datasets.datasets.items()}
+        texts = islice(_texts(files, content), shard.shard, None, len(content.shards))
+        records = (tokenizer.encode([text]).tokens.tolist() for text in texts if text is not None)
+        report.ran("blocks packed again", count)
+        packing = shard.packing if count == opened.datasets.lengths.size else None
+        report.add(check_blocks_again(CheckedBlocks.of(opened, 0, arrays, rows, rules), records, rules, packing))
+
+
+def _texts(files: Sequence[Path], content: Content) -> Iterator[str | None]:
+    """All records of the stream; records that the build skipped are skipped here too.
+
+    A manifest without `records` is of a version that accepted open spans.
+    """
+    records = content.config.get("records")
+    closed = records is not None and content.config["post_training"]
+    for file in files:
+        yield from read_records(file, on_error="skip", records=records or defaults.RECORDS, closed=closed)
+
+
+def _counted(files: Sequence[Path], check: SourceCheck) -> Iterator[dict[str, Any]]:
+    """The names that the manifest must have for these transcripts, and their records, counted as the build does."""
+    for file in files:
+        rows = 0
+        for rows, _ in enumerate(_texts([file], check.whole.content), start=1):
+            if rows % 4096 == 0:
+                check.whole.run.go_on()
+        yield {"path": name_below(file, check.source), "rows": rows}

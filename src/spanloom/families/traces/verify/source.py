@@ -1,0 +1,133 @@
+"""Checks a token dataset of traces against the export of the same traces.
+
+In: the dataset, the export, how many of its lines are encoded again. Out: findings. Each line is compared with the row
+of its document.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spanloom.dataset.family import SourceCheck
+from spanloom.dataset.manifest import Content, ShardEntry
+from spanloom.dataset.root.layout import tokenizer_at
+from spanloom.dataset.rows.table import weighed
+from spanloom.dataset.validate.json_tokenizer import encoded_between, own_tokenizer
+from spanloom.dataset.validate.placed_documents import (
+    PlacedDocument,
+    documents_by_row,
+    drawn_rows,
+    first_difference,
+    with_documents,
+)
+from spanloom.dataset.validate.source import carried, check_against_source, is_same_files
+from spanloom.families.traces.verify import documents as verify
+from spanloom.findings import Finding, Report
+from spanloom.records.json_lines import lines
+from spanloom.supervision import shift_to_tokens
+from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
+
+Encode = Callable[..., tuple[list[int], list[tuple[int, int]]]]
+"""A text, whether special tokens are added, and the only characters that are control tokens → ids and offsets."""
+
+_COLUMNS = pa.schema(
+    [
+        pa.field("row", pa.int64(), nullable=False),
+        pa.field("trace_id", pa.string(), nullable=False),
+        pa.field("source", pa.string()),
+        pa.field("response_start", pa.int64(), nullable=False),
+        pa.field("boundary_tokens", pa.int64(), nullable=False),
+        pa.field("control_strings", pa.int64(), nullable=False),
+    ]
+)
+
+
+def check_source(report: Report, check: SourceCheck) -> None:
+    """Checks that the export matches the manifest and its lines match the rows; encodes `deep` of the lines again."""
+    content, path = check.whole.content, check.source
+    columns = weighed(_COLUMNS, content.config)
+    rows = sum(file.rows for file in content.input.shards)
+    again = drawn_rows(rows, check.deep)
+
+    def opened(own: Report) -> list[Encode] | None:
+        """The encoding, or none without rows to encode."""
+        if not is_same_files(own, check, [path]):
+            return None
+        return carried(own, lambda: [_encoding(content, check)]) if again else []
+
+    def check_shard(own: Report, shard: ShardEntry, encodings: list[Encode]) -> None:
+        exported = (raw for _, raw in lines(path))
+        count = compared = 0
+        for row, raw, place in with_documents(own, exported, documents_by_row(check.whole, shard, columns)):
+            check.whole.run.go_on()
+            count = row + 1
+            if place is None:
+                continue
+            compared += 1
+            line = verify.exported_line(raw, content.config["format"])
+            if isinstance(line, str):
+                own.wrong("source", line, file=str(path), line=count)
+                continue
+            origin = {name: place.row[name] for name in ("trace_id", "source", "weight") if name in place.row}
+            own.add(place.finding("source", message) for message in verify.wrong_line(line, content.config, origin))
+            for encode in encodings if row in again else ():
+                own.ran("rows encoded again", 1)
+                own.add(_check_again(check, place, line, encode))
+        own.ran("source rows", compared)
+        if count != rows and shard.shard == 0:
+            own.wrong("source", f"{count} rows, the manifest says {rows}", file=str(path))
+
+    check_against_source(report, check, opened, check_shard)
+
+
+def _encoding(content: Content, check: SourceCheck) -> Encode:
+    place = own_tokenizer(content, tokenizer_at(check.whole.root, check.tokenizer))
+    loaded = load_json_tokenizer(place, extra="traces")
+
+    def encode(
+        text: str, special: bool, controls: Sequence[tuple[int, int]] | None = None
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        with tokenizer_faults(place):
+            ids, offsets = encoded_between(loaded, text, controls)
+            if not special:
+                return ids, offsets
+            # What the post-processor adds, it adds to a text of one letter too.
+            added, alone = (loaded.encode("x", add_special_tokens=each).ids for each in (True, False))
+        begin = next(at for at in range(len(added)) if added[at : at + len(alone)] == alone)
+        behind = len(added) - begin - len(alone)
+        around = [(0, 0)] * begin, [(0, 0)] * behind
+        return (
+            [*added[:begin], *ids, *added[len(added) - behind :]],
+            [*around[0], *offsets, *around[1]],
+        )
+
+    return encode
+
+
+def _check_again(
+    check: SourceCheck, place: PlacedDocument, line: Mapping[str, Any], encode: Encode
+) -> Iterator[Finding]:
+    content = check.whole.content
+    form = content.config["format"]
+    response_start = int(place.row["response_start"])
+    as_text = content.config["control_tokens"] == "text"
+    expected = verify.expected_document(line, form, response_start, encode, content.tokenizer.eod, as_text=as_text)
+    if isinstance(expected, str):
+        yield place.finding("source", expected)
+        return
+    counted = {"boundary_tokens": expected.straddling, "control_strings": verify.controls_of(line, content.config)}
+    for name, number in counted.items():
+        if place.row[name] != number:
+            yield place.finding("source", f"{name} is {place.row[name]}, the export's text has {number}")
+    on_disk, tokens = place.read(check.whole.root, "tokens").tolist(), expected.tokens
+    if on_disk != tokens:
+        at = first_difference(on_disk, tokens)
+        yield place.finding("source", "the tokens are not those of the export's text", at)
+        return
+    span = place.read(check.whole.root, "span").astype(np.uint8)
+    aligned = shift_to_tokens(span, np.array([len(tokens)], dtype=np.int32)).tolist()
+    if aligned not in expected.spans:
+        at = max(first_difference(aligned, spans) for spans in expected.spans)
+        yield place.finding("source", "the spans are not those of the export's text", at)

@@ -1,0 +1,161 @@
+"""By how many bytes a row does the memory of validation grow? Very many tiny documents of each family.
+
+In: two numbers of rows. Out: a table as Markdown: peak memory at both sizes, and the bytes that a row adds, without and
+with the source. Roots are made from a small one by writing its documents many times with other ids. Each validation is
+a process of its own.
+
+    PYTHONPATH=tests python -m bench.validate_memory --rows 100000 200000 [--family model_chat …]
+"""
+
+import argparse
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+
+from bench.step_memory import MIB, peak_of
+from bench.tables import Sheet, markdown
+from spanloom.dataset import manifest
+from spanloom.dataset.validate.dataset import validate_dataset
+from spanloom.families import dataset_family
+from support import chat_sources, synthetic
+from support.chat_datasets import packed, transcript, write_transcripts
+from support.dealt_datasets import deal, named
+from support.family_datasets import Case, model_chat, reasoning_traces, tool_calls
+from support.model_datasets import write_manifest
+
+ROW_GROUP = 1024
+DEEP = 100
+
+Made = tuple[Path, Path | None, Path | None]
+"""A root, its source, its tokenizer."""
+
+
+def many_blocks(folder: Path, rows: int) -> Made:
+    texts = (transcript(1, system=None, seed=number) for number in range(rows))
+    source = write_transcripts(folder / "transcripts.jsonl", list(texts))
+    root = packed(folder, transcripts=source, block_size=32, pad_tail=True, deep=0).root
+    return root, source, folder / "tokenizer.json"
+
+
+def many_synth(folder: Path, rows: int) -> Made:
+    return synthetic.write_dataset(folder / "root", rows), None, None
+
+
+def of_lines(make: Callable[[Path], Case], rename: Callable[[dict[str, Any], int], None]) -> Callable[..., Made]:
+    """Datasets of a source that is a file of lines. `rename` gives a record the id of its copy."""
+
+    def many(folder: Path, rows: int) -> Made:
+        case = make(folder / "small")
+        content = manifest.read(case.root).content
+        copies = rows // content.totals.rows_read
+        records = case.source.read_bytes().splitlines()
+        source = folder / case.source.name
+        with source.open("wb") as stream:
+            for copy in range(copies):
+                for line in records:
+                    record = json.loads(line)
+                    rename(record, copy)
+                    stream.write(json.dumps(record).encode() + b"\n")
+        (stated,) = content.input.shards
+        listed = {**file_of(source), "path": stated.path, "rows": stated.rows * copies}
+        given = {**content.input.model_dump(mode="json", exclude_unset=True), "shards": [listed]}
+        root = deal(
+            case.root, folder / "root", dataset_family(content.family), case.ids, shards=2, copies=copies, input=given
+        )
+        return root, source, None
+
+    return many
+
+
+def many_conversations(folder: Path, rows: int) -> Made:
+    turns = ({"role": "user", "content": "Why?"}, {"role": "assistant", "content": "So."})
+    case = model_chat(folder / "small", [{"id": f"r-{number}", "messages": [*turns]} for number in range(24)])
+    content = manifest.read(case.root).content
+    copies = rows // content.totals.rows_read
+    shards = []
+    for path in sorted(case.source.glob("*.parquet")):
+        records = pq.read_table(path).to_pylist()
+        shards.append([{**row, "id": named(row["id"], copy)} for copy in range(copies) for row in records])
+    source = chat_sources.write_source(folder / "source", shards, row_group_size=ROW_GROUP)
+    write_manifest(source, len(shards), schema_version="conversations_v1")
+    files = sorted(source.glob("*.parquet"))
+    listed = [{**file_of(file), "rows": len(rows)} for file, rows in zip(files, shards, strict=True)]
+    given = {
+        **content.input.model_dump(mode="json", exclude_unset=True),
+        "manifest_sha256": hashlib.sha256((source / "manifest.json").read_bytes()).hexdigest(),
+        "shards": listed,
+    }
+    root = deal(case.root, folder / "root", dataset_family(content.family), case.ids, copies=copies, input=given)
+    return root, source, None
+
+
+def file_of(path: Path) -> dict[str, Any]:
+    with path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    return {"path": path.name, "bytes": path.stat().st_size, "sha256": digest}
+
+
+def rename_id(record: dict[str, Any], copy: int) -> None:
+    record["id"] = named(record["id"], copy)
+
+
+MANY: dict[str, Callable[[Path, int], Made]] = {
+    "synth_kd": many_synth,
+    "model_chat": many_conversations,
+    "packed_chat": many_blocks,
+    "reasoning_traces": of_lines(reasoning_traces, rename_id),
+    "tool_calls": of_lines(tool_calls, rename_id),
+}
+
+
+def peaks(name: str, folder: Path, rows: int) -> list[int | None]:
+    """Peak memory of validation without and with the source; None without a source."""
+    folder.mkdir(parents=True)
+    place = folder / "made.json"
+
+    def make() -> None:
+        made = MANY[name](folder, rows)
+        place.write_text(json.dumps([None if path is None else str(path) for path in made]))
+
+    peak_of(make)
+    root, source, tokenizer = (None if path is None else Path(path) for path in json.loads(place.read_bytes()))
+    assert root is not None
+    family = dataset_family(manifest.read(root).content.family)
+
+    def validate(**given: Any) -> None:
+        report = validate_dataset(root, family, tokenizer=tokenizer, workers=2, **given)
+        assert report.clean, report.findings[:3]
+        print(report.checked, file=sys.stderr)
+
+    found = [peak_of(validate), None if source is None else peak_of(lambda: validate(source=source, deep=DEEP))]
+    shutil.rmtree(folder)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.validate_memory", description=__doc__)
+    parser.add_argument("--rows", type=int, nargs=2, default=[100_000, 200_000])
+    parser.add_argument("--family", nargs="*", default=list(MANY), choices=list(MANY))
+    parser.add_argument("--work", type=Path, default=Path("/tmp/spanloom-bench-validate"))
+    given = parser.parse_args()
+    shutil.rmtree(given.work, ignore_errors=True)
+    small, big = given.rows
+    lines = []
+    for name in given.family:
+        first, second = (peaks(name, given.work / f"{name}-{rows}", rows) for rows in given.rows)
+        for what, few, many in zip(("alone", "with its source"), first, second, strict=True):
+            if few is not None and many is not None:
+                growth = f"{(many - few) / (big - small):,.0f}"
+                lines.append((name, what, f"{few / MIB:,.0f} MiB", f"{many / MIB:,.0f} MiB", growth))
+    columns = ("family", "validated", f"{small:,} rows", f"{big:,} rows", "bytes a row")
+    print(markdown(Sheet(key="validate", title="Peak memory of validation", columns=columns, rows=lines)))
+
+
+if __name__ == "__main__":
+    main()

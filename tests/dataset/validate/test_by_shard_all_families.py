@@ -1,0 +1,237 @@
+"""Validation by shard, of every family: the reports of all shards, joined, are the report of one process."""
+
+import json
+import shutil
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from spanloom.dataset import manifest
+from spanloom.dataset.facts import dataset_facts
+from spanloom.dataset.validate.dataset import validate_dataset
+from spanloom.errors import SpanloomError
+from spanloom.families import dataset_family
+from spanloom.findings import Report
+from spanloom.split import id_digests, is_valid
+from spanloom.steps import assemble_validation, validate_shard
+from support.damaged_datasets import Damage, change_rows
+from support.family_datasets import FAMILIES, FRACTION, Case
+from support.nightly import nightly
+
+DEEP = 1000
+"""More than there are rows or blocks."""
+
+
+@pytest.fixture(scope="module", params=FAMILIES, ids=lambda make: make.__name__)
+def clean(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    made: Case = request.param(tmp_path_factory.mktemp(request.param.__name__))
+    return made
+
+
+@pytest.fixture
+def case(clean: Case, tmp_path: Path) -> Case:
+    """A copy that a test may damage."""
+    return replace(clean, root=Path(shutil.copytree(clean.root, tmp_path / "root")))
+
+
+def own_files(root: Path, shard: int, out: Path) -> Path:
+    """The files of one shard, and those of no shard."""
+    for path in root.rglob("*"):
+        place = path.relative_to(root)
+        if path.is_file() and (
+            place.parts[0] not in ("train", "valid", "rejects") or f"shard_{shard:02d}" in path.name
+        ):
+            (out / place).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(path, out / place)
+    return out
+
+
+def own_source(source: Path, shard: int, out: Path) -> Path:
+    """A folder with one shard of a source and its manifest; a source that is a file itself."""
+    if source.is_file():
+        return source
+    out.mkdir()
+    for path in source.iterdir():
+        if path.name == "manifest.json" or f"shard_{shard:02d}" in path.name:
+            shutil.copy(path, out)
+    return out
+
+
+def by_shard(case: Case, work: Path, *, with_source: bool) -> tuple[list[Report], Report]:
+    """The reports of the tasks of the shards, of which each sees only its own files, and the joined report."""
+    family = dataset_family(manifest.read_any(case.root).content.family)
+    options: dict[str, Any] = {"family_of": lambda _: family}
+    of_shards, places = [], []
+    for shard in range(case.shards):
+        given = {}
+        if with_source:
+            given = {"source": str(own_source(case.source, shard, work / f"source_{shard}")), "deep": DEEP}
+        written = {name: str(work / f"{shard}.{name}") for name in ("report", "digests")}
+        root = own_files(case.root, shard, work / f"root_{shard}")
+        tokenizer = None if case.tokenizer is None else str(case.tokenizer)
+        of_shards.append(
+            validate_shard.run(root=str(root), shard=shard, tokenizer=tokenizer, **written, **given, **options)
+        )
+        places.append(written)
+    joined = assemble_validation.run(
+        root=str(case.root),
+        source=str(work / "nowhere") if with_source else None,
+        shard_reports=[each["report"] for each in places],
+        shard_digests=[each["digests"] for each in places],
+        report=str(work / "joined.json"),
+        **options,
+    )
+    return of_shards, joined
+
+
+# --- Damages ----------------------------------------------------------------------------------------------------------
+
+
+def rows_of_shard(root: Path, split: str = "train", shard: int = 1) -> Path:
+    return Damage(root, split, shard).path("rows.parquet")
+
+
+def changed_content(change: Callable[[dict[str, Any]], Any]) -> Callable[[Case], None]:
+    def damage(case: Case) -> None:
+        path = case.root / manifest.MANIFEST_NAME
+        written = json.loads(path.read_bytes())
+        change(written["content"])
+        path.write_text(json.dumps(written))
+
+    return damage
+
+
+def a_token(case: Case) -> None:
+    damage = Damage(case.root)
+    tokens = np.fromfile(damage.path("tokens.bin"), dtype=np.int32)
+    damage.set("tokens", 0, 2, int(tokens[2]) + 1)
+    damage.seal()
+
+
+def tokens_that_are_none(case: Case) -> None:
+    """In several shards, more than are kept."""
+    for shard in range(case.shards):
+        damage = Damage(case.root, "train", shard)
+        for sequence in range(min(damage.lengths().size, 5)):
+            for offset in range(5):
+                damage.set("tokens", sequence, offset, 10**8)
+        damage.seal()
+
+
+def an_id(case: Case) -> None:
+    """An id that belongs to the other split."""
+    name = next(name for name in map(str, range(100)) if is_valid(id_digests([name]), FRACTION)[0])
+    for column in case.ids:
+        change_rows(rows_of_shard(case.root), column, 1, f"{name}#0" if column == "id" else name)
+    Damage(case.root).seal()
+
+
+def an_id_of_shard(split: str) -> Callable[[Case], None]:
+    """A document of shard 1, train, has the id of one in shard 0."""
+
+    def damage(case: Case) -> None:
+        for column in case.ids:
+            other = pq.read_table(rows_of_shard(case.root, split, 0))[column][0].as_py()
+            change_rows(rows_of_shard(case.root), column, 0, other)
+        Damage(case.root).seal()
+
+    return damage
+
+
+def a_row_number(case: Case) -> None:
+    column = "row" if case.ids else "injected_tokens"
+    change_rows(rows_of_shard(case.root), column, 0, 1007)
+    Damage(case.root).seal()
+
+
+def files(case: Case) -> None:
+    Damage(case.root, "train", 0).path("tokens.idx").unlink()
+    (case.root / "train/notes.txt").write_text("x")
+
+
+def no_table(case: Case) -> None:
+    rows_of_shard(case.root).write_bytes(b"no table at all")
+    Damage(case.root).seal()
+
+
+def carried(case: Case) -> None:
+    for file in manifest.read_any(case.root).content.files[:1]:
+        (case.root / file.path).write_bytes(b"{}")
+
+
+DAMAGES: dict[str, Callable[[Case], None]] = {
+    "clean": lambda case: None,  # noqa: ARG005
+    "a token": a_token,
+    "tokens that are none": tokens_that_are_none,
+    "an id": an_id,
+    "an id in both splits": an_id_of_shard("valid"),
+    "an id in two shards": an_id_of_shard("train"),
+    "a row": a_row_number,
+    "files": files,
+    "no table": no_table,
+    "a file of no shard": carried,
+    "sums": changed_content(lambda content: content["totals"]["splits"]["train"].update(tokens=1)),
+    "a count of a shard": changed_content(lambda content: content["shards"][1].update(rows_read=3)),
+    "another source": changed_content(lambda content: content["input"]["shards"][0].update(sha256="0" * 64)),
+    "the size of the source": changed_content(lambda content: content["input"]["shards"][0].update(bytes=5)),
+}
+OF_IDS = ("an id", "an id in both splits", "an id in two shards")
+IN_EVERY_RUN = ("clean", "a token", "an id in both splits", "a row", "files", "sums")
+
+
+@pytest.mark.parametrize("with_source", [True, False], ids=["with source", "without"])
+@pytest.mark.parametrize("damage", [*IN_EVERY_RUN, *(nightly(name) for name in DAMAGES if name not in IN_EVERY_RUN)])
+def test_the_joined_report_of_the_shards_is_that_of_one_process(
+    case: Case, tmp_path: Path, damage: str, with_source: bool
+) -> None:
+    if damage in OF_IDS and not case.ids:
+        pytest.skip("blocks have no ids")
+    DAMAGES[damage](case)
+    written = manifest.read_any(case.root)
+    family = dataset_family(written.content.family)
+    given = {"source": case.source, "deep": DEEP} if with_source else {}
+    whole = validate_dataset(case.root, family, tokenizer=case.tokenizer, **given)
+    of_shards, joined = by_shard(case, tmp_path, with_source=with_source)
+    assert told(joined, tmp_path, case) == told(whole, tmp_path, case)
+    assert joined.errors == whole.errors
+    assert whole.clean == (damage in unfound(case, with_source)), whole.findings
+    facts = json.loads((tmp_path / "joined.json").read_bytes())
+    assert facts["statistics"] == json.loads(json.dumps(dataset_facts(case.root, written, family, whole)["statistics"]))
+    if damage == "a row":
+        assert [report.clean for report in of_shards] == [shard != 1 for shard in range(case.shards)]
+
+
+def told(report: Report, work: Path, case: Case) -> Any:
+    """A report as JSON; root and source have one name, wherever they were."""
+    text = json.dumps(report.as_dict())
+    for shard in range(case.shards):
+        text = text.replace(str(work / f"source_{shard}"), str(case.source))
+        text = text.replace(str(work / f"root_{shard}"), str(case.root))
+    return json.loads(text)
+
+
+def unfound(case: Case, with_source: bool) -> Sequence[str]:
+    """What cannot be found: without the source, tokens that another text would have, and facts about its files."""
+    blocks = () if case.ids else ("a file of no shard",)
+    return (
+        ("clean", *blocks) if with_source else ("clean", *blocks, "a token", "another source", "the size of the source")
+    )
+
+
+def test_reports_with_and_without_the_source_are_not_joined(case: Case, tmp_path: Path) -> None:
+    by_shard(case, tmp_path, with_source=False)
+    places = [(str(tmp_path / f"{shard}.report"), str(tmp_path / f"{shard}.digests")) for shard in range(case.shards)]
+    reports, digests = map(list, zip(*places, strict=True))
+    family = dataset_family(manifest.read_any(case.root).content.family)
+    given = {"root": str(case.root), "shard_digests": digests, "family_of": lambda _: family}
+    with pytest.raises(SpanloomError, match="not compared with the source"):
+        assemble_validation.run(shard_reports=reports, source=str(case.source), **given)
+    part = json.loads(Path(reports[0]).read_bytes())
+    Path(reports[0]).write_text(json.dumps({**part, "deep": 3}))
+    with pytest.raises(SpanloomError, match="or not all with --source"):
+        assemble_validation.run(shard_reports=reports, **given)
