@@ -41,7 +41,7 @@ def component_of(
     """
     task_list = task_list_of(listed)
     task = next(task for task in task_list.TASKS if task["step"] == step)
-    several = {other["step"] for other in task_list.TASKS if other.get("each") and not task.get("each")}
+    several = {task_name(other) for other in task_list.TASKS if other.get("each") and not task.get("each")}
     types = {"index": int, "shards": int}
     types |= {name: str if value is None else type(value) for name, value in task_list.PARAMETERS.items()}
     declared: dict[str, Any] = {name: dsl.Input[artifact_of(name)] for name in task.get("inputs", {})}
@@ -77,6 +77,10 @@ def component_of(
         return_annotation=dsl.ContainerSpec,
     )
     return dsl.container_component(container)
+
+
+def task_name(task: Mapping[str, Any]) -> str:
+    return f"{task['step']}-{task['part']}" if "part" in task else str(task["step"])
 
 
 def artifact_of(name: str) -> Any:

@@ -57,6 +57,7 @@ target "step" {
       { step = "assemble-split", base = "data" },
       { step = "write-indexed", base = "data" },
       { step = "assemble-manifest", base = "data" },
+      { step = "assemble-dataset", base = "data" },
       { step = "validate-alignment", base = "megatron-tokenizer" },
       { step = "validate-shard", base = "megatron-tokenizer" },
       { step = "assemble-validation", base = "megatron" },

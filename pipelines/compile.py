@@ -17,14 +17,19 @@ from pipelines.shared_components import share_components
 
 PIPELINES = {
     "synth_kd": "harmony.task_list",
-    "synth_raw_to_kd": "harmony.raw_task_list",
+    "synth_raw_to_kd": "harmony.convert.task_list",
     "packed_chat": "chat.task_list",
     "chess_games": "chess.task_list",
     "toolcalls_dataset": "toolcalls.task_list",
     "traces_dataset": "traces.task_list",
     "model_chat": "models.task_list",
+    "harmony_chat": "harmony.chat_task_list",
+    "packed_chat_shards": "chat.shards_task_list",
+    "toolcalls_dataset_shards": "toolcalls.shards_task_list",
+    "traces_dataset_shards": "traces.shards_task_list",
+    "model_chat_shards": "models.shards_task_list",
 }
-"""Pipeline → its task list in src/spanloom/families/."""
+"""Pipeline → its task list in src/spanloom/families/. `_shards`: with a task for each shard."""
 
 MOST_BYTES = 600_000
 """Limit of a compiled pipeline as kfp writes it: Kubernetes limits an object to 1.5 MiB, and Kubeflow adds to it."""

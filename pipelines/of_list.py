@@ -18,7 +18,7 @@ from typing import Any
 from kfp import dsl
 from kfp.dsl import placeholders
 
-from components.of_task import task_list_of
+from components.of_task import task_list_of, task_name
 from pipelines.placement import Placement
 
 COMPONENTS = Path(__file__).parents[1] / "components"
@@ -73,8 +73,8 @@ class _Graph:
                     self._add(task)
 
     def _add(self, task: Task) -> None:
-        component = component_of(task["step"], self._shards)
-        name = f"{task['step']}-{task['part']}" if "part" in task else task["step"]
+        component = component_of(task, self._shards)
+        name = task_name(task)
         self._made[name] = []
         for index in range(self._shards if task.get("each") else 1):
             made = component(**self._arguments(component, task, index))
@@ -86,19 +86,14 @@ class _Graph:
                 hours=task["hours"],
                 cache=task.get("cache", False),
             )
-            part = f"{index:02d}" if task.get("each") else task.get("part", "")
-            made.set_display_name(f"{task['step']} {part}".strip())
+            number = f"{index:02d}" if task.get("each") else ""
+            made.set_display_name(" ".join(filter(None, (task["step"], task.get("part"), number))))
             self._made[name].append(made)
 
     def _arguments(self, component: Any, task: Task, index: int) -> dict[str, Any]:
-        """The inputs of a component: for each option the list has the value, and the component the name of the input.
-
-        Raises ValueError if the list and the component have different options.
-        """
+        """The inputs of a component: for each option the list has its value, and the component its name."""
         arguments = {name: self._outputs(task, source, index)[0] for name, source in task.get("inputs", {}).items()}
         declared = options_of(component)
-        if [*declared] != [*task["options"]]:
-            raise ValueError(f"{task['step']}: the list has {[*task['options']]}, the component {[*declared]}")
         for option, value in task["options"].items():
             if isinstance(value, tuple):
                 if value[0] != "out":
@@ -123,15 +118,22 @@ class _Graph:
         return text.format(**{"index": index, "shards": self._shards, **self._values})
 
 
-def component_of(step: str, shards: int) -> Any:
-    """The component of a step, from any folder of components/.
+def component_of(task: Task, shards: int) -> Any:
+    """The component of a task's step, from any folder of components/.
 
-    A component that reads an output of each shard is made for the number of shards.
+    A component that reads an output of each shard is made for the number of shards. Of the components of a step, the
+    one with the task's options is taken. Raises ValueError if there is none.
     """
-    name = step.replace("-", "_")
+    name = task["step"].replace("-", "_")
     (file,) = COMPONENTS.glob(f"*/{name}/component.py")
     module = import_module(f"components.{file.parent.parent.name}.{name}.component")
-    return getattr(module, f"{name}_of")(shards=shards) if hasattr(module, f"{name}_of") else getattr(module, name)
+    first = getattr(module, f"{name}_of")(shards=shards) if hasattr(module, f"{name}_of") else getattr(module, name)
+    others = (other_of(shards=shards) for other_of in getattr(module, "OTHERS", ()))
+    wanted = [*task["options"]]
+    for component in (first, *others):
+        if [*options_of(component)] == wanted:
+            return component
+    raise ValueError(f"{task['step']}: the list has {wanted}, the component {[*options_of(first)]}")
 
 
 def options_of(component: Any) -> dict[str, list[str]]:

@@ -1,6 +1,7 @@
 """Merges equal components of a compiled pipeline: kfp writes one per task, even if only the name differs.
 
-In: the YAML that kfp compiles. Out: the same tasks with the same commands, sizes and volumes, in YAML of half the size.
+In: the YAML that kfp compiles. Out: the same tasks with the same commands, sizes and volumes, in YAML of half the size,
+with a mapping of plain values on one line.
 Kubernetes limits the size of an object, so pipelines of many shards need this. kfp's local runner does not support it:
 it names the folder of a task by its component.
 """
@@ -36,4 +37,6 @@ def share_components(text: str) -> str:
         for task in graph.get("dag", {}).get("tasks", {}).values():
             reference = task["componentRef"]
             reference["name"] = renamed.get(reference["name"], reference["name"])
-    return "".join(comments) + yaml.dump_all([spec, *platform], Dumper=yaml.CSafeDumper, sort_keys=True)
+    return "".join(comments) + yaml.dump_all(
+        [spec, *platform], Dumper=yaml.CSafeDumper, sort_keys=True, default_flow_style=None, width=100_000
+    )

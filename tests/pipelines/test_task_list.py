@@ -15,12 +15,15 @@ from pipelines.compile import PIPELINES
 from pipelines.of_list import pipeline_of
 from pipelines.placement import HOUR, Placement
 from pipelines.shared_components import share_components
-from spanloom.cli.pipelines.tasks import LISTS
+from spanloom.cli.pipelines.tasks import BY_SHARD, LISTS
 from spanloom.tasks.listed import declared_parameters, listed_stages
 
 WORK = "s3://b/work"
-SHARDED = ("synth_kd", "synth_raw_to_kd", "chess_games")
-SHARDS = [*((pipeline, None) for pipeline in LISTS), *((pipeline, shards) for pipeline in SHARDED for shards in (1, 7))]
+SHARDED = ("synth_kd", "synth_raw_to_kd", "chess_games", "harmony_chat", *(f"{name}_shards" for name in BY_SHARD))
+SHARDS = [
+    *((pipeline, None) for pipeline in PIPELINES),
+    *((pipeline, shards) for pipeline in SHARDED for shards in (1, 7)),
+]
 
 Task = dict[str, Any]
 
@@ -106,10 +109,9 @@ def whole(constant: Any) -> Any:
 def place(task: str, output: str) -> str:
     """Where the task list has an output: `render-shard 03` and `ids` are WORK/render-shard/3/ids, and
     `export-traces trace` and `export` are WORK/export-traces-trace/export."""
-    stage, _, part = task.partition(" ")
-    if part.isdecimal():
-        return f"{WORK}/{stage}/{int(part)}/{output}"
-    return f"{WORK}/{task.replace(' ', '-')}/{output}"
+    stage, _, number = task.rpartition(" ")
+    folder = f"{stage.replace(' ', '-')}/{int(number)}" if number.isdecimal() else task.replace(" ", "-")
+    return f"{WORK}/{folder}/{output}"
 
 
 def words(args: list[str], own: dict[str, Any], artifacts: dict[str, str], task: str) -> list[str]:
@@ -134,12 +136,14 @@ def resolved(text: str, own: dict[str, Any], values: dict[str, Any]) -> str:
 
 
 def task_list_of(pipeline: str) -> Any:
-    return import_module(f"spanloom.families.{LISTS[pipeline]}")
+    return import_module(f"spanloom.families.{PIPELINES[pipeline]}")
 
 
 def test_kubeflow_and_other_engines_read_the_same_lists() -> None:
-    assert PIPELINES == LISTS
-    assert {pipeline: task_list_of(pipeline).NAME for pipeline in LISTS} == {name: name for name in LISTS}
+    assert {**LISTS, **{f"{name}_shards": task_list for name, task_list in BY_SHARD.items()}} == PIPELINES
+    assert {name: task_list_of(name).NAME for name in PIPELINES} == {
+        name: name.removesuffix("_shards") for name in PIPELINES
+    }
 
 
 @pytest.mark.parametrize(("pipeline", "shards"), SHARDS)

@@ -102,7 +102,7 @@ def test_without_another_one_the_environment_of_the_command_runs_the_steps(cli: 
         ((*GIVEN, "--shards", 0), 2, "Invalid value for '--shards'"),
         (("synth",), 2, "'synth' is not one of"),
         (("packed_chat",), 1, "the pipeline needs conversations_uri, transcripts_uri, dataset_root"),
-        (("model_chat", *MODEL, "--shards", 2), 1, "model_chat has no task for each shard"),
+        (("packed_chat", "shards=2", "--shards", 2), 1, "the pipeline has no parameter 'shards'"),
         (("chess_games", "dataset_root=r", "--shards", 1025), 1, "1 to 1024 shards, not 1025"),
         ((*GIVEN, "work_uri=minio://b/w"), 1, "write s3://b/w, with the store's address in AWS_ENDPOINT_URL"),
         ((*GIVEN, "--for", "slurm"), 1, "the files for Slurm need a folder"),

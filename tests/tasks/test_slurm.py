@@ -210,6 +210,39 @@ def test_the_raw_sample_through_slurm_is_the_dataset_of_one_machine_though_a_tas
     assert sources.content(root) == sources.content(tmp_path / "host/root")
 
 
+@pytest.mark.nightly  # a minute
+def test_conversations_for_a_model_through_slurm_are_the_dataset_of_one_machine_though_a_task_is_killed(
+    slurm: Slurm, tmp_path: Path, cli: Cli
+) -> None:
+    shards, sample, source = 3, tmp_path / "sample", tmp_path / "source"
+    for words in (
+        ("model", "sample", "--out", sample),
+        ("convert", sample / "chat.jsonl", "--out", source, "--rows-per-shard", 15, "--yes"),
+        ("build", "--source", source, "--model", sample / "model", "--out", tmp_path / "host", "--valid-fraction", 0.3),
+    ):
+        done = cli(*words)
+        assert done.returncode == 0, done.stderr
+    each, one = ("tokenize-conversations", "validate-shard"), ("assemble-dataset", "assemble-validation")
+    victims = {**dict.fromkeys(each, shards - 1), **dict.fromkeys(one, 0)}
+    venv = venv_that_kills_once(tmp_path / "venv", program(), victims)
+    parameters = (f"source_uri={source}", f"model_uri={sample}/model", f"dataset_root={tmp_path}/root")
+    done = cli(
+        *("tasks", "model_chat", *parameters, "valid_fraction=0.3", "workers=1", "tokenize_cpu=2"),
+        *("--shards", shards, "--work", tmp_path / "work", "--for", "slurm", "--out", tmp_path / "slurm"),
+        *("--venv", venv),
+    )
+    assert done.returncode == 0, done.stderr
+    slurm.run("bash", tmp_path / "slurm" / SUBMIT, SPANLOOM_GIT_SHA="0" * 40)
+    jobs = slurm.wait(PATIENCE)
+    logs = {log.name: log.read_text()[-2000:] for log in (tmp_path / "slurm/logs").iterdir()}
+    assert states(jobs) == {
+        **{(name, index): ("COMPLETED", int(index == shards - 1)) for name in each for index in range(shards)},
+        **{(name, None): ("COMPLETED", 1) for name in one},
+    }, logs
+    assert sources.data_files(tmp_path / "root") == sources.data_files(tmp_path / "host")
+    assert sources.content(tmp_path / "root") == sources.content(tmp_path / "host")
+
+
 @pytest.mark.nightly  # minutes
 def test_more_shards_than_kubeflow_has_tasks_for(slurm: Slurm, tmp_path: Path, cli: Cli, asset: Path) -> None:
     """One shard more than the named tasks of a compiled pipeline, of three rows each."""

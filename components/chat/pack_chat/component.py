@@ -5,6 +5,10 @@ create-only at `dataset_root` by the step itself; a small artifact that points t
 which validation packs again. If the tokenizer is an empty string, the asset in the image is used.
 """
 
+from functools import partial
+
 from components.of_task import component_of
 
 pack_chat = component_of("chat.task_list", "pack-chat", outputs=("dataset", "metrics"))
+OTHERS = (partial(component_of, "chat.shards_task_list", "pack-chat"),)
+"""The component for one shard."""

@@ -10,6 +10,6 @@ from functools import partial
 from components.of_task import component_of
 
 assemble_manifest_of = partial(
-    component_of, "harmony.raw_task_list", "assemble-manifest", outputs=("dataset", "metrics")
+    component_of, "harmony.convert.task_list", "assemble-manifest", outputs=("dataset", "metrics")
 )
 assemble_manifest = assemble_manifest_of()

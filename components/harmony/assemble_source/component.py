@@ -7,5 +7,5 @@ from functools import partial
 
 from components.of_task import component_of
 
-assemble_source_of = partial(component_of, "harmony.raw_task_list", "assemble-source")
+assemble_source_of = partial(component_of, "harmony.convert.task_list", "assemble-source")
 assemble_source = assemble_source_of()

@@ -8,5 +8,5 @@ from functools import partial
 
 from components.of_task import component_of
 
-assemble_split_of = partial(component_of, "harmony.raw_task_list", "assemble-split")
+assemble_split_of = partial(component_of, "harmony.convert.task_list", "assemble-split")
 assemble_split = assemble_split_of()

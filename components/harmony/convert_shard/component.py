@@ -6,4 +6,4 @@ shard at `source_uri`, published by the step itself, and its inventory.
 
 from components.of_task import component_of
 
-convert_shard = component_of("harmony.raw_task_list", "convert-shard")
+convert_shard = component_of("harmony.convert.task_list", "convert-shard")

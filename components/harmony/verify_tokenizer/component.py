@@ -5,4 +5,4 @@ In: a URI, or nothing for the asset in the image. Out: the verified asset, and a
 
 from components.of_task import component_of
 
-verify_tokenizer = component_of("harmony.raw_task_list", "verify-tokenizer", outputs=())
+verify_tokenizer = component_of("harmony.convert.task_list", "verify-tokenizer", outputs=())

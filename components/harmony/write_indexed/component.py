@@ -6,4 +6,4 @@ create-only at `dataset_root` by the step itself (they are too large for an arti
 
 from components.of_task import component_of
 
-write_indexed = component_of("harmony.raw_task_list", "write-indexed")
+write_indexed = component_of("harmony.convert.task_list", "write-indexed")

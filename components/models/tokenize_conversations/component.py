@@ -5,6 +5,10 @@ create-only at `dataset_root` by the step itself; a small artifact that points t
 empty parameter the step's default applies.
 """
 
+from functools import partial
+
 from components.of_task import component_of
 
 tokenize_conversations = component_of("models.task_list", "tokenize-conversations", outputs=("dataset", "metrics"))
+OTHERS = (partial(component_of, "models.shards_task_list", "tokenize-conversations"),)
+"""The component for one shard."""

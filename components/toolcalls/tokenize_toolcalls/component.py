@@ -4,8 +4,12 @@ In: the merged file, the template, the tokenizer. Out: the files, published crea
 itself, with `manifest.pending.json`; the tokenizer, for validate-alignment. Harmful samples never share a root.
 """
 
+from functools import partial
+
 from components.of_task import component_of
 
 tokenize_toolcalls = component_of(
     "toolcalls.task_list", "tokenize-toolcalls", outputs=("dataset", "metrics"), names={"--root": "dataset_root"}
 )
+OTHERS = (partial(component_of, "toolcalls.shards_task_list", "tokenize-toolcalls", names={"--root": "dataset_root"}),)
+"""The component for one shard."""

@@ -4,8 +4,14 @@ In: the store, the manifest, the URI of a tokenizer.json. Out: the arrays, publi
 the step itself with a pending manifest; the tokenizer, for validation.
 """
 
+from functools import partial
+
 from components.of_task import component_of
 
 tokenize_traces = component_of(
     "traces.task_list", "tokenize-traces", outputs=("dataset", "metrics"), names={"--control-tokens": "control_tokens"}
 )
+OTHERS = (
+    partial(component_of, "traces.shards_task_list", "tokenize-traces", names={"--control-tokens": "control_tokens"}),
+)
+"""The component for one shard."""

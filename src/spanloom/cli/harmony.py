@@ -230,7 +230,7 @@ class RenderShardOptions:
     quiet: options.Quiet = False
 
 
-@step("render-shard", "families.harmony.steps.render_shard")
+@step("render-shard", "families.harmony.steps.render_shard", switches=True)
 def step_render_shard(options: RenderShardOptions, cut: CutOptions, rows: CapOptions) -> dict[str, Any]:
     """Step 2, once a shard: conversations → tokens with spans. Caps are those of the whole run.
 

@@ -324,10 +324,13 @@ def manifest_diff(
     raise typer.Exit(EXIT_FAILURE if differences else 0)
 
 
+ValidatedSource = Annotated[str | None, place("The folder, file or URI it was built from.")]
+
+
 @step("validate-alignment", "steps.validate_alignment", counting=("validate", "documents"))
 def step_validate_alignment(
     root: options.Root,
-    source: Annotated[str | None, place("The folder, file or URI it was built from.")] = None,
+    source: ValidatedSource = None,
     deep: Annotated[
         int, option("Source rows to render again, or blocks of each shard to pack again; needs --source.", min=0)
     ] = defaults.DEEP,
@@ -368,9 +371,9 @@ def step_assemble_dataset(
 def step_validate_shard(
     root: options.Root,
     shard: Annotated[int, option("Which shard, from 0.", min=0)],
-    source: Annotated[str, place("The folder or URI it was built from.")],
     report: Annotated[str, place("File or URI for the report that assemble-validation takes.")],
     digests: Annotated[str, place("File or URI for the digests of ids and of tokens, 16 bytes a document.")],
+    source: ValidatedSource = None,
     deep: Annotated[int, option("Source rows to render again, of all shards together.", min=0)] = defaults.DEEP,
     tokenizer: options.TokenizerPlace = None,
     scratch: options.Scratch = None,
@@ -378,7 +381,7 @@ def step_validate_shard(
 ) -> dict[str, Any]:
     """Step 6, once a shard: validate the files of one shard against its source. Exits with 4 on any finding.
 
-    Of root and source only the manifests and this shard are read. The dataset must be for gpt-oss.
+    Of the root only the manifest and this shard are read, and of a source in shards.
     """
     from spanloom.families import dataset_family
     from spanloom.megatron.official import load_reader
@@ -390,13 +393,15 @@ def step_validate_shard(
 @step("assemble-validation", "steps.assemble_validation")
 def step_assemble_validation(
     root: options.Root,
-    source: Annotated[str, place("The folder or URI it was built from.")],
     shard_reports: Annotated[
         list[str], place("A shard's report; give one for each shard, in order.", "--shard-report")
     ],
     shard_digests: Annotated[
         list[str], place("The digests of a shard's ids; give one for each shard, in order.", "--shard-digests")
     ],
+    source: Annotated[
+        str | None, place("The folder, file or URI that each shard must have been compared with; it is not read.")
+    ] = None,
     report: options.Report = None,
     html: options.HtmlPlace = None,
     scratch: options.Scratch = None,

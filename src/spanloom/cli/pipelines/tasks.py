@@ -14,14 +14,23 @@ from spanloom.options.option import option, place
 
 LISTS = {
     "synth_kd": "harmony.task_list",
-    "synth_raw_to_kd": "harmony.raw_task_list",
+    "synth_raw_to_kd": "harmony.convert.task_list",
     "packed_chat": "chat.task_list",
     "chess_games": "chess.task_list",
     "toolcalls_dataset": "toolcalls.task_list",
     "traces_dataset": "traces.task_list",
     "model_chat": "models.task_list",
+    "harmony_chat": "harmony.chat_task_list",
 }
 """Pipeline → its task list in families/."""
+
+BY_SHARD = {
+    "packed_chat": "chat.shards_task_list",
+    "toolcalls_dataset": "toolcalls.shards_task_list",
+    "traces_dataset": "traces.shards_task_list",
+    "model_chat": "models.shards_task_list",
+}
+"""Pipeline whose list has one task for the dataset → its list with a task for each shard."""
 
 
 @app.command(rich_help_panel=PIPELINE)
@@ -35,6 +44,7 @@ def tasks(
             "toolcalls_dataset",
             "traces_dataset",
             "model_chat",
+            "harmony_chat",
         ],
         typer.Argument(metavar="PIPELINE", help="Which pipeline: a YAML file of pipelines/ has its name."),
     ],
@@ -51,7 +61,11 @@ def tasks(
     ] = "work",
     shards: Annotated[
         int | None,
-        option("Tasks of each stage that is run once a shard; a SYNTH source must have as many. Default: 4.", min=1),
+        option(
+            "Tasks of each stage that is run once a shard; a source in shards must have as many. Default: 4, or for "
+            f"{', '.join(BY_SHARD)} one task that makes all shards.",
+            min=1,
+        ),
     ] = None,
     registry: Annotated[str | None, option("Registry of the images. Default: ghcr.io/spanloom.")] = None,
     scratch: Annotated[
@@ -91,7 +105,8 @@ def tasks(
             parse_uri(where)  # raises for an invalid URI before any task runs
         return where if is_uri(where) or not where else str(Path(where).absolute())
 
-    listed = import_module(f"spanloom.families.{LISTS[pipeline]}")
+    name = LISTS[pipeline] if shards is None else BY_SHARD.get(pipeline, LISTS[pipeline])
+    listed = import_module(f"spanloom.families.{name}")
     values = parameters_of(parameters or [], declared_parameters(listed))
     values |= {name: absolute(value) for name, value in values.items() if name.endswith(("_uri", "_root"))}
     places = {"work": absolute(work), "registry": registry or REGISTRY, "scratch": scratch or SCRATCH}

@@ -11,7 +11,7 @@ render/            conversations → tokens and spans
 verify/            the checks of every document, also against the source
 steps/             the steps of the pipeline
 task_list          the pipeline as a list of tasks
-raw_task_list      the same with the conversion of raw SYNTH in front
+chat_task_list     the same for conversations, with the options of how they are cut
 
 dataset            the functions that shared commands call for SYNTH KD, and those shared by both profiles
 chat_dataset       the functions that shared commands call for harmony_chat

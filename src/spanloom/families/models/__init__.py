@@ -1,21 +1,22 @@
 """Any Hugging Face model: masks of its chat template, proven run by run.
 
-defaults      the defaults of all options, names of spans
-task_list     the pipeline as a list of tasks
-errors        the exceptions
-conversation  what is proven: a list of messages, tools, variables
-form          the form in which a template takes messages
-model         a model's folder: tokenizer, template, stop tokens
-samples/      conversations that find faults of templates, and a small model
-dataset       datasets for a model, as the shared commands see them
-places        a model's folder at a URI, brought to this machine
-fetch         folders of published models, from packages; for set-up
-recipe        how the rows of a source become documents
-build         a source and a model's folder → a validated dataset
-source/       source folders, and what a row of them holds
-prove/        one run by three methods; a conversation → documents or a refusal
-probe/        which form a template takes, what it does, which of forty conversations are proven
-documents/    conversations of a source → documents of tokens
-verify/       whether a dataset is right, by code of its own
-steps/        the step of the pipeline
+defaults          the defaults of all options, names of spans
+task_list         the pipeline as a list of tasks
+shards_task_list  the same with a task for each shard
+errors            the exceptions
+conversation      what is proven: a list of messages, tools, variables
+form              the form in which a template takes messages
+model             a model's folder: tokenizer, template, stop tokens
+samples/          conversations that find faults of templates, and a small model
+dataset           datasets for a model, as the shared commands see them
+places            a model's folder at a URI, brought to this machine
+fetch             folders of published models, from packages; for set-up
+recipe            how the rows of a source become documents
+build             a source and a model's folder → a validated dataset
+source/           source folders, and what a row of them holds
+prove/            one run by three methods; a conversation → documents or a refusal
+probe/            which form a template takes, what it does, which of forty conversations are proven
+documents/        conversations of a source → documents of tokens
+verify/           whether a dataset is right, by code of its own
+steps/            the step of the pipeline
 """

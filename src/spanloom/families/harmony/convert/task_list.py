@@ -9,7 +9,7 @@ relative import. `spanloom/tasks/listed.py` describes the form of a task.
 
 from typing import Any
 
-from . import defaults, task_list
+from .. import defaults, task_list
 
 NAME = "synth_raw_to_kd"
 ABOUT = "Raw SYNTH Parquet → a validated SYNTH KD dataset"

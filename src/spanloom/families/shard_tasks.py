@@ -1,0 +1,93 @@
+"""How a family's task list with a task for each shard is made of its list with one task for the dataset.
+
+    tokenize ×N ─► assemble-dataset ─► validate-shard ×N ─► assemble-validation
+
+Only constants and functions of them: `pipelines/` reads this file, like the lists, where Spanloom is not installed.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+Task = dict[str, Any]
+
+SHARDS = 4
+
+ABOUT_SHARDS = ", by a task for each shard"
+
+PARAMETERS: dict[str, str | int | float | None] = {"work_uri": "", "assemble_memory": "8Gi"}
+
+REJECTS: dict[str, str | int | float | None] = {"max_rejects": "", "workers": ""}
+"""Of a family whose one task has no parameters for them."""
+
+
+def made_by_shard(task: Mapping[str, Any], options: Mapping[str, Any] | None = None) -> Task:
+    """The task of a step for each shard. `options`: those that it has besides. Ids are compared by assemble-dataset."""
+    kept = {option: value for option, value in task["options"].items() if option not in ("--on-duplicate", "--shards")}
+    own = {"--shard": "{index}", "--shards": "{shards}"}
+    return {
+        **task,
+        "each": True,
+        "options": {**own, **kept, **(options or {}), "--inventory": ("out", "inventory")},
+    }
+
+
+PARTS = {"--work": "{work_uri}", "--rendered": ("out", "rendered")}
+"""Options of a step whose parts are published at a work place."""
+
+
+def joined_and_validated(
+    task: Mapping[str, Any], *, source: str, deep: str = "{deep}", tokenizer: str = "tokenizer"
+) -> tuple[Task, ...]:
+    """What follows the task of each shard. `source`, `deep`: for validation; `tokenizer`: the task's output of it."""
+    about = {name: task[name] for name in ("part", "when") if name in task}
+    suffix = f"-{task['part']}" if "part" in task else ""
+    made, root = task["step"] + suffix, task["options"]["--root"]
+    parts = {"--rendered": (made, "rendered")} if "--rendered" in task["options"] else {}
+    return (
+        {
+            "step": "assemble-dataset",
+            **about,
+            "options": {
+                **parts,
+                "--inventory": (made, "inventory"),
+                "--root": root,
+                **({"--on-duplicate": "{on_duplicate}"} if parts else {}),
+            },
+            "cpu": "1",
+            "memory": "{assemble_memory}",
+            "hours": 4,
+        },
+        {
+            "step": "validate-shard",
+            "each": True,
+            **about,
+            "inputs": {"dataset": (f"assemble-dataset{suffix}", "dataset")},
+            "options": {
+                "--shard": "{index}",
+                "--root": root,
+                "--source": source,
+                "--tokenizer": (made, tokenizer),
+                "--deep": deep,
+                "--report": ("out", "report"),
+                "--digests": ("out", "digests"),
+            },
+            "cpu": "2",
+            "memory": "{validate_memory}",
+            "hours": 24,
+        },
+        {
+            "step": "assemble-validation",
+            **about,
+            "options": {
+                "--shard-report": (f"validate-shard{suffix}", "report"),
+                "--shard-digests": (f"validate-shard{suffix}", "digests"),
+                "--root": root,
+                "--source": source,
+                "--report": ("out", "report"),
+                "--html": ("out", "html"),
+            },
+            "cpu": "1",
+            "memory": "{assemble_memory}",
+            "hours": 4,
+        },
+    )
