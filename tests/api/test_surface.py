@@ -41,8 +41,9 @@ PARAMETERS = {
     "build": "source out=None * history=None train=None turns=None call_format=None mask_generation_prompt=False "
     "model=None thinking=None inline_think=False boundary=None stop=() date=None variables=None emission=None "
     "control_texts=None max_rows=None max_rows_per_shard=None max_rejects='0' max_tokens=None workers=None resume=True "
-    "overwrite=False keep_work=False allow_unknown_sha=False valid_fraction=0.001 on_duplicate='error' renderer='fast' "
-    "audit_fraction=0.001 tokenizer=None shards=None deep=64 reader='auto' reuse=None disk_check=True scratch=None",
+    "overwrite=False keep_work=False disk_check=True allow_unknown_sha=False reuse=None valid_fraction=0.001 "
+    "on_duplicate='error' renderer='fast' audit_fraction=0.001 tokenizer=None shards=None deep=64 reader='auto' "
+    "scratch=None",
     "convert": "inputs out * map=None metadata=() think_tags=None call_tags=None text_as_is=False role=None "
     "join_consecutive=False keep_unprompted=False calls_in_turn=False identity=None effort=None date=None cutoff=None "
     "developer=None drop=() max_rejects='0' format='conversations' rows_per_shard=65536 workers=1 dataset=None "

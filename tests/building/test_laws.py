@@ -18,7 +18,7 @@ from spanloom.building.parts.work import ShardWork
 from spanloom.building.shards import making
 from spanloom.building.steps import run_assemble
 from spanloom.dataset import manifest
-from spanloom.errors import ConflictError, SpanloomError
+from spanloom.errors import ConflictError, SpanloomError, StorageError
 from spanloom.families import dataset_family
 from spanloom.families.chat.build import PackOptions, build_chat
 from spanloom.families.chat.recipe import PackingRules
@@ -261,6 +261,29 @@ def test_the_same_build_again_only_validates_and_another_is_refused_or_replaces(
     assert not (root / ".work").exists()
     kept = family.build(tmp_path / "two/retain", keep_work=True)
     assert (kept.root / ".work/rendered_00/rendered.json").is_file()
+
+
+def test_a_disk_that_is_too_small_by_estimate_is_refused_before_work(family: Family, tmp_path: Path) -> None:
+    root = tmp_path / "one/retain"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("spanloom.building.disk.free_bytes", lambda _: 0)
+        with pytest.raises(StorageError, match=r"not enough disk: .* needed, 0 MB are free") as caught:
+            family.build(root)
+        assert "--no-disk-check" in str(caught.value)
+        assert not root.exists() or not any(root.iterdir())
+        assert family.build(root, disk_check=False).report.clean
+
+
+def test_the_estimate_covers_what_is_made(family: Family, tmp_path: Path) -> None:
+    estimates: list[float] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            "spanloom.building.make.check_disk", lambda _root, _folder, estimated: estimates.append(estimated)
+        )
+        result = family.build(tmp_path / "one/retain")
+    splits = result.manifest.content.totals.splits.values()
+    tokens = sum(split.tokens for split in splits)
+    assert min(estimates) > 4 * tokens, "a token of these small tokenizers is 1 to 2 bytes of text, and 3.5 are assumed"
 
 
 def test_any_number_of_workers_writes_the_same_bytes(family: Family, tmp_path: Path) -> None:

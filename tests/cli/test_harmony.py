@@ -75,6 +75,7 @@ def test_a_conversion_in_python_has_the_defaults_of_the_command() -> None:
 def test_every_option_of_build_reaches_the_build(cli: Cli, tmp_path: Path) -> None:
     """Each with another value than its default; the source does not exist, so that the build ends where it begins."""
     source, out, asset = tmp_path / "source", tmp_path / "out", tmp_path / "o200k_base.tiktoken"
+    earlier = tmp_path / "earlier"
     options = BuildOptions(
         source=source,
         source_as_given=str(source),
@@ -95,7 +96,8 @@ def test_every_option_of_build_reaches_the_build(cli: Cli, tmp_path: Path) -> No
         keep_work=True,
         reader="independent",
         allow_unknown_sha=True,
-        check_disk=False,
+        disk_check=False,
+        reuse=earlier,
     )
     unchanged = [
         each.name for each in fields(options) if getattr(options, each.name) == getattr(BuildOptions(), each.name)
@@ -108,7 +110,7 @@ def test_every_option_of_build_reaches_the_build(cli: Cli, tmp_path: Path) -> No
         *("--max-rows", 7, "--max-rows-per-shard", 6, "--max-tokens", 900, "--max-rejects", "0.5%"),
         *("--on-duplicate", "keep", "--renderer", "harmony", "--audit-fraction", 0.125, "--workers", 3, "--deep", 11),
         *("--no-resume", "--overwrite", "--keep-work", "--allow-unknown-sha", "--no-disk-check"),
-        *("--reader", "independent"),
+        *("--reader", "independent", "--reuse", earlier),
     )
     assert done.returncode == 1, done.stderr
     assert repr(options) in done.stderr.replace("\n", "")

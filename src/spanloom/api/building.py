@@ -15,7 +15,7 @@ from spanloom.errors import OptionError, SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.models import defaults as model_defaults
 from spanloom.options.keywords import by_keywords
-from spanloom.options.shared import RunningOptions
+from spanloom.options.shared import ReusingOptions
 
 if TYPE_CHECKING:
     from spanloom.building.make import BuildResult
@@ -30,11 +30,11 @@ OF_HARMONY = {
     field.name: field.default
     for field in fields(BuildOptions)
     if field.name in {each.name for each in fields(CutOptions) if each.name != "train"}
-    or field.name in ("max_tokens", "disk_check", "renderer", "audit_fraction", "tokenizer")
+    or field.name in ("max_tokens", "renderer", "audit_fraction", "tokenizer")
 }
 """Options that only builds for gpt-oss have, and their default values."""
 
-_CALLED = {"variables": "set", "disk_check": "no_disk_check"}
+_CALLED = {"variables": "set"}
 """Options with another name in the command."""
 
 
@@ -111,7 +111,6 @@ def _built_for_harmony(options: BuildOptions, progress: "Progress") -> "BuildRes
                 valid_fraction=options.valid_fraction,
                 renderer=options.renderer,
                 audit_fraction=options.audit_fraction,
-                check_disk=options.disk_check,
             )
             progress.detail(f"{settings}")
             progress.detail(", ".join(f"{name} {version}" for name, version in library_versions().items()))
@@ -120,7 +119,7 @@ def _built_for_harmony(options: BuildOptions, progress: "Progress") -> "BuildRes
 
 def _of_both(options: BuildOptions) -> dict[str, Any]:
     """The options that a build has for gpt-oss and for other models."""
-    names = ("shards", "on_duplicate", "deep", "reader", *(field.name for field in fields(RunningOptions)))
+    names = ("shards", "on_duplicate", "deep", "reader", *(field.name for field in fields(ReusingOptions)))
     same = {name: getattr(options, name) for name in names}
     places = {"out": local(options.out), "reuse": local(options.reuse)}
     return {**same, **places, "max_rejects": str(options.max_rejects)}

@@ -4,7 +4,6 @@ the steps that share them.
 Steps share the bases of `BuildOptions`, whose last base is the first heading of its help.
 """
 
-import operator
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
@@ -14,8 +13,8 @@ from typing import Annotated, Any, Literal
 
 from spanloom.families.harmony import defaults
 from spanloom.families.models import defaults as model_defaults
-from spanloom.options.option import as_json, names_in, option, place, running, values_in
-from spanloom.options.shared import MAX_REJECTS, SCRATCH, Reader, RunningOptions, of_amount
+from spanloom.options.option import as_json, names_in, option, place, values_in
+from spanloom.options.shared import MAX_REJECTS, SCRATCH, Reader, ReusingOptions, of_amount
 from spanloom.options.shared import OnDuplicate as OnDuplicate
 
 Place = str | os.PathLike[str]
@@ -204,7 +203,7 @@ class CapOptions(RowOptions):
 
 
 @dataclass(frozen=True)
-class BuildOptions(RunningOptions, CapOptions, ModelOptions, ModelChoice, CutOptions):
+class BuildOptions(ReusingOptions, CapOptions, ModelOptions, ModelChoice, CutOptions):
     """The options of a build."""
 
     source: Source
@@ -234,20 +233,6 @@ class BuildOptions(RunningOptions, CapOptions, ModelOptions, ModelChoice, CutOpt
         int, option("Rows that validation renders again, by openai-harmony or the model's template.", min=0)
     ] = defaults.DEEP
     reader: Reader = "auto"
-    reuse: Annotated[
-        Place | None,
-        running(
-            "An earlier dataset: shards that are made of the same are taken from it.",
-            metavar="ROOT",
-            takes=Path | None,
-        ),
-    ] = None
-    disk_check: Annotated[
-        bool,
-        running(
-            "Start even if the disk seems too small.", "--no-disk-check", takes=bool, given=False, read=operator.not_
-        ),
-    ] = True
     scratch: Annotated[Place | None, SCRATCH] = None
 
 

@@ -11,6 +11,7 @@ from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from spanloom.building.conclude import conclude
+from spanloom.building.disk import check_disk
 from spanloom.building.options import RunOptions
 from spanloom.conversations.source.rejects import reject_limit
 from spanloom.dataset import manifest
@@ -104,7 +105,7 @@ class Making(Generic[M]):
     conclude     writes the report of a root, and promotes its manifest if the report is clean; gets the seconds too
     check        that of the manifest's schema
     identity_of  the identity of a finished root, in the form of `BuildRecord.identity`
-    before       called before the root is claimed, with the folder of files that an unfinished build may have left
+    bytes_needed about how many bytes `make` will write, parts included
     differs      a further difference of finished data from those requested
     """
 
@@ -112,8 +113,8 @@ class Making(Generic[M]):
     validate: Callable[[Path, M], tuple[Report, float]]
     conclude: Callable[[Path, Report, float], None]
     check: Check[M]
+    bytes_needed: Callable[[], float]
     identity_of: Callable[[Mapping[str, Any]], dict[str, Any]] = identity_of
-    before: Callable[[Path], None] = lambda _: None
     differs: Differs = lambda _: None
 
 
@@ -136,7 +137,8 @@ def made_and_validated(
         target = root if old is None else work / NEW_NAME
 
         def claim() -> None:
-            making.before(root if old is None else work)
+            if options.disk_check:
+                check_disk(root, root if old is None else work, making.bytes_needed())
             made_by = None if old is None else making.identity_of(old).__eq__
             claim_or_discard(root, work, record, made_by=made_by, resume=options.resume, remove_views=remove_views)
 
@@ -193,7 +195,7 @@ def build_dataset(
     *,
     make: Callable[[Path], Manifest | None],
     validate: Validate,
-    before: Callable[[Path], None] = lambda _: None,
+    bytes_needed: Callable[[], float],
     differs: Differs = lambda _: None,
 ) -> BuildResult | None:
     """`made_and_validated` for a token dataset."""
@@ -214,7 +216,7 @@ def build_dataset(
         validate=validate,
         conclude=concluded,
         check=manifest.check,
-        before=before,
+        bytes_needed=bytes_needed,
         differs=differs,
     )
     outcome = made_and_validated(root, record, options, progress, making)

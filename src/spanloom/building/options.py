@@ -23,7 +23,7 @@ class RunOptions:
     overwrite     replace a finished dataset; it stays until the new one is validated
     keep_work     keep the intermediates
     reuse         the root of an earlier dataset: shards that are made of the same are taken from it
-    check_disk    stop before any work if the disk seems too small
+    disk_check    stop before any work if the disk seems too small
     """
 
     max_rejects: str | None = "0"
@@ -35,7 +35,7 @@ class RunOptions:
     keep_work: bool = False
     allow_unknown_sha: bool = False
     reader: ReaderChoice = "auto"
-    check_disk: bool = True
+    disk_check: bool = True
     reuse: Path | None = None
 
     def check(self) -> None:

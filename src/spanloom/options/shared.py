@@ -1,5 +1,7 @@
 """Options about how a build runs and is checked, which commands, steps and the Python API share."""
 
+import operator
+import os
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,11 +57,31 @@ class RunningOptions:
         bool, running("Replace a dataset at --out; it is kept until the new one is validated.", "--overwrite")
     ] = False
     keep_work: Annotated[bool, running("Leave the intermediates in .work, below the root.", "--keep-work")] = False
+    disk_check: Annotated[
+        bool,
+        running(
+            "Start even if the disk seems too small.", "--no-disk-check", takes=bool, given=False, read=operator.not_
+        ),
+    ] = True
     allow_unknown_sha: AllowUnknownSha = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class DealtOptions(RunningOptions):
+class ReusingOptions(RunningOptions):
+    """The same for a token dataset, made shard by shard."""
+
+    reuse: Annotated[
+        str | os.PathLike[str] | None,
+        running(
+            "An earlier dataset: shards that are made of the same are taken from it.",
+            metavar="ROOT",
+            takes=Path | None,
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class DealtOptions(ReusingOptions):
     """The same for a source that is one file, whose rows are dealt to shards."""
 
     shards: Shards = 1

@@ -541,7 +541,7 @@ def test_options_of_build_work_or_are_refused_by_name(source: Path, model: Path,
     assert ran.returncode == 0, ran.stderr
     assert ran.stderr.index("load the model") < ran.stderr.index("prov") < ran.stderr.index("validate")
     assert (tmp_path / "root/.work/rendered_00").is_dir()
-    switches = ("--mask-generation-prompt", "--no-disk-check")
+    switches = ("--mask-generation-prompt",)
     refused = {
         "--history": "keep",
         "--turns": "last",

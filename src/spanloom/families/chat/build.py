@@ -7,6 +7,7 @@ most of the time. An interrupted run is started again with the same command, and
 from dataclasses import dataclass
 from pathlib import Path
 
+from spanloom.building.disk import Size
 from spanloom.building.make import BuildResult, build_dataset, validated_here
 from spanloom.building.options import RunOptions
 from spanloom.building.shards.files import work_of
@@ -17,7 +18,7 @@ from spanloom.families.chat.recipe import PackingRules
 from spanloom.families.chat.root.blocks import ARRAY_DTYPES, FAMILY, SPLIT
 from spanloom.families.chat.steps.pack_chat import identity_of, pack_chat
 from spanloom.families.chat.tokenizer import load_tokenizer
-from spanloom.families.chat.transcripts.files import OnError
+from spanloom.families.chat.transcripts.files import OnError, text_bytes, transcript_files
 from spanloom.report.progress import Mode, Progress
 from spanloom.workers import end_importing_worker
 
@@ -72,6 +73,7 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildR
         options,
         progress,
         make=lambda root: _pack(options, root, progress),
+        bytes_needed=lambda: _size(options.transcripts).bytes(ARRAY_DTYPES),
         validate=validated_here(
             dataset,
             progress,
@@ -85,6 +87,10 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildR
     )
     assert result is not None, "packing makes a dataset"
     return result
+
+
+def _size(transcripts: Path) -> Size:
+    return Size.of_text(sum(map(text_bytes, transcript_files(transcripts))), documents=0)
 
 
 def _pack(options: PackOptions, root: Path, progress: Progress) -> Manifest:

@@ -29,7 +29,14 @@ from spanloom.families.chess import defaults, manifest
 from spanloom.families.chess.encoding.python_chess import require_python_chess
 from spanloom.families.chess.errors import ChessError, NoFilesError
 from spanloom.families.chess.reading.folders import OnError
-from spanloom.families.chess.reading.prepared import ARRAYS, KINDS, array_path, rejects_path, write_table
+from spanloom.families.chess.reading.prepared import (
+    ARRAYS,
+    KINDS,
+    array_path,
+    prepared_bytes,
+    rejects_path,
+    write_table,
+)
 from spanloom.families.chess.reading.source import (
     WITHOUT,
     GameTable,
@@ -297,6 +304,7 @@ def prepare(
             validate=validate,
             conclude=conclude,
             check=manifest.check,
+            bytes_needed=lambda: sum(prepared_bytes(kind, path) for kind, _, path in files),
             identity_of=identity_of,
         ),
     )

@@ -13,7 +13,6 @@ from time import monotonic
 from typing import Any
 
 from spanloom import workers
-from spanloom.building.disk import check_disk
 from spanloom.building.make import BuildResult, build_dataset
 from spanloom.building.shards.files import Running, make_dataset, shard_job, work_of
 from spanloom.conversations.source.folder import Source, read_listing
@@ -87,7 +86,7 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
             progress,
             make=lambda target: _make(options, source, asset, target, progress),
             validate=lambda target, written: _validate(options, asset, target, written, process, progress),
-            before=lambda folder: _check_disk(options, source, folder),
+            bytes_needed=lambda: estimate(source, options.rules, options.caps).bytes(ARRAY_DTYPES),
             differs=lambda content: _other_renderer(content, options),
         )
     assert result is not None, "a manifest is made"
@@ -121,12 +120,6 @@ def _record_of(options: BuildOptions, source: Source) -> BuildRecord:
 def _other_renderer(content: Mapping[str, Any], options: BuildOptions) -> str | None:
     wanted, used = renderer_version(options.renderer), content["renderer"]["version"]
     return None if used == wanted else f"it was rendered by {used}, not by {wanted}"
-
-
-def _check_disk(options: BuildOptions, source: Source, folder: Path) -> None:
-    if options.check_disk:
-        tokens, documents = estimate(source, options.rules, options.caps)
-        check_disk(options.root, folder, tokens=tokens, documents=documents)
 
 
 def _make(options: BuildOptions, source: Source, asset: Path, root: Path, progress: Progress) -> Manifest:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from spanloom.building.disk import TEXT_BYTES_PER_TOKEN
+from spanloom.building.disk import Size
 from spanloom.conversations.source.folder import BATCH_ROWS, Part, Source, read_rows, text_bytes
 from spanloom.conversations.source.rejects import RowRefusedError
 from spanloom.families.harmony.contract.caps import Caps
@@ -11,10 +11,10 @@ from spanloom.families.harmony.contract.history import CutRules, cut_conversatio
 from spanloom.families.harmony.contract.profile import profile_of_source
 
 
-def estimate(source: Source, rules: CutRules | None, caps: Caps) -> tuple[float, float]:
+def estimate(source: Source, rules: CutRules | None, caps: Caps) -> Size:
     """About how many tokens and documents a build of this source makes."""
     rows = float(sum(shard.rows for shard in source.shards))
-    tokens = sum(text_bytes(shard) for shard in source.shards) / TEXT_BYTES_PER_TOKEN
+    tokens = Size.of_text(sum(text_bytes(shard) for shard in source.shards), rows).tokens
     documents = 1.0
     if rules is not None:
         repeated, documents = growth(source, rules)
@@ -24,7 +24,7 @@ def estimate(source: Source, rules: CutRules | None, caps: Caps) -> tuple[float,
         tokens *= read / rows if rows else 0
         rows = read
         tokens = min(tokens, caps.max_tokens or tokens)
-    return tokens, rows * documents
+    return Size(tokens=tokens, documents=rows * documents)
 
 
 def growth(source: Source, rules: CutRules) -> tuple[float, float]:

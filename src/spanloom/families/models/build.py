@@ -8,11 +8,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spanloom import workers
+from spanloom.building.disk import Size
 from spanloom.building.make import BuildResult, build_dataset, validated_here
 from spanloom.building.options import RunOptions
 from spanloom.building.shards.files import work_of
 from spanloom.conversations.source.caps import RowCaps
-from spanloom.conversations.source.folder import open_source
+from spanloom.conversations.source.folder import Source, open_source, text_bytes
 from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.layout import MODEL_FOLDER
 from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names
@@ -116,6 +117,7 @@ def _built(options: BuildOptions, model: Path, progress: Progress) -> BuildResul
         options,
         progress,
         make=make,
+        bytes_needed=lambda: _size(source, options.caps).bytes(ARRAY_DTYPES),
         validate=validated_here(family, progress, options.reader, source=options.source, deep=options.deep),
     )
     assert result is not None, "make returns a manifest"
@@ -126,3 +128,11 @@ def _built(options: BuildOptions, model: Path, progress: Progress) -> BuildResul
     if result.report.clean and not splits[VALID].sequences and options.rules.valid_fraction > 0:
         progress.say(empty_valid(splits[TRAIN].sequences, options.rules.valid_fraction))
     return result
+
+
+def _size(source: Source, caps: RowCaps) -> Size:
+    """About how much is read of the source. Templates add little to the texts of conversations."""
+    shards = source.shards
+    read = caps.rows_read([shard.rows for shard in shards])
+    text = sum(text_bytes(shard) * rows / shard.rows for shard, rows in zip(shards, read, strict=True) if shard.rows)
+    return Size.of_text(text, sum(read))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from spanloom.building.disk import Size
 from spanloom.building.make import BuildResult, build_dataset, validated_here
 from spanloom.building.options import RunOptions
 from spanloom.building.shards.files import work_of
@@ -113,5 +114,6 @@ def _build(
         options,
         progress,
         make=make,
+        bytes_needed=lambda: Size.of_text(options.data.stat().st_size, 0).bytes(arrays),
         validate=validated_here(family, progress, options.reader),
     )

@@ -7,6 +7,7 @@ interrupted run can be repeated; it writes the same files.
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from spanloom.building.disk import Size
 from spanloom.building.make import BuildResult, build_dataset, validated_here
 from spanloom.building.options import RunOptions
 from spanloom.building.shards.files import work_of
@@ -20,7 +21,7 @@ from spanloom.families.traces.recipe import FAMILY, TokenizeRules, config_of
 from spanloom.families.traces.steps.tokenize_traces import tokenize_traces
 from spanloom.families.traces.store.database import Store
 from spanloom.families.traces.store.keys import manifest_file
-from spanloom.families.traces.store.manifest import read_manifest
+from spanloom.families.traces.store.manifest import TraceManifest, read_manifest
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import SPLITS
 from spanloom.storage import sha256_file
@@ -84,7 +85,14 @@ def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | 
         options,
         progress,
         make=make,
+        bytes_needed=lambda: _size(dataset).bytes(ARRAY_DTYPES),
         validate=validated_here(family, progress, options.reader),
     )
     assert result is not None, "a dataset of traces is made, or an error"
     return result
+
+
+def _size(dataset: TraceManifest) -> Size:
+    """Of its traces; 0 if the manifest does not say how long they are, as those of others."""
+    traces = len(dataset.trace_ids)
+    return Size.of_text(float(dataset.stats.get("avg_total_chars", 0)) * traces, traces)
