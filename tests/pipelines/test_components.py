@@ -54,22 +54,25 @@ def test_the_command_knows_every_flag(folder: Path, cli: Cli) -> None:
     command, args = declarations.words(folder)
     assert command[0] == "spanloom"
     told = cli(*command[1:], "--help", COLUMNS="200").stdout
-    for flag in set(declarations.flags(args)) - {"--executor-input"}:
+    others = [one.component_spec.implementation.container.args for one in declarations.components(folder)]
+    every = [*args, *(str(word) for line in others for word in line)]
+    for flag in set(declarations.flags(every)) - {"--executor-input"}:
         assert re.search(rf"{flag}\b", told), f"{' '.join(command)} has no {flag}"
 
 
 @pytest.mark.parametrize("folder", declarations.FOLDERS, ids=lambda folder: folder.name)
 def test_the_image_is_the_steps_own_at_the_version_of_the_package(folder: Path) -> None:
     step = folder.name.replace("_", "-")
-    image = declarations.component(folder).component_spec.implementation.container.image
-    assert image == f"ghcr.io/spanloom/spanloom-{step}:{VERSION}"
+    for component in declarations.components(folder):
+        image = component.component_spec.implementation.container.image
+        assert image == f"ghcr.io/spanloom/spanloom-{step}:{VERSION}"
 
 
 @pytest.mark.parametrize("folder", declarations.FOLDERS, ids=lambda folder: folder.name)
 def test_the_readme_names_every_input_and_output(folder: Path) -> None:
-    spec = declarations.component(folder).component_spec
+    specs = [component.component_spec for component in declarations.components(folder)]
     told = (folder / "README.md").read_text()
-    for name in {**(spec.inputs or {}), **(spec.outputs or {})}:
+    for name in (name for spec in specs for name in {**(spec.inputs or {}), **(spec.outputs or {})}):
         assert f"`{name}`" in told or (re.search(r"_0\d$", name) and f"`{name[:-2]}00`" in told), name
 
 

@@ -19,6 +19,12 @@ def component(folder: Path) -> dsl.base_component.BaseComponent:
     return declared
 
 
+def components(folder: Path) -> list[dsl.base_component.BaseComponent]:
+    """All components of the step: also those for lists that give it other options."""
+    module = importlib.import_module(f"components.{folder.parent.name}.{folder.name}.component")
+    return [component(folder), *(other_of() for other_of in getattr(module, "OTHERS", ()))]
+
+
 def words(folder: Path) -> tuple[list[str], list[str]]:
     """Command and arguments; what Kubeflow fills in is a placeholder in braces."""
     container = component(folder).component_spec.implementation.container
