@@ -127,6 +127,10 @@ class Recipe(Protocol):
     def form(self) -> DatasetForm: ...
 
     @property
+    def build(self) -> Mapping[str, Any]:
+        """What the manifest says of all shards alike: see `assembly.build_facts`."""
+
+    @property
     def libraries(self) -> Sequence[str]:
         """The packages that make the tokens and the files of parts."""
 
@@ -155,14 +159,19 @@ class Recipe(Protocol):
     def input_of(self, shard: Any) -> Mapping[str, Any]:
         """The shard as the manifest lists it: path, rows, bytes, sha256."""
 
-    def facts(self) -> Mapping[str, Any]:
-        """What the record of a shard says of all shards alike, as JSON."""
-
-    def target_of(self, record: Mapping[str, Any]) -> "Target":
-        """The dataset that a shard belongs to. `record`: of the shard, with `facts`."""
-
     def counted(self, counts: Counts) -> Mapping[str, Any]:
-        """The counts of a shard as its record and the manifest have them."""
+        """The counts of a shard as its record and the manifest have them, and what else its record says, as JSON."""
 
     def environment(self) -> Mapping[str, Any]:
         """Places as given to this run, for the manifest; they decide nothing."""
+
+
+def target_of(recipe: Recipe, *, lists_rejects: bool) -> Target:
+    """The dataset that a recipe makes."""
+    return Target(
+        form=recipe.form,
+        build=recipe.build,
+        code=recipe.code,
+        libraries=recipe.libraries,
+        lists_rejects=lists_rejects,
+    )

@@ -26,7 +26,7 @@ from spanloom.building.parts.work import (
     read_parts,
     staged,
 )
-from spanloom.building.recipe import Recipe
+from spanloom.building.recipe import Recipe, target_of
 from spanloom.building.shards.files import DECIDES_NOTHING, Running, pooled, write_files
 from spanloom.building.shards.ids import Ids, count_ids
 from spanloom.building.shards.making import ShardJob, make_shards, write_record
@@ -124,7 +124,7 @@ def run_shard(
         at = published.rendered(whole, dict(recipe.environment()))
         if not known:
             staging.create(places.rendered, at.as_json())
-    target = replace(recipe.target_of(whole), lists_rejects=options.max_rejects is not None)
+    target = target_of(recipe, lists_rejects=options.max_rejects is not None)
     record, ids = {**whole, DECIDES_NOTHING: at.given}, at.entry(IDS_NAME).as_dict()
 
     def write(root: Path, inventory: Path) -> dict[str, Any]:

@@ -9,7 +9,7 @@ Intermediates are under the work folder. They are kept when a build stops, so th
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,7 @@ from spanloom.building.assembly import assemble, made_of, standing_inventory, wr
 from spanloom.building.options import RunOptions
 from spanloom.building.ordered import in_order
 from spanloom.building.parts.stored import IDS_JSON, RENDERED_JSON, OpenPart, read_folders, read_sidecar, verify_files
-from spanloom.building.recipe import Recipe, Target
+from spanloom.building.recipe import Recipe, Target, target_of
 from spanloom.building.shards.ids import Ids, count_ids, write_split
 from spanloom.building.shards.making import ShardJob, make_shards, write_record
 from spanloom.building.shards.reuse import Earlier, Taken
@@ -122,8 +122,7 @@ def make_files(
     DuplicateIdError, SourceError, ConflictError, WorkerError.
     """
     counters, form = Counters(len(jobs)), recipe.form
-    facts = {"family": form.family, "shards": len(jobs), **recipe.facts()}
-    target = replace(recipe.target_of(facts), lists_rejects=options.max_rejects is not None)
+    target = target_of(recipe, lists_rejects=options.max_rejects is not None)
     taken = _taken(recipe, jobs, target, root, options, progress)
     making = [job for job in jobs if job.shard.index not in taken]
     rows = [0 if job.shard.index in taken else job.rows for job in jobs]
@@ -195,7 +194,7 @@ TargetOf = Callable[[Mapping[str, Any]], Target]
 
 
 def write_folders(
-    target_of: TargetOf,
+    target: TargetOf,
     rendered: Path,
     ids: Path,
     root: Path,
@@ -223,7 +222,7 @@ def write_folders(
             verify_files(ids, part["files"])
         return read_folders(rendered, ids, record["parts"])
 
-    return write_files(target_of(record), record, ids_json, parts, root, inventory, resume=resume, made_of=made_of)
+    return write_files(target(record), record, ids_json, parts, root, inventory, resume=resume, made_of=made_of)
 
 
 def write_files(

@@ -252,7 +252,6 @@ def write_record(recipe: Recipe, shards: int, job: ShardJob, summaries: Sequence
         "shard": job.shard.index,
         "shards": shards,
         "input": dict(recipe.input_of(job.shard)),
-        **recipe.facts(),
         "environment": dict(recipe.environment()),
         **recipe.counted(counts),
         **read,

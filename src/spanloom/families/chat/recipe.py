@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from spanloom.building.assembly import build_facts
-from spanloom.building.recipe import Counts, DatasetForm, Made, Part, Target
+from spanloom.building.recipe import Counts, DatasetForm, Made, Part
 from spanloom.dataset.family import Layout
 from spanloom.errors import ChatError, SourceError
 from spanloom.families.chat.blocks.markers import MARKER_NAMES
@@ -131,7 +131,7 @@ class ChatRecipe:
     rules: PackingRules
     on_error: OnError
     only: int | None
-    facts_of_build: Mapping[str, Any]
+    build: Mapping[str, Any]
     given: Mapping[str, Any]
     on_progress: OnProgress | None = field(default=None, compare=False)
 
@@ -148,7 +148,7 @@ class ChatRecipe:
 
     def identity(self) -> Mapping[str, Any]:
         return {
-            "build": self.facts_of_build,
+            "build": self.build,
             "inputs": [file.sha256 for file in self.files],
             "on_error": self.on_error,
             "only": self.only,
@@ -198,9 +198,7 @@ class ChatRecipe:
     def made(self, shard: Stream, part: Part, token_budget: int | None) -> Iterator[Made]:  # noqa: ARG002
         is_text = np.array([text is not None for text in part.holds], dtype=np.bool_)
         texts = [text for text in part.holds if text is not None]
-        encoded = _tokenizer(self.tokenizer, self.facts_of_build["tokenizer"]["sha256"]).encode(
-            texts, first=part.first_row
-        )
+        encoded = _tokenizer(self.tokenizer, self.build["tokenizer"]["sha256"]).encode(texts, first=part.first_row)
         runs: list[npt.NDArray[np.int32]] = []
         numbers: list[int] = []
         counts: dict[str, Counter[str]] = {READ: Counter(), UNREADABLE: Counter()}
@@ -231,12 +229,6 @@ class ChatRecipe:
 
     def input_of(self, shard: Stream) -> Mapping[str, Any]:  # noqa: ARG002  # all shards are made of all files
         return {"files": [file.as_input() for file in self.files]}
-
-    def facts(self) -> Mapping[str, Any]:
-        return {"build": self.facts_of_build}
-
-    def target_of(self, record: Mapping[str, Any]) -> Target:
-        return Target(form=self.form, build=record["build"], code=self.code, libraries=LIBRARIES)
 
     def counted(self, counts: Counts) -> Mapping[str, Any]:
         return {name: dict(counts.get(name, Counter())) for name in (READ, UNREADABLE)}
@@ -275,7 +267,7 @@ def recipe_of(
         rules=rules,
         on_error=on_error,
         only=only,
-        facts_of_build={},
+        build={},
         given=given,
         on_progress=on_progress,
     )
@@ -291,4 +283,4 @@ def recipe_of(
         source={"schema_version": INPUT_SCHEMA},
         split=None,
     )
-    return replace(recipe, facts_of_build=facts)
+    return replace(recipe, build=facts)

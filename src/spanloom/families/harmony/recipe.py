@@ -52,7 +52,8 @@ class PartWork:
 @dataclass(frozen=True, kw_only=True)
 class HarmonyRecipe:
     """A build of SYNTH KD or harmony_chat. `origin`: what the source's manifest says of it; `caps`: of the whole run;
-    `rules`: None if the profile cuts no rows; `given`: places as given, for the manifest."""
+    `shards`: how many the source has; `rules`: None if the profile cuts no rows; `given`: places as given, for the
+    manifest."""
 
     profile: Profile
     origin: Mapping[str, Any]
@@ -61,6 +62,7 @@ class HarmonyRecipe:
     rules: CutRules | None
     audit_fraction: float
     caps: Caps
+    shards: int
     given: Mapping[str, Any]
     valid_fraction: float = defaults.VALID_FRACTION
 
@@ -120,7 +122,12 @@ class HarmonyRecipe:
     def input_of(self, shard: SourceShard) -> Mapping[str, Any]:
         return {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
 
-    def facts(self) -> Mapping[str, Any]:
+    @property
+    def build(self) -> Mapping[str, Any]:
+        return facts_of(self.profile, {"shards": self.shards, **self._facts()}, self.valid_fraction)
+
+    def _facts(self) -> Mapping[str, Any]:
+        """What the record of a shard says of all shards alike."""
         return {
             "source": self.origin,
             "tokenizer_sha256": ASSET_SHA256,
@@ -129,13 +136,10 @@ class HarmonyRecipe:
             "rules": self.rules and self.rules.as_dict(),
         }
 
-    def target_of(self, record: Mapping[str, Any]) -> Target:
-        return target_of(record, valid_fraction=self.valid_fraction)
-
     def counted(self, counts: Counts) -> Mapping[str, Any]:
         audit = {name: counts.get("audit", Counter())[name] for name in ("fallback_rows", "audited_rows")}
         cutting = {"cutting": self.rules.counts([counts.get("cutting", Counter())])} if self.rules else {}
-        return {"audit": audit, **cutting}
+        return {**self._facts(), "audit": audit, **cutting}
 
     def environment(self) -> Mapping[str, Any]:
         return self.given
@@ -165,6 +169,7 @@ def recipe_of(
         rules=rules,
         audit_fraction=audit_fraction,
         caps=caps,
+        shards=len(source.shards),
         given=given,
         valid_fraction=valid_fraction,
     )

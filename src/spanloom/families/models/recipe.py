@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.building.assembly import build_facts
-from spanloom.building.recipe import Counts, DatasetForm, Made, Part, Target
+from spanloom.building.recipe import Counts, DatasetForm, Made, Part
 from spanloom.building.shards.ids import split_decided
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.conversations.source.folder import (
@@ -62,12 +62,12 @@ _loaded: dict[str, Ingredients] = {}
 
 @dataclass(frozen=True, kw_only=True)
 class ModelRecipe:
-    """A build for the model in the folder `model`. `facts_of_build`: see `build_facts`; `given`: places as given."""
+    """A build for the model in the folder `model`. `build`: see `build_facts`; `given`: places as given."""
 
     model: Path
     rules: ModelRules
     source_format: SourceFormat
-    facts_of_build: Mapping[str, Any]
+    build: Mapping[str, Any]
     given: Mapping[str, Any]
 
     code = "models"
@@ -84,7 +84,7 @@ class ModelRecipe:
         )
 
     def identity(self) -> Mapping[str, Any]:
-        return {name: value for name, value in self.facts_of_build.items() if name != "source"}
+        return {name: value for name, value in self.build.items() if name != "source"}
 
     def verified(self, shard: SourceShard) -> SourceShard:
         return verify_hash(shard)
@@ -101,7 +101,7 @@ class ModelRecipe:
             yield Part(index=index, first_row=batch.first_row, rows=len(batch), key=shard.sha256, holds=batch)
 
     def made(self, shard: SourceShard, part: Part, token_budget: int | None) -> Iterator[Made]:
-        eod = self.facts_of_build["tokenizer"]["eod"]
+        eod = self.build["tokenizer"]["eod"]
         yield made_rows(shard, part.holds, self.ingredients(), eod, token_budget)
 
     def ingredients(self) -> Ingredients:
@@ -114,16 +114,10 @@ class ModelRecipe:
     @cached_property
     def key(self) -> str:
         """A hash of the model and the options."""
-        return sha256_json([str(self.model), self.facts_of_build])
+        return sha256_json([str(self.model), self.build])
 
     def input_of(self, shard: SourceShard) -> Mapping[str, Any]:
         return {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
-
-    def facts(self) -> Mapping[str, Any]:
-        return {"build": self.facts_of_build}
-
-    def target_of(self, record: Mapping[str, Any]) -> Target:
-        return Target(form=self.form, build=record["build"], code=self.code, libraries=LIBRARIES)
 
     def counted(self, counts: Counts) -> Mapping[str, Any]:
         audited = counts.get("audit", Counter())["audited_rows"]
@@ -145,7 +139,7 @@ def recipe_of(source: Source, ingredients: Ingredients, caps: RowCaps, given: Ma
         model=ingredients.folder,
         rules=ingredients.rules,
         source_format=source.format,
-        facts_of_build={},
+        build={},
         given=given,
     )
     facts = build_facts(
@@ -160,7 +154,7 @@ def recipe_of(source: Source, ingredients: Ingredients, caps: RowCaps, given: Ma
         split=split_decided(SPLIT_COLUMN, config["valid_fraction"]),
         renderer={"name": encoded_by, "version": library_versions(encoded_by)[encoded_by] or "unknown"},
     )
-    recipe = replace(recipe, facts_of_build=facts)
+    recipe = replace(recipe, build=facts)
     _loaded.clear()
     _loaded[recipe.key] = ingredients
     return recipe

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from spanloom.building.assembly import build_facts
-from spanloom.building.recipe import Counts, DatasetForm, FileShard, Made, Part, Target
+from spanloom.building.recipe import Counts, DatasetForm, FileShard, Made, Part
 from spanloom.building.shards.ids import split_decided
 from spanloom.conversations.source.rejects import Reject
 from spanloom.dataset.family import Layout
@@ -168,7 +168,7 @@ class ToolCallRecipe:
     tokenizer: Path
     tools_dir: Path | None
     rules: TokenizeRules
-    facts_of_build: Mapping[str, Any]
+    build: Mapping[str, Any]
     given: Mapping[str, Any]
 
     code = "toolcalls"
@@ -179,7 +179,7 @@ class ToolCallRecipe:
         return form_of(self.rules)
 
     def identity(self) -> Mapping[str, Any]:
-        return {"build": self.facts_of_build, "input": self.sha256, "shards": len(self.shards)}
+        return {"build": self.build, "input": self.sha256, "shards": len(self.shards)}
 
     def verified(self, shard: FileShard) -> FileShard:
         return shard
@@ -232,7 +232,7 @@ class ToolCallRecipe:
                 [masked.ids for _, masked in kept],
                 [(span > 0).astype(np.uint8) for span in spans],
                 spans,
-                self.facts_of_build["tokenizer"]["eod"],
+                self.build["tokenizer"]["eod"],
             ),
             about=_about(kept, self.form.about),
             refused=refused,
@@ -246,10 +246,10 @@ class ToolCallRecipe:
     def ingredients(self) -> "Ingredients":
         """The template, the tokenizer and the registries, loaded once per process. Raises SourceError if they changed
         since the build began."""
-        key = sha256_json(self.facts_of_build)
+        key = sha256_json(self.build)
         if key not in _loaded:
             loaded = load_ingredients(self.template, self.tokenizer, self.rules, self.tools_dir)
-            if loaded.config(self.split) != self.facts_of_build["config"]:
+            if loaded.config(self.split) != self.build["config"]:
                 raise SourceError(
                     "the template or the tokenizer was changed while the dataset was built",
                     where=f"{self.template}, {self.tokenizer}",
@@ -262,12 +262,6 @@ class ToolCallRecipe:
     def input_of(self, shard: FileShard) -> Mapping[str, Any]:  # noqa: ARG002  # all shards are made of one file
         size = self.state.bytes
         return {"path": self.data.name, "rows": self.read, "bytes": size, "sha256": self.sha256}
-
-    def facts(self) -> Mapping[str, Any]:
-        return {"build": self.facts_of_build}
-
-    def target_of(self, record: Mapping[str, Any]) -> Target:
-        return Target(form=self.form, build=record["build"], code=self.code, libraries=LIBRARIES)
 
     def counted(self, counts: Counts) -> Mapping[str, Any]:  # noqa: ARG002  # there are none
         return {}
@@ -329,7 +323,7 @@ def recipe_of(
         tokenizer=ingredients.tokenizer.path,
         tools_dir=tools_dir,
         rules=ingredients.rules,
-        facts_of_build=facts,
+        build=facts,
         given=given,
     )
     _loaded.clear()

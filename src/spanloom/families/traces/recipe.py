@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from spanloom.building.assembly import build_facts
-from spanloom.building.recipe import Counts, DatasetForm, FileShard, Made, Part, Target
+from spanloom.building.recipe import Counts, DatasetForm, FileShard, Made, Part
 from spanloom.building.shards.ids import split_decided
 from spanloom.conversations.source.rejects import Reject
 from spanloom.dataset.family import Layout
@@ -124,7 +124,7 @@ class TraceRecipe:
     shards: tuple[FileShard, ...]
     tokenizer: Path
     rules: TokenizeRules
-    facts_of_build: Mapping[str, Any]
+    build: Mapping[str, Any]
     given: Mapping[str, Any]
 
     code = "traces"
@@ -138,7 +138,7 @@ class TraceRecipe:
         return form_of(self.rules)
 
     def identity(self) -> Mapping[str, Any]:
-        return {"build": self.facts_of_build, "export": self.export.sha256, "shards": len(self.shards)}
+        return {"build": self.build, "export": self.export.sha256, "shards": len(self.shards)}
 
     def verified(self, shard: FileShard) -> FileShard:
         return shard
@@ -158,7 +158,7 @@ class TraceRecipe:
             yield Part(index=first // BATCH, first_row=chosen[0], rows=len(chosen), key=key, holds=held)
 
     def made(self, shard: FileShard, part: Part, token_budget: int | None) -> Iterator[Made]:
-        tokenizer = _tokenizer(self.tokenizer, self.facts_of_build["tokenizer"]["sha256"])
+        tokenizer = _tokenizer(self.tokenizer, self.build["tokenizer"]["sha256"])
         traces = [trace for _, _, trace in part.holds if trace is not None]
         texts = [texts_of(trace, self.rules.options) for trace in traces]
         as_text = self.rules.options.control_tokens == "text"
@@ -192,7 +192,7 @@ class TraceRecipe:
                 [document.ids for _, _, document in kept],
                 [document.loss_mask for _, _, document in kept],
                 [document.span_id for _, _, document in kept],
-                self.facts_of_build["tokenizer"]["eod"],
+                self.build["tokenizer"]["eod"],
             ),
             about=_about(kept, self.rules),
             refused=refused,
@@ -202,12 +202,6 @@ class TraceRecipe:
     def input_of(self, shard: FileShard) -> Mapping[str, Any]:  # noqa: ARG002  # all shards are made of one export
         export = self.export
         return {"path": export.path, "rows": export.rows, "bytes": export.bytes, "sha256": export.sha256}
-
-    def facts(self) -> Mapping[str, Any]:
-        return {"build": self.facts_of_build}
-
-    def target_of(self, record: Mapping[str, Any]) -> Target:
-        return Target(form=self.form, build=record["build"], code=self.code, libraries=LIBRARIES)
 
     def counted(self, counts: Counts) -> Mapping[str, Any]:  # noqa: ARG002  # there are none
         return {}
@@ -274,7 +268,7 @@ def recipe_of(
         shards=FileShard.of(dataset.dataset_key, len(dataset.ids), shards),
         tokenizer=tokenizer.path,
         rules=rules,
-        facts_of_build=facts,
+        build=facts,
         given=given,
     )
 

@@ -175,8 +175,9 @@ class _Shard:
     """One shard: its packer, and its open files (closed by `stack`)."""
 
     def __init__(self, root: Path, number: int, recipe: ChatRecipe, tokenizer: ChatTokenizer, stack: ExitStack) -> None:
-        config: Mapping[str, Any] = recipe.facts_of_build["config"]
+        config: Mapping[str, Any] = recipe.build["config"]
         self.number = number
+        self._build = recipe.build
         self._shards, self._eos = recipe.rules.shards, tokenizer.markers.eos
         options = {name: config[name] for name in ("block_size", "post_training", "strict_user", "keep_lossless")}
         self.packer = Packer(markers=tokenizer.markers, pad_tail=config["pad_tail"], **options)
@@ -204,7 +205,7 @@ class _Shard:
             "rejected": {UNREADABLE: skipped} if skipped else {},
             "packing": asdict(self.packer.counts),
         }
-        return write_inventory(path, "", of_stream["build"], record, {SPLIT: self._files.publish()}, None)
+        return write_inventory(path, "", self._build, record, {SPLIT: self._files.publish()}, None)
 
     def _write(self, blocks: Blocks, padding: int = 0) -> None:
         if not len(blocks):
@@ -257,7 +258,7 @@ def run(
                     _fill({shard: this}, job, record)
                     return this.inventory(made, record)
 
-            build = {"shards": rules.shards, **record["build"], "inputs": recipe.identity()["inputs"]}
+            build = {"shards": rules.shards, **recipe.build, "inputs": recipe.identity()["inputs"]}
             return written_at(staging, root, inventory, build, write)
 
         def pack(folder: Path) -> Manifest:

@@ -176,7 +176,7 @@ def run(
                 shard_job(this, rows, Path(kept), max_rejects),
                 len(opened.shards),
                 places,
-                {**recipe.facts_of_build, "shards": len(opened.shards)},
+                {**recipe.build, "shards": len(opened.shards)},
                 options,
                 Running(verb="prove", workers=workers or useful_workers(rows)),
                 progress,
