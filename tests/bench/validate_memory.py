@@ -66,7 +66,7 @@ def of_lines(make: Callable[[Path], Case], rename: Callable[[dict[str, Any], int
         listed = {**file_of(source), "path": stated.path, "rows": stated.rows * copies}
         given = {**content.input.model_dump(mode="json", exclude_unset=True), "shards": [listed]}
         root = deal(
-            case.root, folder / "root", dataset_family(content.family), case.ids, shards=2, copies=copies, input=given
+            case.root, folder / "root", dataset_family(content.family), case.ids, shards=1, copies=copies, input=given
         )
         return root, source, None
 
@@ -129,9 +129,9 @@ def peaks(name: str, folder: Path, rows: int) -> list[int | None]:
     family = dataset_family(manifest.read(root).content.family)
 
     def validate(**given: Any) -> None:
-        report = validate_dataset(root, family, tokenizer=tokenizer, workers=2, **given)
+        report = validate_dataset(root, family, tokenizer=tokenizer, workers=1, **given)
         assert report.clean, report.findings[:3]
-        print(report.checked, file=sys.stderr)
+        print(f"{name}, {rows:,} rows: {report.checked}", file=sys.stderr, flush=True)
 
     found = [peak_of(validate), None if source is None else peak_of(lambda: validate(source=source, deep=DEEP))]
     shutil.rmtree(folder)

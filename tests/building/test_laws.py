@@ -3,8 +3,9 @@ over tasks, with the same bytes each time."""
 
 import json
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -202,6 +203,35 @@ def files(root: Path) -> dict[str, bytes]:
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
 
 
+def without_traces(folder: Path) -> Workshop:
+    """With a store that lacks the first, fifth and sixth trace of `clean-1`."""
+    folder.mkdir()
+    workshop = Workshop(folder)
+    ids = json.loads(manifest_file(workshop.traces, "clean-1").read_bytes())["trace_ids"]
+    with closing(sqlite3.connect(workshop.traces / "traces.sqlite")) as store, store:
+        assert sum(store.execute("DELETE FROM traces WHERE id = ?", (ids[at],)).rowcount for at in (0, 4, 5)) == 3
+    return workshop
+
+
+@pytest.mark.parametrize(("family_of", "refused"), [(reasoning_traces, 3), (tool_calls, 3)], ids=["traces", "tools"])
+def test_refused_rows_are_set_aside_up_to_a_limit(
+    family_of: Callable[[Workshop, Path], Family], refused: int, workshop: Workshop, tmp_path: Path
+) -> None:
+    """As lines of `rejects/`, each with its row of the source; in one process as in a task for each shard."""
+    family = family_of(without_traces(tmp_path / "own") if family_of is reasoning_traces else workshop, tmp_path)
+    result = family.build(tmp_path / "one/retain", max_rejects="50%")
+    assert result.report.clean, result.report.findings
+    lines = [line for path in sorted(result.root.glob("rejects/*")) for line in path.read_text().splitlines()]
+    assert len(lines) == refused == sum(result.manifest.content.totals.rejected.values())
+    assert len({json.loads(line)["row"] for line in lines}) == refused
+    root = tasks(family, tmp_path / "root/retain", tmp_path / "run", max_rejects="50%")
+    joined = validate_alignment(root=root, family=dataset_family(content(result.root)["family"]), reader="independent")
+    assert joined.clean, joined.findings
+    assert (content(root), files(root)) == (content(result.root), files(result.root))
+    with pytest.raises(SpanloomError, match="--max-rejects"):
+        family.build(tmp_path / "two/retain", max_rejects="0")
+
+
 class StoppedError(Exception):
     """Stands for whatever may end a build."""
 
@@ -293,13 +323,13 @@ def test_any_number_of_workers_writes_the_same_bytes(family: Family, tmp_path: P
     assert (content(one), files(one)) == (content(two), files(two))
 
 
-def tasks(family: Family, root: Path, at: Path) -> Path:
+def tasks(family: Family, root: Path, at: Path, **options: Any) -> Path:
     """A task for each shard, the last one first, and the one that joins them. Returns the root, not validated."""
     names = [(str(at / f"{shard}/rendered.json"), str(at / f"{shard}/inventory.json")) for shard in range(SHARDS)]
     for shard in reversed(range(SHARDS)):
         (at / f"{shard}").mkdir(parents=True, exist_ok=True)
         rendered, inventory = names[shard]
-        family.task(str(root), shard, rendered=rendered, inventory=inventory)
+        family.task(str(root), shard, rendered=rendered, inventory=inventory, **options)
     rendered = [name for name, _ in names if Path(name).exists()]
     on_duplicate = "keep"
     run_assemble(rendered=rendered, inventories=[name for _, name in names], root=str(root), on_duplicate=on_duplicate)

@@ -37,10 +37,11 @@ _DTYPES = {
 
 @dataclass(frozen=True, kw_only=True)
 class _Index:
-    """`dtype`: the numpy type of `.bin`; `sequence_pointers`: int64 [S], bytes."""
+    """`dtype`: the numpy type of `.bin`; `sequence_pointers`: int64 [S], bytes; `bin_buffer_mmap`: the mapped file."""
 
     dtype: Any
     sequence_pointers: npt.NDArray[np.int64]
+    bin_buffer_mmap: Any
 
 
 class _Bin:
@@ -79,7 +80,7 @@ class IndependentDataset:
         self.sequence_lengths: npt.NDArray[np.int32] = raw[ends[0] : ends[1]].view("<i4")
         pointers: npt.NDArray[np.int64] = raw[ends[1] : ends[2]].view("<i8")
         self.document_indices: npt.NDArray[np.int64] = raw[ends[2] : ends[3]].view("<i8")
-        self.index = _Index(dtype=_DTYPES[int(header["dtype"])], sequence_pointers=pointers)
+        self.index = _Index(dtype=_DTYPES[int(header["dtype"])], sequence_pointers=pointers, bin_buffer_mmap=raw)
         self.bin_reader = _Bin(prefix.with_name(prefix.name + ".bin"))
 
     def __len__(self) -> int:

@@ -114,7 +114,7 @@ def test_after_so_many_tokens_one_document_of_each_sampled_row_is_rendered_again
         return {name: count for name, count in report.checked.items() if name.endswith("rendered again")}
 
     whole = checked(30)
-    monkeypatch.setattr(dataset, "WHOLE_TOKENS", 0)
+    monkeypatch.setattr("spanloom.families.harmony.verify.source.WHOLE_TOKENS", 0)
     bounded = checked(30)
     assert bounded["rows rendered again"] == whole["rows rendered again"] == bounded["documents rendered again"]
     assert whole["documents rendered again"] > whole["rows rendered again"]

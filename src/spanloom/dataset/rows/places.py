@@ -48,9 +48,10 @@ class RejectedRow:
 
 
 def rejected_rows(
-    root: Path, shard: ShardEntry, id_column: str, fault: Callable[[Finding], object]
+    root: Path, shard: ShardEntry, id_column: str, fault: Callable[[Finding], object], rows: range | None = None
 ) -> Iterator[RejectedRow]:
-    """The rejected rows in a shard's rejects file. Invalid lines go to `fault` as findings."""
+    """The rejected rows in a shard's rejects file. Invalid lines go to `fault` as findings. `rows`: the numbers of the
+    shard's rows, by default from 0 to `rows_read`."""
     if shard.rejects_file is None:
         return
     path = rejects_file(root, shard.shard)
@@ -62,6 +63,7 @@ def rejected_rows(
     if not path.is_file():  # already reported
         return
     before = -1
+    rows = range(shard.rows_read) if rows is None else rows
     try:
         with path.open("rb") as stream:
             for number, line in enumerate(stream, start=1):
@@ -71,8 +73,8 @@ def rejected_rows(
                     continue
                 if reject["shard"] != shard.shard:
                     wrong(f"shard is {reject['shard']}", number)
-                if not before < reject["row"] < shard.rows_read:
-                    wrong(f"row {reject['row']} does not follow row {before}, or not below {shard.rows_read}", number)
+                if reject["row"] <= before or reject["row"] not in rows:
+                    wrong(f"row {reject['row']} does not follow row {before}, or is none of the shard's rows", number)
                     continue
                 before = reject["row"]
                 yield RejectedRow(
@@ -124,12 +126,13 @@ class RowPlaces:
         columns: Sequence[str],
         id_column: str,
         fault: Callable[[Finding], object],
+        rows: range | None = None,
     ) -> None:
-        """`columns`: of the row tables, including `row`; `id_column`: of the rejects. Raises ArtifactError if a table
-        cannot be read."""
+        """`columns`: of the row tables, including `row`; `id_column`, `rows`: see `rejected_rows`. Raises ArtifactError
+        if a table cannot be read."""
         self._readers = {split: RowsReader(rows_file(root, split, shard.shard), columns) for split in splits}
         self._held = {split: reader.take(BATCH_ROWS) for split, reader in self._readers.items()}
-        self._rejects = rejected_rows(root, shard, id_column, fault)
+        self._rejects = rejected_rows(root, shard, id_column, fault, rows)
         self._next = next(self._rejects, None)
 
     def before(self, end: int) -> PlacedRows:
@@ -190,9 +193,9 @@ def check_row_places(
     row table cannot be read.
     """
     faults: list[Finding] = []
-    places = RowPlaces(root, shard, splits, ["row"], id_column, faults.append)
-    reasons: Counter[str] = Counter()
     rows = range(shard.rows_read) if rows is None else rows
+    places = RowPlaces(root, shard, splits, ["row"], id_column, faults.append, rows)
+    reasons: Counter[str] = Counter()
     absent = 0
 
     def finding(message: str, row: int | None = None) -> Finding:

@@ -152,20 +152,21 @@ def check_files(content: Content, wanted: Mapping[str, str | None]) -> Iterator[
 
 
 def check_rejected(
-    shard: ShardEntry, *, written: int | None = None, reasons: Callable[[str], bool] | None = None, listed: bool
+    shard: ShardEntry, *, written: int | None = None, reasons: Callable[[str], bool] | None = None, listed: bool | None
 ) -> Iterator[Finding]:
     """Checks that each row read was written or rejected, for a known reason.
 
     `written`: rows that became documents, if that is known; `reasons`: whether a reason is known; `listed`: whether
-    the rejected rows are in a file.
+    the rejected rows are in a file, None if either is right.
     """
     rejected = sum(shard.rejected.values())
     if written is not None and written + rejected != shard.rows_read:
         yield wrong(f"{shard.rows_read} rows read, but {written} written and {rejected} rejected", shard.shard)
     if reasons is not None and not (all(shard.rejected.values()) and all(map(reasons, shard.rejected))):
         yield wrong(f"rejected is {shard.rejected}, with an unknown reason or a count of 0", shard.shard)
-    if (listed and rejected > 0) != (shard.rejects_file is not None):
-        there = "there is no rejects file" if shard.rejects_file is None else "there is a rejects file"
+    has_file = shard.rejects_file is not None
+    if has_file != (rejected > 0 and (has_file if listed is None else listed)):
+        there = "there is a rejects file" if has_file else "there is no rejects file"
         yield wrong(f"{rejected} rows rejected, and {there}", shard.shard)
 
 

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 from spanloom.dataset.manifest import Content
@@ -51,21 +52,23 @@ def encoded_between(
 ) -> tuple[list[int], list[tuple[int, int]]]:
     """Ids and offsets of a text, by the package's tokenizer. `controls`: the only characters that are control tokens,
     [start, end) in order; None: wherever the tokenizer finds some."""
-    if controls is None:
-        encoded = tokenizer.encode(text, add_special_tokens=False)
-        return encoded.ids, encoded.offsets
     ids: list[int] = []
     offsets: list[tuple[int, int]] = []
-    edges = [0, *(edge for places in controls for edge in places), len(text)]
-    try:
-        for number, (begin, end) in enumerate(pairwise(edges)):
-            tokenizer.encode_special_tokens = number % 2 == 0
-            encoded = tokenizer.encode(text[begin:end], add_special_tokens=False)
-            ids += encoded.ids
-            offsets += [(begin + first, begin + last) for first, last in encoded.offsets]
-    finally:
-        tokenizer.encode_special_tokens = False
+    edges = [0, *(edge for places in controls or () for edge in places), len(text)]
+    with _ENCODING:
+        try:
+            for number, (begin, end) in enumerate(pairwise(edges)):
+                tokenizer.encode_special_tokens = controls is not None and number % 2 == 0
+                encoded = tokenizer.encode(text[begin:end], add_special_tokens=False)
+                ids += encoded.ids
+                offsets += [(begin + first, begin + last) for first, last in encoded.offsets]
+        finally:
+            tokenizer.encode_special_tokens = False
     return ids, offsets
+
+
+_ENCODING = Lock()
+"""Shards are checked in parallel, and how a tokenizer encodes is a state of it."""
 
 
 def check_tokenizer(content: Content, path: Path) -> Iterator[Finding]:

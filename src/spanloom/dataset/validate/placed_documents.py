@@ -20,6 +20,7 @@ from spanloom.dataset.root.layout import array_prefix, rows_file
 from spanloom.dataset.rows.table import row_batches
 from spanloom.findings import Finding, Report
 from spanloom.megatron.readers import OpenIndexed
+from spanloom.supervision import shift_to_tokens
 
 T = TypeVar("T")
 
@@ -46,6 +47,28 @@ class PlacedDocument:
         """One array of the document, [T]."""
         array: npt.NDArray[Any] = self.open_with(array_prefix(root, self.split, self.shard, name)).get(self.sequence)
         return array
+
+    def differences(
+        self, root: Path, origin: str, tokens: Sequence[int], **labels: Sequence[Sequence[int]]
+    ) -> Iterator[Finding]:
+        """Compares the document on disk with the expected `tokens`, [T].
+
+        `labels`: name of an array → all of its valid values, token-aligned, [T] each; `origin`: of what, in messages.
+        """
+        stored = self.read(root, "tokens").tolist()
+        if stored != tokens:
+            message = f"the tokens are not those of {origin}"
+            yield self.finding("source", message, first_difference(stored, tokens))
+            return
+        for name, ways in labels.items():
+            label = self.read(root, name).astype(np.uint8)
+            aligned = shift_to_tokens(label, np.array([label.size], dtype=np.int32)).tolist()
+            if aligned not in ways:
+                message = f"the {_LABELS[name]} of {origin}"
+                yield self.finding("source", message, max(first_difference(aligned, way) for way in ways))
+
+
+_LABELS = {"span": "spans are not those", "lossmask": "mask is not that"}
 
 
 def documents_by_row(whole: WholeCheck, shard: ShardEntry, columns: pa.Schema) -> Iterator[PlacedDocument]:

@@ -63,7 +63,7 @@ def check_rows_and_ids(
 
     `id_column`: of the source; `split_column`: of the row table, with the ids that the split rule uses; `noun`: what
     these ids name, in messages; `several`: a row may become several documents; `of_file`: the number of rows of a
-    source that is one file, whose rejected rows no file lists; `also`: additional checks of a shard's row tables.
+    source that is one file, whose rejected rows a file may list; `also`: additional checks of a shard's row tables.
     """
     content = whole.content
 
@@ -75,7 +75,8 @@ def check_rows_and_ids(
         rows, unlisted = None, None
         if of_file is not None:
             rows = rows_of_file(content, shard, of_file)
-            unlisted = len(rows) - sum(counts.sequences for counts in shard.splits.values())
+            written = sum(counts.sequences for counts in shard.splits.values())
+            unlisted = len(rows) - written if shard.rejects_file is None else None
         check = partial(check_row_places, id_column=id_column, several=several, rows=rows, unlisted=unlisted)
         try:
             own.add(check(whole.root, shard, splits, whole.run.go_on))

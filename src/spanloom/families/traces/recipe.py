@@ -1,8 +1,9 @@
 """Reasoning traces: how the traces of a dataset in a store become documents.
 
 In: a snapshot of a store, the ids of a dataset, a tokenizer, the rules. Out: a `Recipe` for `spanloom.building`. Each
-trace is one document, closed by a masked EOD; its id decides its split. Id number i goes to shard i mod the number of
-shards. Traces that were deleted since the dataset was built are refused and counted.
+trace is one document, closed by a masked EOD; its id decides its split. Traces that were deleted since the dataset was
+built are refused and counted. Rows are numbered as in the export, with the deleted traces behind; row i goes to shard i
+mod the number of shards.
 
 The recorded source is the export in the same format: its rows, bytes and sha256 are in the manifest. A token dataset
 can thus be checked against the file that others train on.
@@ -104,19 +105,18 @@ def config_of(rules: TokenizeRules, tokenizer: JsonTokenizer) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """The export that a dataset is made of. `rows`: traces that exist; `row_of`: the number of each id of the dataset
-    in the export, None for a deleted trace."""
+    """The export that a dataset is made of. `rows`: how many of the dataset's traces exist."""
 
     path: str
     rows: int
     bytes: int
     sha256: str
-    row_of: Sequence[int | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TraceRecipe:
-    """A build of one dataset of traces. `snapshot`: only in the process that reads; `given`: places as given."""
+    """A build of one dataset of traces. `snapshot`, `ids`: of the rows, only in the process that reads; `given`: places
+    as given."""
 
     snapshot: Snapshot | None
     ids: Sequence[str]
@@ -148,12 +148,12 @@ class TraceRecipe:
 
     def parts(self, shard: FileShard, rows: int) -> Iterator[Part]:
         assert self.snapshot is not None, "the process that reads has the snapshot"
-        places = range(shard.index, len(self.ids), len(self.shards))[:rows]
-        for first in range(0, len(places), BATCH):
-            chosen = places[first : first + BATCH]
-            present = [place for place in chosen if self.export.row_of[place] is not None]
-            traces = dict(zip(present, self.snapshot.traces([self.ids[place] for place in present]), strict=True))
-            held = [(self.ids[place], self.export.row_of[place], traces.get(place)) for place in chosen]
+        numbers = range(shard.index, len(self.ids), len(self.shards))[:rows]
+        for first in range(0, len(numbers), BATCH):
+            chosen = numbers[first : first + BATCH]
+            present = [number for number in chosen if number < self.export.rows]
+            traces = dict(zip(present, self.snapshot.traces([self.ids[number] for number in present]), strict=True))
+            held = [(self.ids[number], number, traces.get(number)) for number in chosen]
             key = sha256_json([[name, row] for name, row, _ in held])
             yield Part(index=first // BATCH, first_row=chosen[0], rows=len(chosen), key=key, holds=held)
 
@@ -169,11 +169,10 @@ class TraceRecipe:
         read = tokens = 0
         for name, row, trace in part.holds:
             if trace is None:
-                place = part.first_row + read * len(self.shards)
                 refused.append(
                     Reject(
                         shard=shard.index,
-                        row=place,
+                        row=row,
                         id=name,
                         reason=DELETED,
                         detail="the trace is not in the store any more",
@@ -267,9 +266,10 @@ def recipe_of(
         },
         split=split_decided("trace_id", rules.valid_fraction),
     )
+    present = snapshot.present(dataset.ids)
     return TraceRecipe(
         snapshot=snapshot,
-        ids=dataset.ids,
+        ids=[*filter(present.__contains__, dataset.ids), *(name for name in dataset.ids if name not in present)],
         export=_export(snapshot, dataset, rules),
         shards=FileShard.of(dataset.dataset_key, len(dataset.ids), shards),
         tokenizer=tokenizer.path,
@@ -289,14 +289,11 @@ def _export(snapshot: Snapshot, dataset: TraceManifest, rules: TokenizeRules) ->
         raise TraceError(
             "none of the dataset's traces is in the store", where=dataset.dataset_key, remedy="build it again"
         )
-    present = snapshot.present(dataset.ids)
-    numbers = iter(range(rows))
     return Export(
         path=f"{dataset.dataset_key}.{rules.form}.jsonl",
         rows=rows,
         bytes=size,
         sha256=digest.hexdigest(),
-        row_of=[next(numbers) if name in present else None for name in dataset.ids],
     )
 
 

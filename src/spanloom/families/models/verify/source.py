@@ -10,9 +10,6 @@ In: the dataset, a source folder, how many rows are made again. Out: findings.
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-
-import numpy as np
 
 from spanloom.conversations.source.folder import (
     Source,
@@ -24,7 +21,7 @@ from spanloom.conversations.source.folder import (
 from spanloom.dataset.family import SourceCheck
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.places import PlacedRows, RejectedRow, RowPlaces
-from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows, first_difference
+from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows
 from spanloom.dataset.validate.source import (
     carried,
     check_against_source,
@@ -40,7 +37,6 @@ from spanloom.families.models.verify.faults import fitting_classes, lost_texts
 from spanloom.families.models.verify.messages import PlainConversation, plain_conversation
 from spanloom.families.models.verify.reference import Reference
 from spanloom.findings import Finding, Report
-from spanloom.supervision import shift_to_tokens
 
 _COLUMNS = ("sequence", *ABOUT_SCHEMA.names)
 
@@ -162,27 +158,10 @@ class _ShardCheck:
         if isinstance(expected, str):
             yield place.finding("source", expected)
             return
-        root = self.check.whole.root
-        tokens = _array(root, place, "tokens")
-        if tokens != expected.tokens:
-            offset = first_difference(tokens, expected.tokens)
-            yield place.finding("source", "the tokens are not those of the conversation", offset)
-            return
-        spans = _array(root, place, "span")
-        if spans not in expected.spans:
-            offset = max(first_difference(spans, way) for way in expected.spans)
-            yield place.finding("source", "the spans are not those of the conversation", offset)
-        if _array(root, place, "lossmask") != [int(span > 0) for span in spans]:
-            yield place.finding("source", "loss mask and span disagree")
-
-
-def _array(root: Path, place: PlacedDocument, name: str) -> list[int]:
-    """An array of a document, token-aligned."""
-    values = place.read(root, name)
-    if name == "tokens":
-        return [int(token) for token in values]
-    lengths = np.array([values.size], np.int32)
-    return [int(value) for value in shift_to_tokens(values.astype(np.uint8), lengths)]
+        masks = [[int(span > 0) for span in spans] for spans in expected.spans]
+        yield from place.differences(
+            self.check.whole.root, "the conversation", expected.tokens, span=expected.spans, lossmask=masks
+        )
 
 
 def _wrong_runs(

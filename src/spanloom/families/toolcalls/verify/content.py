@@ -77,7 +77,7 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noq
         shard,
         written=written,
         reasons=lambda reason: reason in REASONS or reason.startswith(masks.CONTROL),
-        listed=False,
+        listed=None,
     )
 
 

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from spanloom.dataset.family import SourceCheck
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.root.layout import tokenizer_at
@@ -22,7 +20,6 @@ from spanloom.dataset.validate.placed_documents import (
     PlacedDocument,
     documents_by_row,
     drawn_rows,
-    first_difference,
     with_documents,
 )
 from spanloom.dataset.validate.source import carried, check_against_source, is_same_files
@@ -40,7 +37,6 @@ from spanloom.families.toolcalls.tokens.tokenizer import EXTRA
 from spanloom.families.toolcalls.verify import documents as verify
 from spanloom.findings import Finding, Report
 from spanloom.records.scalars import is_integer
-from spanloom.supervision import shift_to_tokens
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
 from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
 
@@ -167,21 +163,9 @@ class _Remake:
             yield place.finding("source", f"control_tokens is {stated}, the sample has {expected.controls}")
         if place.row["straddling"] != expected.straddling:
             yield place.finding("source", f"straddling is {place.row['straddling']}, not {expected.straddling}")
-        tokens = place.read(self._root, "tokens")
-        if tokens.tolist() != expected.tokens:
-            offset = first_difference(tokens.tolist(), expected.tokens)
-            yield place.finding("source", "the tokens are not those of the sample's text", offset)
-            return
-        lengths = np.array([len(expected.tokens)], dtype=np.int32)
-        aligned = shift_to_tokens(place.read(self._root, "lossmask").astype(np.uint8), lengths).tolist()
-        if aligned != expected.mask:
-            offset = first_difference(aligned, expected.mask)
-            yield place.finding("source", "the mask is not that of the sample's answer", offset)
-        if "span" in self._content.arrays:
-            parts = shift_to_tokens(place.read(self._root, "span").astype(np.uint8), lengths).tolist()
-            if parts != expected.parts:
-                offset = first_difference(parts, expected.parts)
-                yield place.finding("source", "the spans are not those of the answer's parts", offset)
+        labels = {"lossmask": [expected.mask], "span": [expected.parts]}
+        stored = {name: ways for name, ways in labels.items() if name in self._content.arrays}
+        yield from place.differences(self._root, "the sample", expected.tokens, **stored)
 
     def _expected(self, sample: Mapping[str, Any], how: str = "refuse") -> verify.ExpectedDocument | str:
         """The document of a sample, or why it has none. `how`: `control_texts` of a config without it."""

@@ -7,7 +7,6 @@ of its document.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 
 from spanloom.dataset.family import SourceCheck
@@ -19,14 +18,12 @@ from spanloom.dataset.validate.placed_documents import (
     PlacedDocument,
     documents_by_row,
     drawn_rows,
-    first_difference,
     with_documents,
 )
 from spanloom.dataset.validate.source import carried, check_against_source, is_same_files
 from spanloom.families.traces.verify import documents as verify
 from spanloom.findings import Finding, Report
 from spanloom.records.json_lines import lines
-from spanloom.supervision import shift_to_tokens
 from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
 
 Encode = Callable[..., tuple[list[int], list[tuple[int, int]]]]
@@ -121,13 +118,4 @@ def _check_again(
     for name, number in counted.items():
         if place.row[name] != number:
             yield place.finding("source", f"{name} is {place.row[name]}, the export's text has {number}")
-    on_disk, tokens = place.read(check.whole.root, "tokens").tolist(), expected.tokens
-    if on_disk != tokens:
-        at = first_difference(on_disk, tokens)
-        yield place.finding("source", "the tokens are not those of the export's text", at)
-        return
-    span = place.read(check.whole.root, "span").astype(np.uint8)
-    aligned = shift_to_tokens(span, np.array([len(tokens)], dtype=np.int32)).tolist()
-    if aligned not in expected.spans:
-        at = max(first_difference(aligned, spans) for spans in expected.spans)
-        yield place.finding("source", "the spans are not those of the export's text", at)
+    yield from place.differences(check.whole.root, "the export's text", expected.tokens, span=expected.spans)
