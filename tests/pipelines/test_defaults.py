@@ -17,7 +17,11 @@ OWN = {("packed_chat", "post_training"): "1", ("packed_chat", "on_error"): ""}
 
 @pytest.mark.parametrize(
     ("pipeline", "family"),
-    [("synth_kd", "harmony"), ("synth_raw_to_kd", "harmony"), ("packed_chat", "chat"), ("chess_games", "chess")],
+    [
+        *((name, "harmony") for name in ("synth_kd", "synth_raw_to_kd", "harmony_chat")),
+        *((name, "chat") for name in ("packed_chat", "packed_chat_shards")),
+        ("chess_games", "chess"),
+    ],
 )
 def test_a_parameter_that_is_named_as_a_constant_has_its_value(pipeline: str, family: str) -> None:
     defaults = vars(importlib.import_module(f"spanloom.families.{family}.defaults"))
@@ -27,7 +31,7 @@ def test_a_parameter_that_is_named_as_a_constant_has_its_value(pipeline: str, fa
     for name, value in named.items():
         constant = defaults[name.upper()]
         expected = as_text(constant) if parameters[name]["parameterType"] == "STRING" else constant
-        assert value == OWN.get((pipeline, name), expected), name
+        assert value == OWN.get((pipeline.removesuffix("_shards"), name), expected), name
 
 
 def declared(file: Path) -> dict[str, Any]:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from conftest import Cli
+from spanloom.storage.staging import stage_folder
 from support import sources
+from support.object_stores import Place
 
 SHARDS = 3
 TIME = "2026-01-01T00:00:00Z"
@@ -31,8 +33,8 @@ Prepare = Callable[[Cli, Path], Given]
 """Function: the command, a folder → the pipeline's parameters, after its inputs are made in the folder."""
 
 
-def run(cli: Cli, *words: object) -> str:
-    done = cli(*words, SPANLOOM_GIT_SHA="0" * 40)
+def run(cli: Cli, *words: object, **environment: str) -> str:
+    done = cli(*words, SPANLOOM_GIT_SHA="0" * 40, **environment)
     assert done.returncode == 0, f"{' '.join(map(str, words))}: {done.stderr}"
     return done.stdout
 
@@ -119,12 +121,12 @@ def toolcalls_dataset(cli: Cli, folder: Path) -> Given:
     )
 
 
-def run_all(cli: Cli, folder: Path, pipeline: str, *words: object) -> dict[str, int]:
+def run_all(cli: Cli, work: object, pipeline: str, *words: object, **environment: str) -> dict[str, int]:
     """Runs the tasks of a list one after the other. Returns how many each stage has."""
-    stages = json.loads(run(cli, "tasks", pipeline, *words, "--work", folder / "work"))["stages"]
+    stages = json.loads(run(cli, "tasks", pipeline, *words, "--work", work))["stages"]
     for stage in stages:
         for index in range(stage["count"]):
-            run(cli, *(word.replace("{index}", str(index)) for word in stage["argv"][1:]))
+            run(cli, *(word.replace("{index}", str(index)) for word in stage["argv"][1:]), **environment)
     return {stage["stage"]: stage["count"] for stage in stages}
 
 
@@ -134,7 +136,7 @@ def run_all(cli: Cli, folder: Path, pipeline: str, *words: object) -> dict[str, 
 )
 def test_the_tasks_of_a_list_make_a_dataset(cli: Cli, tmp_path: Path, prepare: Prepare) -> None:
     given = prepare(cli, tmp_path)
-    stages = run_all(cli, tmp_path, prepare.__name__, *given.parameters)
+    stages = run_all(cli, tmp_path / "work", prepare.__name__, *given.parameters)
     assert all((root / "manifest.json").is_file() for root in given.roots)
     # What is below the work folder are Kubeflow's artifacts: its launcher copies a folder file by file, unchecked.
     for name, count in stages.items():
@@ -150,10 +152,27 @@ def test_the_tasks_of_a_list_make_a_dataset(cli: Cli, tmp_path: Path, prepare: P
 )
 def test_a_task_for_each_shard_makes_the_dataset_of_one_process(cli: Cli, tmp_path: Path, prepare: Prepare) -> None:
     given = prepare(cli, tmp_path)
-    stages = run_all(cli, tmp_path, prepare.__name__, *given.parameters, "--shards", SHARDS)
+    stages = run_all(cli, tmp_path / "work", prepare.__name__, *given.parameters, "--shards", SHARDS)
     assert {count for name, count in stages.items() if name.startswith("validate-shard")} == {SHARDS}
     for words in given.whole:
         run(cli, *words)
     for root, whole in given.roots.items():
         assert sources.data_files(root) == sources.data_files(whole)
         assert sources.content(root) == sources.content(whole)
+
+
+@pytest.mark.slow
+@pytest.mark.nightly  # a minute each
+@pytest.mark.parametrize(
+    "prepare", [model_chat, packed_chat, traces_dataset, toolcalls_dataset], ids=lambda one: one.__name__
+)
+def test_so_does_it_in_an_object_store(cli: Cli, tmp_path: Path, seaweedfs_place: Place, prepare: Prepare) -> None:
+    given, place = prepare(cli, tmp_path), seaweedfs_place.uri
+    there = [text.replace(f"root={tmp_path}", f"root={place}") for text in given.parameters]
+    run_all(cli, f"{place}/work", prepare.__name__, *there, "--shards", SHARDS, **seaweedfs_place.environment)
+    for words in given.whole:
+        run(cli, *words)
+    for root, whole in given.roots.items():
+        stage_folder(place / root.name, tmp_path / "fetched" / root.name)
+        assert sources.data_files(tmp_path / "fetched" / root.name) == sources.data_files(whole)
+        assert sources.content(tmp_path / "fetched" / root.name) == sources.content(whole)
