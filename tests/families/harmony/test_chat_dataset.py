@@ -32,6 +32,7 @@ from spanloom.families.harmony.contract.history import CutRules
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT, SYNTH_KD, profile_of_source
 from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.estimate import growth
+from spanloom.families.harmony.verify import source as source_check
 from spanloom.findings import Report
 from spanloom.split import id_digests, is_valid
 from spanloom.training.loss import SpanCounts, SpanWeights, span_loss_func
@@ -114,7 +115,7 @@ def test_after_so_many_tokens_one_document_of_each_sampled_row_is_rendered_again
         return {name: count for name, count in report.checked.items() if name.endswith("rendered again")}
 
     whole = checked(30)
-    monkeypatch.setattr(dataset, "WHOLE_TOKENS", 0)
+    monkeypatch.setattr(source_check, "WHOLE_TOKENS", 0)
     bounded = checked(30)
     assert bounded["rows rendered again"] == whole["rows rendered again"] == bounded["documents rendered again"]
     assert whole["documents rendered again"] > whole["rows rendered again"]
