@@ -7,5 +7,6 @@ source            checks a dataset against its source
 json_tokenizer    the tokenizer.json of a dataset
 disk_documents    ranges of documents for the checks of a family
 row_ids           source rows, and ids that repeat
+source            the frame of comparing a dataset with its source
 placed_documents  documents by their source row
 """

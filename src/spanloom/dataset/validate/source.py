@@ -6,6 +6,7 @@ In: a `SourceCheck`; a family's way to open its source, and to check one shard a
     is_same_folder         the source is a folder of shards with a manifest
     is_same_shard          one shard of such a folder
     is_same_files          the source is a file, or files, that each shard reads as a whole
+    carried                what is made of the tokenizer and the template in the root
     deep_shares            how many rows of each shard are made again
 """
 

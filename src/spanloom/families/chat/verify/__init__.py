@@ -3,4 +3,5 @@
 blocks   checks every block on disk, computed independently
 source   checks blocks against the transcripts
 content  checks the manifest
+source   checks the dataset against its transcripts
 """
