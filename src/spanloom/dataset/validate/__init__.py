@@ -3,7 +3,6 @@
 dataset           every file, token and label of a dataset
 by_shard          the same in two steps: each shard where its files are, then the global checks
 content           checks that the `content` of a manifest is consistent
-source            checks a dataset against its source
 json_tokenizer    the tokenizer.json of a dataset
 disk_documents    ranges of documents for the checks of a family
 row_ids           source rows, and ids that repeat

@@ -1,7 +1,6 @@
 """Validation of a finished dataset.
 
 blocks   checks every block on disk, computed independently
-source   checks blocks against the transcripts
 content  checks the manifest
 source   checks the dataset against its transcripts
 """

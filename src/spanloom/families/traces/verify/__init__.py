@@ -2,7 +2,6 @@
 
 export     checks an exported file
 documents  checks every document on disk
-source     checks documents against the export
 content    checks the manifest of a token dataset
 source     checks a token dataset against the export of the same traces
 """
