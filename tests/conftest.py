@@ -4,7 +4,7 @@ import gc
 import os
 import subprocess
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -124,8 +124,10 @@ def _warm(asset: Path, request: pytest.FixtureRequest) -> None:
     warm.fork_workers(str(asset))
 
 
-@pytest.fixture(autouse=True)
-def _settled_environment(asset: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="session", autouse=True)
+def _settled_environment(asset: Path) -> Iterator[None]:
     """Tests run from any folder and any checkout: the asset and the git SHA are said, not searched."""
-    monkeypatch.setenv("O200K_HARMONY_VOCAB_PATH", str(asset))
-    monkeypatch.setenv("SPANLOOM_GIT_SHA", "0" * 40)
+    with pytest.MonkeyPatch.context() as patch:  # before fixtures of modules build something
+        patch.setenv("O200K_HARMONY_VOCAB_PATH", str(asset))
+        patch.setenv("SPANLOOM_GIT_SHA", "0" * 40)
+        yield
