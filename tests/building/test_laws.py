@@ -6,182 +6,36 @@ import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import spanloom
-from spanloom.building.make import BuildResult
 from spanloom.building.parts.stored import PartWriter
 from spanloom.building.parts.work import ShardWork
 from spanloom.building.shards import making
 from spanloom.building.steps import run_assemble
-from spanloom.dataset import manifest
 from spanloom.errors import ConflictError, SpanloomError, StorageError
 from spanloom.families import dataset_family
-from spanloom.families.chat.build import PackOptions, build_chat
-from spanloom.families.chat.recipe import PackingRules
-from spanloom.families.chat.steps.pack_chat import run as pack
-from spanloom.families.models.documents.rules import ModelRules
-from spanloom.families.models.steps.tokenize_conversations import run as tokenize_conversations
-from spanloom.families.toolcalls.build import BuildOptions as ToolCallOptions
-from spanloom.families.toolcalls.build import build as build_toolcalls
-from spanloom.families.toolcalls.recipe import TokenizeRules as ToolCallRules
-from spanloom.families.toolcalls.steps.tokenize_toolcalls import run as tokenize_toolcalls
-from spanloom.families.traces.recipe import TokenizeRules as TraceRules
-from spanloom.families.traces.steps.tokenize_traces import run as tokenize_traces
 from spanloom.families.traces.store.keys import manifest_file
-from spanloom.families.traces.store.opening import default_url, open_store
-from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 from spanloom.steps.validate_alignment import validate_alignment
-from support.bytes_of_builds import CASES, Workshop
-from support.model_datasets import record, stored, write_conversations
-
-SHARDS = 3
-FRACTION = 0.3
-
-Build = Callable[..., BuildResult]
-"""Function: the root, and options of `RunOptions` → the dataset of three shards, made in one process."""
-
-Task = Callable[..., dict[str, Any]]
-"""Function: the root, the number of a shard, its places as options of the step → its inventory."""
-
-
-@dataclass(frozen=True)
-class Family:
-    """How one family builds over the same source in one process, and shard by shard."""
-
-    build: Build
-    task: Task
-    parts: int
-    """How many parts one process makes."""
+from support.bytes_of_builds import Workshop
+from support.text_families import (
+    FAMILIES,
+    SHARDS,
+    Family,
+    content,
+    files,
+    model_chat,
+    reasoning_traces,
+    tasks,
+    tool_calls,
+)
 
 
 @pytest.fixture(scope="module")
 def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     return Workshop(tmp_path_factory.mktemp("sources"))
-
-
-def model_chat(workshop: Workshop, folder: Path) -> Family:
-    rows = [stored(record(seed)) for seed in range(600)]
-    source = write_conversations(folder / "source", [rows[:300], [], rows[300:]])
-    rules = ModelRules(valid_fraction=FRACTION)
-
-    def build(root: Path, **options: Any) -> BuildResult:
-        return spanloom.build(
-            source, root, model=workshop.small, valid_fraction=FRACTION, reader="independent", **options
-        )
-
-    def task(root: str, shard: int, **places: Any) -> dict[str, Any]:
-        return tokenize_conversations(
-            source=str(source), model=str(workshop.small), root=root, rules=rules, shard=shard, **places
-        )
-
-    return Family(build, task, 4)
-
-
-def packed_chat(workshop: Workshop, folder: Path) -> Family:  # as all
-    rules = PackingRules(block_size=64, shards=SHARDS, post_training=True)
-
-    def build(root: Path, **options: Any) -> BuildResult:
-        packing = PackOptions(
-            transcripts=workshop.transcripts,
-            root=root,
-            tokenizer=workshop.chat_tokenizer,
-            rules=rules,
-            reader="independent",
-            **options,
-        )
-        return build_chat(packing)
-
-    def task(root: str, shard: int, **places: Any) -> dict[str, Any]:
-        return pack(
-            transcripts=str(workshop.transcripts),
-            root=root,
-            rules=rules,
-            tokenizer=str(workshop.chat_tokenizer),
-            shard=shard,
-            inventory=places["inventory"],
-        )
-
-    return Family(build, task, 3)
-
-
-def reasoning_traces(workshop: Workshop, folder: Path) -> Family:  # as all
-    tokenizer = CASES / "traces/fixtures/masks/tokenizer_gemmalike.json"
-    rules = TraceRules(valid_fraction=FRACTION)
-
-    def build(root: Path, **options: Any) -> BuildResult:
-        store = open_store(default_url(workshop.traces))
-        try:
-            return build_tokens(
-                store,
-                TokenBuildOptions(
-                    root=workshop.traces,
-                    key="clean-1",
-                    tokenizer=tokenizer,
-                    out=root,
-                    rules=rules,
-                    shards=SHARDS,
-                    reader="independent",
-                    **options,
-                ),
-            )
-        finally:
-            store.close()
-
-    def task(root: str, shard: int, **places: Any) -> dict[str, Any]:
-        return tokenize_traces(
-            store=default_url(workshop.traces),
-            dataset=str(manifest_file(workshop.traces, "clean-1")),
-            root=root,
-            tokenizer=str(tokenizer),
-            rules=rules,
-            shards=SHARDS,
-            shard=shard,
-            **places,
-        )
-
-    return Family(build, task, SHARDS)
-
-
-def tool_calls(workshop: Workshop, folder: Path) -> Family:  # as all
-    tokenizer = CASES / "toolcalls/fixtures/tokenizer_llamalike.json"
-    rules = ToolCallRules(valid_fraction=FRACTION, spans="parts")
-
-    def build(root: Path, **options: Any) -> BuildResult:
-        of_both = ToolCallOptions(
-            data=workshop.samples,
-            template=workshop.toolcall_template,
-            tokenizer=tokenizer,
-            out=root.parent,
-            rules=rules,
-            shards=SHARDS,
-            reader="independent",
-            **options,
-        )
-        (retain,) = [result for result in build_toolcalls(of_both) if result.root.name == "retain"]
-        return retain
-
-    def task(root: str, shard: int, **places: Any) -> dict[str, Any]:
-        return tokenize_toolcalls(
-            data=str(workshop.samples),
-            split="retain",
-            root=root,
-            template=str(workshop.toolcall_template),
-            tokenizer=str(tokenizer),
-            rules=rules,
-            shards=SHARDS,
-            shard=shard,
-            **places,
-        )
-
-    return Family(build, task, 2 * SHARDS)
-
-
-FAMILIES = (model_chat, packed_chat, reasoning_traces, tool_calls)
 
 
 @pytest.fixture(params=FAMILIES, ids=lambda family: family.__name__)
@@ -191,16 +45,6 @@ def family(
     monkeypatch.setattr("spanloom.families.chat.recipe.BATCH_RECORDS", 20)
     made: Family = request.param(workshop, tmp_path)
     return made
-
-
-def content(root: Path) -> dict[str, Any]:
-    return manifest.read(root).content.as_dict()
-
-
-def files(root: Path) -> dict[str, bytes]:
-    """All files of a dataset but its manifest and views."""
-    paths = [path for path in root.rglob("*") if path.is_file() and path.parent != root]
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
 
 
 def without_traces(folder: Path) -> Workshop:
@@ -321,19 +165,6 @@ def test_any_number_of_workers_writes_the_same_bytes(family: Family, tmp_path: P
     family.build(one, workers=1)
     family.build(two, workers=2)
     assert (content(one), files(one)) == (content(two), files(two))
-
-
-def tasks(family: Family, root: Path, at: Path, **options: Any) -> Path:
-    """A task for each shard, the last one first, and the one that joins them. Returns the root, not validated."""
-    names = [(str(at / f"{shard}/rendered.json"), str(at / f"{shard}/inventory.json")) for shard in range(SHARDS)]
-    for shard in reversed(range(SHARDS)):
-        (at / f"{shard}").mkdir(parents=True, exist_ok=True)
-        rendered, inventory = names[shard]
-        family.task(str(root), shard, rendered=rendered, inventory=inventory, **options)
-    rendered = [name for name, _ in names if Path(name).exists()]
-    on_duplicate = "keep"
-    run_assemble(rendered=rendered, inventories=[name for _, name in names], root=str(root), on_duplicate=on_duplicate)
-    return root
 
 
 def test_tasks_for_each_shard_make_the_dataset_of_one_process(family: Family, tmp_path: Path) -> None:

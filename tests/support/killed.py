@@ -36,15 +36,47 @@ def killed_before(change: int, work: Callable[[], Any]) -> bool:
     return code == _KILLED
 
 
+def changes_of(work: Callable[[], Any]) -> int:
+    """The number of changes that `work` makes, in a child. Raises AssertionError where it failed."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        made, code = 0, _FAILED
+
+        def count() -> None:
+            nonlocal made
+            made += 1
+
+        try:
+            _at_changes(count)
+            work()
+            os.write(write, str(made).encode())
+            code = _DONE
+        finally:
+            os._exit(code)
+    os.close(write)
+    with os.fdopen(read) as counted:
+        text = counted.read()
+    assert os.waitpid(child, 0)[1] == _DONE, "the work failed"
+    return int(text)
+
+
 def _end_before(change: int) -> None:
     left = change
 
-    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+    def count() -> None:
         nonlocal left
+        left -= 1
+        if left == 0:
+            os._exit(_KILLED)
+
+    _at_changes(count)
+
+
+def _at_changes(call: Callable[[], None]) -> None:
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
         writes = event == "open" and bool((arguments[2] or 0) & (os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC))
         if event in _CHANGES or writes:
-            left -= 1
-            if left == 0:
-                os._exit(_KILLED)
+            call()
 
     sys.addaudithook(watch)

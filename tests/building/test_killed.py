@@ -1,0 +1,66 @@
+"""Builds of each text family that are killed before a change of the file system: nothing false or foreign is touched,
+and the same command finishes with the same bytes."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from spanloom.dataset import manifest
+from support.bytes_of_builds import Workshop
+from support.killed import changes_of, killed_before
+from support.nightly import NIGHTLY
+from support.text_families import FAMILIES, Family, content, files, tasks
+
+KILLS = 30 if NIGHTLY else 3
+SEED = 49
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    return Workshop(tmp_path_factory.mktemp("sources"))
+
+
+@pytest.fixture(params=FAMILIES, ids=lambda family: family.__name__)
+def family(request: pytest.FixtureRequest, workshop: Workshop, tmp_path: Path) -> Family:
+    made: Family = request.param(workshop, tmp_path)
+    return made
+
+
+def drawn(work: Callable[[], object]) -> list[int]:
+    """The numbers of the changes that trials are killed before, drawn from all that `work` makes."""
+    made = changes_of(work)
+    return sorted(random.Random(SEED).sample(range(1, made + 1), min(KILLS, made)))
+
+
+def test_a_build(family: Family, tmp_path: Path) -> None:
+    def build(root: Path) -> None:
+        assert family.build(root, workers=1, deep=0).report.clean
+
+    whole = tmp_path / "whole/retain"
+    build(whole)
+    for at in drawn(lambda: build(tmp_path / "counted/retain")):
+        root = tmp_path / f"killed_{at}/retain"
+        root.mkdir(parents=True)
+        (root / ".notes").write_text("of another tool")
+        assert killed_before(at, lambda root=root: build(root))
+        if (root / "manifest.json").exists():
+            assert content(root) == content(whole)
+        build(root)
+        assert (root / ".notes").read_text() == "of another tool"
+        assert (content(root), files(root)) == (content(whole), files(whole))
+        assert {path.name for path in root.iterdir()} == {*(path.name for path in whole.iterdir()), ".notes"}
+
+
+def test_tasks_for_each_shard(family: Family, tmp_path: Path) -> None:
+    whole = tmp_path / "whole/retain"
+    tasks(family, whole, tmp_path / "run")
+    for at in drawn(lambda: tasks(family, tmp_path / "counted/retain", tmp_path / "counted/run")):
+        folder = tmp_path / f"killed_{at}"
+        root = folder / "retain"
+        assert killed_before(at, lambda root=root, folder=folder: tasks(family, root, folder / "run"))
+        assert not (root / manifest.MANIFEST_NAME).exists()
+        tasks(family, root, folder / "run")
+        made, wanted = (manifest.read_any(each).content.as_dict() for each in (root, whole))
+        assert (made, files(root)) == (wanted, files(whole))
