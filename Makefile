@@ -132,7 +132,7 @@ test-next: ## Tests of Megatron and training in it (those of pretrain_gpt.py run
 chaos: setup ## Fail and kill every file-system change of every command (hours; CHAOS_ARGS="--every 10" a part), and damage every file
 	PYTHONPATH=src:tests $(BIN)/python -m chaos $(CHAOS_ARGS)
 	PYTHONPATH=src:tests $(BIN)/python -m corruption
-	SPANLOOM_STATEFUL=nightly SPANLOOM_NIGHTLY=1 $(BIN)/python -m pytest tests/chaos/test_stateful.py
+	SPANLOOM_STATEFUL=nightly SPANLOOM_NIGHTLY=1 $(BIN)/python -m pytest tests/chaos/test_stateful.py tests/building/test_killed.py
 	SPANLOOM_KILLS=20 SPANLOOM_CORPUS_ROWS=20000 $(BIN)/python -m pytest $(addprefix tests/families/,harmony/test_faults.py traces/test_faults.py harmony/test_corpus.py)
 	SPANLOOM_EXAMPLES=50000 $(BIN)/python -m pytest tests/families/harmony/convert/test_chat_texts_kept.py
 
