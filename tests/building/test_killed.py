@@ -40,10 +40,16 @@ def test_a_build(family: Family, tmp_path: Path) -> None:
 
     whole = tmp_path / "whole/retain"
     build(whole)
-    for at in drawn(lambda: build(tmp_path / "counted/retain")):
-        root = tmp_path / f"killed_{at}/retain"
+
+    def begun(name: str) -> Path:
+        root = tmp_path / name / "retain"
         root.mkdir(parents=True)
         (root / ".notes").write_text("of another tool")
+        return root
+
+    counted = begun("counted")
+    for at in drawn(lambda: build(counted)):
+        root = begun(f"killed_{at}")
         assert killed_before(at, lambda root=root: build(root))
         if (root / "manifest.json").exists():
             assert content(root) == content(whole)
