@@ -21,7 +21,7 @@ from spanloom.families.chat import defaults
 from spanloom.families.chat.options.generate import GeneratorRules
 from spanloom.families.chat.options.pack import PackingRules
 from spanloom.options.option import option, place
-from spanloom.options.shared import ReusingOptions
+from spanloom.options.shared import RunningOptions
 
 ChatTokenizerPlaceOption = Annotated[
     str | None,
@@ -130,7 +130,7 @@ def pack(
     deep: Annotated[
         int, option("Blocks of each shard that validation packs again, token by token.", min=0)
     ] = defaults.DEEP,
-    running: ReusingOptions,
+    running: RunningOptions,
     scratch: options.Scratch = None,
     printed: Printed,
 ) -> None:

@@ -68,7 +68,7 @@ class RunningOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class ReusingOptions(RunningOptions):
-    """The same for a token dataset, made shard by shard."""
+    """The same for a source in shards, of which an earlier dataset may have the same."""
 
     reuse: Annotated[
         str | os.PathLike[str] | None,
@@ -81,7 +81,7 @@ class ReusingOptions(RunningOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DealtOptions(ReusingOptions):
+class DealtOptions(RunningOptions):
     """The same for a source that is one file, whose rows are dealt to shards."""
 
     shards: Shards = 1
