@@ -134,7 +134,7 @@ def test_of_two_builds_into_one_root_one_wins_and_the_other_says_who(
         assert code == 1
         assert f"the dataset root belongs to another build, begun by {winner}@" in said
         assert "with git SHA" in said
-        assert "split is not the same" in said
+        assert "config, split are not the same" in said
         assert read_object(place.uri / f"{loser}_{shard}.json") is None
     files = builds[winner].files()
     assert below(root, tmp_path) == {
