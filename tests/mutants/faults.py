@@ -1,4 +1,4 @@
-"""Forty-six faults that a careless change could make, each of which the tests must find.
+"""Forty-seven faults that a careless change could make, each of which the tests must find.
 
 In: nothing. Out: `FAULTS`. Each replaces one piece of text, which is in its module exactly once, by another. The
 texts are of expressions, never of import lines, so that a module may be moved by changing its name here alone.
@@ -206,11 +206,22 @@ FAULTS: tuple[Fault, ...] = (
     # --- Above datasets ---
     Fault(
         name="promoted-with-findings",
-        module="spanloom.steps.validate_alignment",
+        module="spanloom.building.conclude",
         old="if pending and report.clean:",
         new="if pending:",
         why="a dataset that did not validate would get its manifest",
         tests=("tests/families/chat/test_dataset.py::test_only_a_clean_validation_promotes",),
+    ),
+    Fault(
+        name="source-not-asked-for",
+        module="spanloom.steps.assemble_validation",
+        old="needs_source=source is not None",
+        new="needs_source=False",
+        why="shards that were never compared with the source would pass as compared",
+        tests=(
+            "tests/dataset/validate/test_by_shard_all_families.py::"
+            "test_reports_with_and_without_the_source_are_not_joined",
+        ),
     ),
     Fault(
         name="wire-of-the-plain-mask",
@@ -280,8 +291,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="option-not-passed-on",
         module="spanloom.api.building",
-        old='"shards", "on_duplicate", "workers"',
-        new='"shards", "workers"',
+        old='"shards", "on_duplicate", "deep"',
+        new='"shards", "deep"',
         why="`build --on-duplicate keep` would stop at the first copy",
         tests=("tests/cli/test_harmony.py::test_every_option_of_build_reaches_the_build",),
     ),

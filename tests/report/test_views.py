@@ -114,7 +114,7 @@ def test_without_its_card_a_dataset_is_not_promoted(pending: Path, monkeypatch: 
     def full(*_: object) -> None:
         raise OSError("no space")
 
-    monkeypatch.setattr("spanloom.steps.validate_alignment.write_card", full)
+    monkeypatch.setattr("spanloom.building.conclude.write_card", full)
     with pytest.raises(OSError, match="no space"):
         validate_alignment(root=pending, family=harmony)
     assert not (pending / manifest.MANIFEST_NAME).exists()
