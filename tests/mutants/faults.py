@@ -1,4 +1,4 @@
-"""Forty-seven faults that a careless change could make, each of which the tests must find.
+"""Forty-nine faults that a careless change could make, each of which the tests must find.
 
 In: nothing. Out: `FAULTS`. Each replaces one piece of text, which is in its module exactly once, by another. The
 texts are of expressions, never of import lines, so that a module may be moved by changing its name here alone.
