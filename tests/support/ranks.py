@@ -5,13 +5,13 @@ torchrun itself.
 """
 
 import os
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Mapping
 
 from support import warm
+from support.ports import free_ports
 
 
 def run_ranks(
@@ -44,14 +44,7 @@ def rendezvous(ranks: int) -> dict[str, str]:
     """What torchrun tells all ranks of one machine."""
     return {
         "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(free_port()),
+        "MASTER_PORT": str(free_ports(1)[0]),
         "WORLD_SIZE": str(ranks),
         "LOCAL_WORLD_SIZE": str(ranks),
     }
-
-
-def free_port() -> int:
-    """A port of this machine that nothing listens on now."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])

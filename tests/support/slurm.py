@@ -18,6 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from support.ports import free_ports
 from support.requirements import SLURM, absent
 
 PROGRAMS = ("slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "munged")
@@ -129,12 +130,6 @@ class Slurm:
         return self.jobs()
 
 
-def _port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])
-
-
 @contextmanager
 def slurm_cluster() -> Iterator[Slurm]:
     """A cluster that ends with the block."""
@@ -146,8 +141,9 @@ def slurm_cluster() -> Iterator[Slurm]:
         for name in ("state", "spool"):
             (folder / name).mkdir()
         host = socket.gethostname().partition(".")[0]
+        controller, node = free_ports(2)
         (folder / "slurm.conf").write_text(
-            _SETTINGS.format(folder=folder, host=host, user=getpass.getuser(), controller=_port(), node=_port())
+            _SETTINGS.format(folder=folder, host=host, user=getpass.getuser(), controller=controller, node=node)
         )
         (folder / "munge.key").write_bytes(os.urandom(128))
         (folder / "munge.key").chmod(0o600)

@@ -6,14 +6,14 @@ In: an empty folder, keys. Out: the address of its S3, until the block is left.
 import http.client
 import json
 import shutil
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
+from support.ports import free_ports
 from support.requirements import SEAWEEDFS, absent
 
 STARTS_WITHIN = 60
@@ -29,7 +29,7 @@ def seaweedfs(directory: Path, credentials: Mapping[str, str]) -> Iterator[str]:
     identity = {"name": "test", "credentials": [key], "actions": ["Admin", "Read", "Write", "List", "Tagging"]}
     (directory / "s3.json").write_text(json.dumps({"identities": [identity]}))
     names = [f"{part}.port{kind}" for part in ("master", "volume", "filer", "s3") for kind in ("", ".grpc")]
-    ports = dict(zip(names, _free_ports(len(names)), strict=True))
+    ports = dict(zip(names, free_ports(len(names)), strict=True))
     command = [
         *(program, "server", f"-dir={directory}", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", "-master.telemetry=false"),
         *("-s3", f"-s3.config={directory / 's3.json'}", "-volume.max=100", "-master.volumeSizeLimitMB=64"),
@@ -45,14 +45,6 @@ def seaweedfs(directory: Path, credentials: Mapping[str, str]) -> Iterator[str]:
     finally:
         process.kill()  # its own end waits for ten seconds, and nothing of it is kept
         process.wait()
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for listener in sockets:
-            listener.bind(("127.0.0.1", 0))
-        return [int(listener.getsockname()[1]) for listener in sockets]
 
 
 def _wait_for(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
