@@ -26,15 +26,16 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.building.options import RunOptions
+from spanloom.building.shards.files import make_dataset
 from spanloom.families.toolcalls.convert.drafts import Options
 from spanloom.families.toolcalls.convert.sources import convert
 from spanloom.families.toolcalls.format.rendering import load_template
 from spanloom.families.toolcalls.format.source import one_file, read_samples
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.merge.merged import MergeOptions, lines_of_samples, merge
-from spanloom.families.toolcalls.recipe import TokenizeRules, load_ingredients
+from spanloom.families.toolcalls.recipe import TokenizeRules, load_ingredients, read_file
 from spanloom.families.toolcalls.rules import Rules
-from spanloom.families.toolcalls.steps.tokenize_toolcalls import tokenize_toolcalls
+from spanloom.families.toolcalls.steps.tokenize_toolcalls import request_of
 from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
 from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
 from spanloom.families.toolcalls.validation import validate_files
@@ -275,22 +276,15 @@ def main() -> None:
                 options.repeats,
             )
             ingredients = load_ingredients(options.template, options.tokenizer, TokenizeRules())
-            numbers = count()
+            numbers, silent = count(), Progress(mode=Mode.SILENT)
+            run = RunOptions(max_rejects=None, allow_unknown_sha=True)
 
             def tokenized() -> int:
                 root = where / f"root_{next(numbers)}"
-                made = tokenize_toolcalls(
-                    data=few,
-                    split="harmful",
-                    root=root,
-                    work=root / ".work",
-                    ingredients=ingredients,
-                    template=options.template,
-                    options=RunOptions(max_rejects=None, allow_unknown_sha=True),
-                    progress=Progress(mode=Mode.SILENT),
-                    environment={},
-                )
-                return 0 if made is None else made.content.totals.sequences
+                request = request_of(read_file(few), "harmful", ingredients, shards=1, given={})
+                with request.opened() as job:
+                    made = make_dataset(job, root, root / ".work", run, silent, carried=request.carried)
+                return made.content.totals.sequences
 
             def plain() -> int:
                 root = where / f"root_{next(numbers)}"

@@ -16,8 +16,7 @@ from typer.testing import CliRunner
 
 from spanloom import families
 from spanloom.building.options import RunOptions
-from spanloom.building.shards.files import Running, shard_job
-from spanloom.building.steps import ShardPlaces, run_assemble, run_shard
+from spanloom.building.steps import StepTask, make_requested, run_assemble
 from spanloom.cli.app import app
 from spanloom.dataset import manifest
 from spanloom.errors import ConflictError
@@ -131,31 +130,18 @@ def test_a_killed_build_goes_on(pairs: ModuleType, folder: Path, tmp_path: Path)
 def test_workers_and_tasks_for_each_shard_write_the_same_bytes(pairs: ModuleType, folder: Path, tmp_path: Path) -> None:
     source, root, whole = folder / "pairs.jsonl", tmp_path / "root", tmp_path / "whole"
     pairs.build(source, whole, options(workers=2), shards=SHARDS)
-    recipe, running = pairs.recipe_of(source, SHARDS, 0.1), Running(verb="encode", workers=1)
-    places = []
-    for shard in recipe.shards:
-        at = tmp_path / f"task_{shard.index}"
-        at.mkdir()
-        place = ShardPlaces(root=str(root), rendered=str(at / "rendered.json"), inventory=str(at / "inventory.json"))
-        places.append(place)
-        job = shard_job(shard, shard.rows, at / "work", "5%")
-        with scratch_for("pairs", [at], at / "scratch") as staging:
-            run_shard(
-                staging,
-                recipe,
-                job,
-                SHARDS,
-                place,
-                recipe.identity(),
-                options(),
-                running,
-                Progress(mode=Mode.SILENT),
-                source_bytes=source.stat().st_size // SHARDS,
-                files=lambda _: (),
-            )
+    request = pairs.request_of(source, SHARDS, 0.1)
+    handed = [
+        (str(tmp_path / f"{shard}/rendered.json"), str(tmp_path / f"{shard}/inv.json")) for shard in range(SHARDS)
+    ]
+    for shard, (rendered, inventory) in enumerate(handed):
+        (tmp_path / str(shard)).mkdir()
+        task = StepTask(max_rejects="5%", shard=shard, rendered=rendered, inventory=inventory)
+        with scratch_for("pairs", [shard], tmp_path / "scratch") as staging:
+            make_requested(staging, request, str(root), task, Progress(mode=Mode.SILENT))
     run_assemble(
-        rendered=[place.rendered for place in places],
-        inventories=[place.inventory for place in places],
+        rendered=[rendered for rendered, _ in handed],
+        inventories=[inventory for _, inventory in handed],
         root=str(root),
         allow_unknown_sha=True,
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import spanloom
 from spanloom.building.make import BuildResult
-from spanloom.building.steps import run_assemble
+from spanloom.building.steps import StepTask, run_assemble
 from spanloom.dataset import manifest
 from spanloom.families.chat.build import PackOptions, build_chat
 from spanloom.families.chat.recipe import PackingRules
@@ -58,7 +58,11 @@ def model_chat(workshop: Workshop, folder: Path) -> Family:
 
     def task(root: str, shard: int, **places: Any) -> dict[str, Any]:
         return tokenize_conversations(
-            source=str(source), model=str(workshop.small), root=root, rules=rules, shard=shard, **places
+            source=str(source),
+            model=str(workshop.small),
+            root=root,
+            rules=rules,
+            task=StepTask(shard=shard, **places),
         )
 
     return Family(build, task, 4)
@@ -122,8 +126,7 @@ def reasoning_traces(workshop: Workshop, folder: Path) -> Family:  # as all
             tokenizer=str(tokenizer),
             rules=rules,
             shards=SHARDS,
-            shard=shard,
-            **places,
+            task=StepTask(**{"max_rejects": None, "shard": shard, **places}),
         )
 
     return Family(build, task, SHARDS)
@@ -156,8 +159,7 @@ def tool_calls(workshop: Workshop, folder: Path) -> Family:  # as all
             tokenizer=str(tokenizer),
             rules=rules,
             shards=SHARDS,
-            shard=shard,
-            **places,
+            task=StepTask(**{"max_rejects": None, "shard": shard, **places}),
         )
 
     return Family(build, task, 2 * SHARDS)

@@ -26,6 +26,11 @@ class Size:
     tokens: float
     documents: float
 
+    @property
+    def text_bytes(self) -> float:
+        """About how many bytes of text it is made of."""
+        return self.tokens * TEXT_BYTES_PER_TOKEN
+
     @classmethod
     def of_text(cls, text_bytes: float, documents: float) -> "Size":
         """The size of documents that are made of so many bytes of text."""

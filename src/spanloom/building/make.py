@@ -35,7 +35,6 @@ from spanloom.megatron.readers import ReaderChoice, chosen_reader, load_reader
 from spanloom.provenance import git_sha
 from spanloom.report.progress import Progress
 from spanloom.report.views import is_own_view, remove_views
-from spanloom.storage import remove_if_empty
 
 M = TypeVar("M")
 
@@ -99,8 +98,7 @@ def difference(
 class Making(Generic[M]):
     """What a family does in the flow of a build.
 
-    make         writes the data at the root that it receives, and its pending manifest, which it returns. None: there
-                 is nothing to make, and nothing is left at the root
+    make         writes the data at the root that it receives, and its pending manifest, which it returns
     validate     checks a root; returns the report, and how many seconds that took
     conclude     writes the report of a root, and promotes its manifest if the report is clean; gets the seconds too
     check        that of the manifest's schema
@@ -109,7 +107,7 @@ class Making(Generic[M]):
     differs      a further difference of finished data from those requested
     """
 
-    make: Callable[[Path], M | None]
+    make: Callable[[Path], M]
     validate: Callable[[Path, M], tuple[Report, float]]
     conclude: Callable[[Path, Report, float], None]
     check: Check[M]
@@ -120,7 +118,7 @@ class Making(Generic[M]):
 
 def made_and_validated(
     root: Path, record: BuildRecord, options: RunOptions, progress: Progress, making: Making[M]
-) -> Outcome[M] | None:
+) -> Outcome[M]:
     """Makes the data at `root`, or keeps the finished ones that are there, and validates them. See `Making`.
 
     Another finished dataset is a conflict, or with `overwrite` it is replaced once the new one is valid.
@@ -142,7 +140,6 @@ def made_and_validated(
             made_by = None if old is None else making.identity_of(old).__eq__
             claim_or_discard(root, work, record, made_by=made_by, resume=options.resume, remove_views=remove_views)
 
-        written: M | None
         if old is None:
             written, finished = made_or_standing(
                 root,
@@ -167,10 +164,6 @@ def made_and_validated(
                 raise
         if finished:
             progress.say(f"{root} holds this very dataset already; validating it")
-        if written is None:
-            remove_work(root)
-            remove_if_empty(root)
-            return None
         report, seconds = making.validate(target, written)
         making.conclude(target, report, seconds)
         if report.clean and target != root:
@@ -193,11 +186,11 @@ def build_dataset(
     options: RunOptions,
     progress: Progress,
     *,
-    make: Callable[[Path], Manifest | None],
+    make: Callable[[Path], Manifest],
     validate: Validate,
     bytes_needed: Callable[[], float],
     differs: Differs = lambda _: None,
-) -> BuildResult | None:
+) -> BuildResult:
     """`made_and_validated` for a token dataset."""
 
     def concluded(target: Path, report: Report, seconds: float) -> None:
@@ -219,8 +212,7 @@ def build_dataset(
         bytes_needed=bytes_needed,
         differs=differs,
     )
-    outcome = made_and_validated(root, record, options, progress, making)
-    return None if outcome is None else BuildResult(**vars(outcome))
+    return BuildResult(**vars(made_and_validated(root, record, options, progress, making)))
 
 
 def _to_be_replaced(

@@ -5,11 +5,11 @@ manifest of its parts and an inventory; then `manifest.pending.json`. A task tha
 of parts that it had published.
 """
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from spanloom.building.assembly import assemble, check_one_build, files_of, made_of
@@ -27,12 +27,22 @@ from spanloom.building.parts.work import (
     staged,
 )
 from spanloom.building.recipe import Recipe, target_of
-from spanloom.building.shards.files import DECIDES_NOTHING, Running, pooled, write_files
+from spanloom.building.request import DatasetRequest
+from spanloom.building.shards.files import (
+    DECIDES_NOTHING,
+    DatasetJob,
+    Running,
+    make_dataset,
+    pooled,
+    require_documents,
+    write_files,
+)
 from spanloom.building.shards.ids import Ids, count_ids
 from spanloom.building.shards.making import ShardJob, make_shards, write_record
 from spanloom.conversations.source.rejects import reject_limit
-from spanloom.dataset.manifest import ListedFile
-from spanloom.dataset.root.places import pending_at, publish_data
+from spanloom.dataset.manifest import Manifest
+from spanloom.dataset.root.made import published as published_file
+from spanloom.dataset.root.places import made_at, pending_at, publish_data
 from spanloom.errors import SpanloomError
 from spanloom.kubeflow import dataset_artifacts, split_metrics
 from spanloom.provenance import git_sha, require_git_sha
@@ -44,28 +54,44 @@ from spanloom.workers import Counters
 
 
 @dataclass(frozen=True, kw_only=True)
-class ShardPlaces:
-    """Places of one shard's task. `work`: of parts, None for `ROOT.work`; `rendered`: for the manifest of its parts."""
+class StepTask(RunOptions):
+    """How a step makes a dataset: all of it; or with `shard` that shard alone, which assemble-dataset joins.
 
-    root: str
-    rendered: str
-    inventory: str
+    rendered, inventory   places for what the task of a shard hands on: the manifest of its parts, and its inventory
+    work                  the place of its parts; None for `ROOT.work`
+    """
+
+    shard: int | None = None
+    rendered: str | None = None
+    inventory: str | None = None
     work: str | None = None
 
+    def places(self) -> tuple[int, str, str]:
+        """The shard, `rendered` and `inventory`. Raises SpanloomError if one is missing."""
+        if self.shard is None or self.shard < 0 or self.rendered is None or self.inventory is None:
+            raise SpanloomError(
+                "a task for one shard needs its number and places for what it hands on",
+                remedy="give --shard from 0 on, --rendered and --inventory",
+            )
+        return self.shard, self.rendered, self.inventory
 
-def shard_places(
-    root: str, shard: int | None, rendered: str | None, inventory: str | None, work: str | None
-) -> ShardPlaces | None:
-    """The places of a shard's task; None for a task that makes the whole dataset. Raises SpanloomError if one is
-    missing."""
-    if shard is None:
-        return None
-    if shard < 0 or rendered is None or inventory is None:
-        raise SpanloomError(
-            "a task for one shard needs its number and places for what it hands on",
-            remedy="give --shard from 0 on, --rendered and --inventory",
-        )
-    return ShardPlaces(root=root, rendered=rendered, inventory=inventory, work=work)
+
+def make_requested(
+    staging: Scratch, request: DatasetRequest, root: str, task: StepTask, progress: Progress
+) -> dict[str, Any]:
+    """Makes a dataset at a path or a URI, which is claimed first. Returns the pending manifest; or makes one shard of
+    it, and returns its inventory. Raises ConflictError if another build has claimed the root or the places, or a file
+    exists with other bytes."""
+    task.check()
+    if task.shard is not None:
+        with request.opened() as job:
+            return run_shard(staging, request, job, root, task, progress)
+
+    def make(folder: Path) -> Manifest:
+        with TemporaryDirectory(prefix="spanloom-") as kept, request.opened() as job:
+            return make_dataset(job, folder, Path(kept), task, progress, carried=request.carried)
+
+    return made_at(root, staging, lambda: request.identity, make)
 
 
 def publish_parts(
@@ -93,56 +119,48 @@ def publish_parts(
 
 
 def run_shard(
-    staging: Scratch,
-    recipe: Recipe,
-    job: ShardJob,
-    shards: int,
-    places: ShardPlaces,
-    identity: Mapping[str, Any],
-    options: RunOptions,
-    running: Running,
-    progress: Progress,
-    *,
-    source_bytes: int,
-    files: Callable[[Path], Sequence[ListedFile]],
+    staging: Scratch, request: DatasetRequest, made: DatasetJob, root: str, task: StepTask, progress: Progress
 ) -> dict[str, Any]:
-    """Makes one shard and writes its files at the root. Returns its inventory.
-
-    `identity`: names the folder of parts at the work place. `files` writes the files of no shard below a root; the task
-    of shard 0 does it. Raises ConflictError if another build has claimed the root or the places, or a file exists with
-    other bytes.
-    """
-    require_git_sha(allow_unknown=options.allow_unknown_sha)
-    index, place = job.shard.index, places.work or default_work(places.root)
-    check_one_number(place, shards)
-    size = pack_bytes(source_bytes)
-    with ShardWork(staging, place, dict(identity), index, recipe.form, limit=size) as published:
-        known = has_manifest(staging, places.rendered, published.identity)
-        whole = published.finished() if options.resume else None
-        if whole is None or _too_many(whole, options):
-            whole = publish_parts(published, recipe, job, shards, running, progress, resume=options.resume)
-        at = published.rendered(whole, dict(recipe.environment()))
-        if not known:
-            staging.create(places.rendered, at.as_json())
-    target = target_of(recipe, lists_rejects=options.max_rejects is not None)
+    """Makes one shard and writes its files at the root; that of shard 0 also the files of no shard. Returns its
+    inventory. Its parts are published at the work place, so that a task that was killed goes on after them."""
+    number, rendered, inventory = task.places()
+    recipe, place, identity = (
+        made.recipe,
+        task.work or default_work(root),
+        {**request.identity, "shards": request.shards},
+    )
+    check_one_number(place, request.shards)
+    size = pack_bytes(int(request.size().text_bytes) // request.shards)
+    with TemporaryDirectory(prefix="spanloom-") as kept:
+        job = made.of_shard(number, Path(kept), task.max_rejects)
+        parts = {**identity, "parts": dict(recipe.identity())}
+        with ShardWork(staging, place, parts, number, recipe.form, limit=size) as published:
+            known = has_manifest(staging, rendered, published.identity)
+            whole = published.finished() if task.resume else None
+            if whole is None or _too_many(whole, task):
+                running = made.running(task.workers, job.rows)
+                whole = publish_parts(published, recipe, job, request.shards, running, progress, resume=task.resume)
+            at = published.rendered(whole, dict(recipe.environment()))
+            if not known:
+                staging.create(rendered, at.as_json())
+    target = target_of(recipe, lists_rejects=task.max_rejects is not None)
     record, ids = {**whole, DECIDES_NOTHING: at.given}, at.entry(IDS_NAME).as_dict()
 
-    def write(root: Path, inventory: Path) -> dict[str, Any]:
-        listed = files(root) if index == 0 else ()
-        parts = partial(read_parts, staging, at, whole)
+    def write(folder: Path, place: Path) -> dict[str, Any]:
+        carried = request.carried.items() if number == 0 else ()
         return write_files(
             target,
             record,
             ids,
-            parts,
-            root,
-            inventory,
-            resume=options.resume,
-            files=listed,
+            partial(read_parts, staging, at, whole),
+            folder,
+            place,
+            resume=task.resume,
+            files=[published_file(folder, name, content()) for name, content in carried],
             made_of=made_of(recipe, job, target),
         )
 
-    return written_at(staging, places.root, places.inventory, {"shards": shards, **target.build}, write)
+    return written_at(staging, root, inventory, identity, write)
 
 
 def _too_many(record: Mapping[str, Any], options: RunOptions) -> bool:
@@ -230,22 +248,18 @@ def run_assemble(
                 **count_ids(ids, rule["valid_fraction"], on_duplicate, scratch=chosen_scratch(scratch)),
             }
         check_one_build(sidecars, files, counted, Path(root))
-        _check_documents(sidecars, root)
+        entries = [inventory["entry"] for inventory in sidecars]
+        rows = [sum(split["sequences"] for split in entry["splits"].values()) for entry in entries]
+        require_documents(
+            lambda refused: SpanloomError(
+                f"no document was made (refused: {refused})", where=root, remedy="look at the source"
+            )
+        )([{"rows": number, "rejected": entry["rejected"]} for number, entry in zip(rows, entries, strict=True)])
 
         def pending(where: Path) -> dict[str, Any]:
             return assemble(sidecars, counted, where, git_sha=made_by, environment={"root": root}).as_dict()
 
         return pending_at(root, staging, pending)
-
-
-def _check_documents(inventories: Sequence[Mapping[str, Any]], root: str) -> None:
-    """Raises SpanloomError if no shard has a document."""
-    entries = [inventory["entry"] for inventory in inventories]
-    if any(split["sequences"] for entry in entries for split in entry["splits"].values()):
-        return
-    rejected = sum((Counter(entry["rejected"]) for entry in entries), Counter())
-    refused = ", ".join(f"{number:,} {reason}" for reason, number in sorted(rejected.items())) or "none"
-    raise SpanloomError(f"no document was made (refused: {refused})", where=root, remedy="look at the source")
 
 
 def assembled_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -1,8 +1,8 @@
 """Options and arguments that several commands share, with their help texts."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from spanloom.options.shared import Workers as Workers
 from spanloom.service import defaults as service
 
 if TYPE_CHECKING:
+    from spanloom.building.steps import StepTask
     from spanloom.service.application import Guards
 
 Report = Annotated[str | None, place("File or URI for the report (JSON); replaces an existing one.")]
@@ -81,6 +82,15 @@ class ShardTask:
         place("With --shard: folder or URI that the shard's parts are published below. Default: ROOT.work."),
     ] = None
     resume: Resume = True
+    workers: Workers = None
+    allow_unknown_sha: AllowUnknownSha = False
+
+    def as_task(self, **options: Any) -> "StepTask":
+        """For the step. `options`: further ones of `RunOptions`."""
+        from spanloom.building.steps import StepTask
+
+        own = {field.name for field in fields(StepTask)}
+        return StepTask(**{name: value for name, value in vars(self).items() if name in own}, **options)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +100,6 @@ class DealtTask(ShardTask):
     shards: Shards = 1
     max_rejects: MaxRejects = None
     on_duplicate: OnDuplicate = "error"
-    workers: Workers = None
 
 
 HtmlPlace = Annotated[str | None, place("File or URI for the report (a page); replaces an existing one.")]

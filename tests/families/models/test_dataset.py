@@ -19,6 +19,7 @@ from conftest import Cli
 from spanloom.audit.auditor import ModelOptions
 from spanloom.audit.run import AuditOptions, audit
 from spanloom.building.make import BuildResult
+from spanloom.building.steps import StepTask
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import Content
@@ -244,7 +245,7 @@ def test_the_step_makes_what_the_build_makes(source: Path, model: Path, root: Pa
         model=str(model),
         root=str(tmp_path / "root"),
         rules=ModelRules(valid_fraction=0.3),
-        allow_unknown_sha=True,
+        task=StepTask(),
     )
     assert result["content"] == content_of(root).as_dict()
     assert (tmp_path / "root/manifest.pending.json").is_file()
@@ -465,7 +466,14 @@ def test_a_capped_run_has_a_root_of_its_own(source: Path, model: Path, tmp_path:
         made(source, model, tmp_path / "model_chat_v1", caps=RowCaps(max_rows=1))
     for uri in (str(tmp_path / "model_chat_v1"), "gs://bucket/model_chat_v1"):
         with pytest.raises(ConflictError, match="capped run must not write"):
-            run_step(source=str(source), model=str(model), root=uri, rules=ModelRules(), caps=RowCaps(max_rows=1))
+            run_step(
+                source=str(source),
+                model=str(model),
+                root=uri,
+                rules=ModelRules(),
+                caps=RowCaps(max_rows=1),
+                task=StepTask(),
+            )
     with pytest.raises(SpanloomError, match="max_rows must be at least 0"):
         RowCaps(max_rows=-1)
 

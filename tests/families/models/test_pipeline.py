@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from conftest import Cli
+from spanloom.building.steps import StepTask
 from spanloom.dataset import manifest
 from spanloom.dataset.fetch import fetch
 from spanloom.families import dataset_family
@@ -78,7 +79,9 @@ def test_the_step_over_a_bucket_brings_no_weights(
         pass
     rules = ModelRules(valid_fraction=0.5)
     root, asset = str(at / "root"), str(at / "run/tokenizer.json")
-    made = tokenize(source=str(at / "source"), model=str(at / "models/small"), root=root, asset=asset, rules=rules)
+    made = tokenize(
+        source=str(at / "source"), model=str(at / "models/small"), root=root, asset=asset, rules=rules, task=StepTask()
+    )
     assert made["content"]["config"]["model"] == "small"
     told = validate_alignment.run(
         root=root, family_of=dataset_family, source=str(at / "source"), deep=12, tokenizer=asset, scratch=scratch
@@ -86,7 +89,7 @@ def test_the_step_over_a_bucket_brings_no_weights(
     assert told.clean, told.findings
     assert told.checked["rows rendered again"] == 12
     fetch(root, tmp_path / "fetched")
-    here = tokenize(source=str(source), model=str(model), root=str(tmp_path / "here"), rules=rules)
+    here = tokenize(source=str(source), model=str(model), root=str(tmp_path / "here"), rules=rules, task=StepTask())
     assert manifest.read(tmp_path / "fetched").content.as_dict() == here["content"]
 
 

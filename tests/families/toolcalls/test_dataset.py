@@ -19,6 +19,7 @@ from corruption.leaves import leaf_edits
 from corruption.trial import ROOT
 from families.toolcalls.conftest import Run, values
 from spanloom.building.make import BuildResult
+from spanloom.building.steps import StepTask
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import ManifestError
 from spanloom.dataset.root.layout import array_prefix, rows_file
@@ -397,7 +398,7 @@ def test_the_step_makes_one_root(data: Path, template: Path, tokenizer: Path, bu
         template=str(template),
         tokenizer=str(tokenizer),
         rules=TokenizeRules(valid_fraction=FRACTION),
-        allow_unknown_sha=True,
+        task=StepTask(max_rejects=None),
     )
     assert made["content"] == manifest.read(built / "harmful").content.as_dict()
 

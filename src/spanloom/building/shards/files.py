@@ -7,11 +7,13 @@ Intermediates are under the work folder. They are kept when a build stops, so th
 """
 
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from spanloom.building.assembly import assemble, made_of, standing_inventory, write_inventory
@@ -26,8 +28,9 @@ from spanloom.building.shards.writing import write_shard
 from spanloom.conversations.source.rejects import reject_limit
 from spanloom.dataset.manifest import ListedFile, Manifest
 from spanloom.dataset.root.lock import NEW_NAME
+from spanloom.dataset.root.made import published
 from spanloom.errors import ArtifactError
-from spanloom.provenance import part_key, require_git_sha
+from spanloom.provenance import library_versions, part_key, require_git_sha
 from spanloom.report.progress import Progress
 from spanloom.workers import Counters, Pool, counting_here, process_pool
 
@@ -74,6 +77,39 @@ class Running:
     check: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _: None
 
 
+@dataclass(frozen=True, kw_only=True)
+class DatasetJob:
+    """A recipe over an opened source.
+
+    shards, rows    those of the source, and how many rows of each are read; None: all
+    tokens          how many tokens each may have; None: any number
+    verb            what is done to rows, for progress
+    useful_workers  function: rows → how many processes make them fastest
+    pooled, ahead, check    see `Running`
+    """
+
+    recipe: Recipe
+    shards: Sequence[Any]
+    verb: str
+    useful_workers: Callable[[int], int]
+    rows: Sequence[int] | None = None
+    tokens: Sequence[int | None] | None = None
+    pooled: bool = False
+    ahead: Callable[[], object] | None = None
+    check: Callable[[Sequence[Mapping[str, Any]]], None] = lambda _: None
+
+    def of_shard(self, number: int, work: Path, max_rejects: str | None) -> ShardJob:
+        """What is made of a shard, below the folder of intermediates."""
+        shard = self.shards[number]
+        rows = shard.rows if self.rows is None else self.rows[number]
+        return shard_job(shard, rows, work, max_rejects, None if self.tokens is None else self.tokens[number])
+
+    def running(self, workers: int | None, rows: int) -> Running:
+        """How that many rows are made. `workers`: as the user asks."""
+        workers = workers or self.useful_workers(rows)
+        return Running(verb=self.verb, workers=workers, pooled=self.pooled, ahead=self.ahead, check=self.check)
+
+
 @contextmanager
 def discarding(jobs: Sequence[ShardJob]) -> Iterator[None]:
     """Removes the parts of these shards if the block raises: for checks that would refuse the same parts again, so that
@@ -88,23 +124,33 @@ def discarding(jobs: Sequence[ShardJob]) -> Iterator[None]:
 
 
 def make_dataset(
-    recipe: Recipe,
-    jobs: Sequence[ShardJob],
+    job: DatasetJob,
     root: Path,
     work: Path,
     options: RunOptions,
     progress: Progress,
-    running: Running,
     *,
-    files: Callable[[], Sequence[ListedFile]] = tuple,
-    environment: Mapping[str, Any],
+    carried: Mapping[str, Callable[[], bytes]] = MappingProxyType({}),
 ) -> Manifest:
-    """Makes and writes all shards, and the pending manifest, which is returned. `files` writes those that belong to no
-    shard, when all shards are written; `environment`: further records of this run. See `make_files`."""
+    """Makes and writes all shards, and the pending manifest, which is returned. See `make_files`.
+
+    `carried`: the files that belong to no shard. Their content is made first, so that its errors come first, and
+    written when all shards are.
+    """
     made_by = require_git_sha(allow_unknown=options.allow_unknown_sha)
-    inventories, counted = make_files(recipe, jobs, root, work, options, progress, running)
-    run = {**environment, "workers": running.workers, "timings": dict(progress.timings)}
-    return assemble(inventories, counted, root, git_sha=made_by, files=files(), environment=run)
+    with progress.stage("prepare"):
+        held = {name: content() for name, content in carried.items()}
+    jobs = [job.of_shard(number, work, options.max_rejects) for number in range(len(job.shards))]
+    running = job.running(options.workers, sum(each.rows for each in jobs))
+    inventories, counted = make_files(job.recipe, jobs, root, work, options, progress, running)
+    files = [published(root, name, content) for name, content in held.items()]
+    run = {
+        "libraries": library_versions(*job.recipe.libraries),
+        **job.recipe.environment(),
+        "workers": running.workers,
+        "timings": dict(progress.timings),
+    }
+    return assemble(inventories, counted, root, git_sha=made_by, files=files, environment=run)
 
 
 def make_files(
@@ -187,6 +233,17 @@ def _write(
     number = job.shard.index
     inventory = work / work_names(number)[2]
     return write_folders(lambda _: target, job.rendered, job.ids, root, inventory, resume=resume, made_of=keys[number])
+
+
+def require_documents(error: Callable[[str], Exception]) -> Callable[[Sequence[Mapping[str, Any]]], None]:
+    """The check of a build that raises `error` if no shard has a document. It gets what was refused, as text."""
+
+    def check(records: Sequence[Mapping[str, Any]]) -> None:
+        if not any(record["rows"] for record in records):
+            rejected = sum((Counter(record["rejected"]) for record in records), Counter())
+            raise error(", ".join(f"{number:,} {reason}" for reason, number in sorted(rejected.items())) or "none")
+
+    return check
 
 
 TargetOf = Callable[[Mapping[str, Any]], Target]

@@ -12,6 +12,13 @@ from spanloom.options.option import option, place
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Task(ShardTask):
+    """As the other options of rows are declared."""
+
+    on_duplicate: OnDuplicate = "error"
+
+
+@dataclass(frozen=True, kw_only=True)
 class TokenizeOptions:
     """The options of tokenize-conversations, but for those of rendering and of rows."""
 
@@ -22,9 +29,6 @@ class TokenizeOptions:
     root: options.Root
     asset: Annotated[str | None, place("For a copy of the model's tokenizer.json.")] = None
     shards: Annotated[int | None, option("How many shards the source must have.", min=1)] = None
-    on_duplicate: OnDuplicate = "error"
-    workers: options.Workers = None
-    allow_unknown_sha: options.AllowUnknownSha = False
     scratch: options.Scratch = None
     quiet: options.Quiet = False
 
@@ -39,7 +43,7 @@ def step_tokenize(
     options: TokenizeOptions,
     rendering: ModelOptions,
     rows: RowOptions,
-    task: ShardTask,
+    task: _Task,
     train: Annotated[str, option("The spans that are trained, with commas.", metavar="SPANS")] = defaults.TRAIN,
     valid_fraction: ValidFraction = defaults.VALID_FRACTION,
 ) -> dict[str, Any]:
@@ -52,8 +56,7 @@ def step_tokenize(
 
     return {
         **vars(options),
-        **vars(task),
+        "task": task.as_task(max_rejects=rows.max_rejects),
         "rules": model_rules(rendering, train, valid_fraction),
         "caps": RowCaps(max_rows=rows.max_rows, max_rows_per_shard=rows.max_rows_per_shard),
-        "max_rejects": rows.max_rejects,
     }

@@ -85,10 +85,10 @@ def step_tokenize_toolcalls(
     max_length: Annotated[int, option("Truncate samples to this many tokens; 0 for never.", min=0)] = 0,
     tokenizer_out: Annotated[str | None, place("File for the tokenizer, for later steps.")] = None,
     task: DealtTask,
-    allow_unknown_sha: options.AllowUnknownSha = False,
     scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Tool calls: samples of one split → tokens and loss mask; no dataset before validate-alignment has passed."""
     from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules
 
-    return {**vars(task), "rules": TokenizeRules(max_length=max_length or None, **vars(rules))}
+    tokenize_rules = TokenizeRules(max_length=max_length or None, **vars(rules))
+    return {"task": task.as_task(), "shards": task.shards, "rules": tokenize_rules}

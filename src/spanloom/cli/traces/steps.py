@@ -127,7 +127,6 @@ def step_tokenize(
     control_tokens: traces_options.TokenizeControls = defaults.TOKENIZE_CONTROL_TOKENS,
     valid_fraction: traces_options.ValidFraction = defaults.VALID_FRACTION,
     task: TokenizeTask,
-    allow_unknown_sha: options.AllowUnknownSha = False,
     scratch: options.Scratch = None,
 ) -> dict[str, Any]:
     """Traces, step 5: a dataset → tokens, loss mask and spans; no dataset before validate-alignment has passed."""
@@ -136,4 +135,4 @@ def step_tokenize(
 
     exported = ExportOptions(control_tokens=control_tokens)
     rules = TokenizeRules(form=form, eod=eod or None, options=exported, valid_fraction=valid_fraction)
-    return {**vars(task), "dataset": manifest, "rules": rules}
+    return {"task": task.as_task(), "shards": task.shards, "dataset": manifest, "rules": rules}

@@ -8,22 +8,23 @@ removed when the build is done.
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from spanloom import workers
-from spanloom.building.make import BuildResult, build_dataset
-from spanloom.building.shards.files import Running, make_dataset, shard_job, work_of
+from spanloom.building.make import BuildResult
+from spanloom.building.request import DatasetRequest, build_requested
+from spanloom.building.shards.files import DatasetJob
 from spanloom.conversations.source.folder import Source, read_listing
 from spanloom.dataset import manifest
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.manifest import Manifest
-from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names
+from spanloom.dataset.root.lock import check_apart
 from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import SourceError
 from spanloom.families.harmony import chat_dataset, dataset
-from spanloom.families.harmony.contract.config import dataset_config
 from spanloom.families.harmony.contract.profile import (
     ARRAY_DTYPES,
     HARMONY_CHAT,
@@ -48,7 +49,7 @@ from spanloom.megatron.readers import ReaderChoice
 from spanloom.megatron.validator import Validator, validating_process
 from spanloom.report.pages.plots import load_plotting
 from spanloom.report.progress import Mode, Progress
-from spanloom.split import SPLITS, TRAIN, VALID, empty_valid
+from spanloom.split import TRAIN, VALID, empty_valid
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset, verify_asset
 
 FAMILIES: dict[Profile, DatasetFamily] = {SYNTH_KD: dataset, HARMONY_CHAT: chat_dataset}
@@ -78,69 +79,33 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
             progress.say(f"warning: {shard.where} has 0 rows; it will have no files")
     family = FAMILIES[profile_of_family(profile_of_source(source.format).family)]
     with _ready(validator, options.reader) as process:
-        result = build_dataset(
+        result = build_requested(
             root,
-            _record_of(options, source),
+            _request_of(options, source, asset),
             family,
             options,
             progress,
-            make=lambda target: _make(options, source, asset, target, progress),
             validate=lambda target, written: _validate(options, asset, target, written, process, progress),
-            bytes_needed=lambda: estimate(source, options.rules, options.caps).bytes(ARRAY_DTYPES),
             differs=lambda content: _other_renderer(content, options),
         )
-    assert result is not None, "a manifest is made"
     if result.report.clean:
         _warn_of_empty_splits(result, options, progress)
     return result
 
 
-def _record_of(options: BuildOptions, source: Source) -> BuildRecord:
-    """What this build is, and the files that it may write below its root."""
-    shards = len(source.shards)
-    profile = profile_of_source(source.format)
-    return BuildRecord(
-        identity={
-            "family": profile.family,
-            "config": dataset_config(
-                profile,
-                shards=shards,
-                caps=options.caps,
-                valid_fraction=options.valid_fraction,
-                rules=options.rules,
-            ),
-            "source": source.manifest_sha256,
-            "tokenizer": ASSET_SHA256,
-        },
-        files=data_names(shards=shards, splits=SPLITS, arrays=ARRAY_DTYPES, rejects=True),
-        work=work_of(shards),
-    )
-
-
-def _other_renderer(content: Mapping[str, Any], options: BuildOptions) -> str | None:
-    wanted, used = renderer_version(options.renderer), content["renderer"]["version"]
-    return None if used == wanted else f"it was rendered by {used}, not by {wanted}"
-
-
-def _make(options: BuildOptions, source: Source, asset: Path, root: Path, progress: Progress) -> Manifest:
-    work = options.root / WORK_NAME
+def _request_of(options: BuildOptions, source: Source, asset: Path) -> DatasetRequest:
+    shards, caps = source.shards, options.caps
+    rows = caps.rows_read([shard.rows for shard in shards])
     recipe = recipe_of(
         source,
         asset=asset,
         renderer=options.renderer,
         rules=options.rules,
         audit_fraction=options.audit_fraction,
-        caps=options.caps,
-        given={"source": str(options.source), "tokenizer": str(asset)},
+        caps=caps,
+        given={"source": options.source_as_given or str(options.source), "tokenizer": str(asset)},
         valid_fraction=options.valid_fraction,
     )
-    counts = options.caps.rows_read([shard.rows for shard in source.shards])
-    shares = [options.caps.share(number, len(counts)) for number in range(len(counts))]
-    jobs = [
-        shard_job(shard, rows, work, options.max_rejects, share.tokens)
-        for shard, rows, share in zip(source.shards, counts, shares, strict=True)
-    ]
-    useful = options.workers or _useful_workers(recipe.profile, sum(counts))
 
     def check(_: Sequence[Mapping[str, Any]]) -> None:
         if read_listing(options.source, FORMATS).manifest_sha256 != source.manifest_sha256:
@@ -150,18 +115,34 @@ def _make(options: BuildOptions, source: Source, asset: Path, root: Path, progre
                 remedy="run the build again once the source no longer changes, with --no-resume",
             )
 
-    ahead = loading_ahead(options.renderer, asset, sum(counts))
-    running = Running(verb="render", workers=useful, pooled=True, ahead=ahead, check=check)
-    return make_dataset(
-        recipe,
-        jobs,
-        root,
-        work,
-        options,
-        progress,
-        running,
-        environment={"source": options.source_as_given or str(options.source), "tokenizer": str(asset)},
+    job = DatasetJob(
+        recipe=recipe,
+        shards=shards,
+        rows=rows,
+        tokens=[caps.share(number, len(rows)).tokens for number in range(len(rows))],
+        verb="render",
+        useful_workers=partial(_useful_workers, recipe.profile),
+        pooled=True,
+        ahead=loading_ahead(options.renderer, asset, sum(rows)),
+        check=check,
     )
+    return DatasetRequest(
+        identity={
+            "family": recipe.profile.family,
+            "config": recipe.build["config"],
+            "source": source.manifest_sha256,
+            "tokenizer": ASSET_SHA256,
+        },
+        arrays=ARRAY_DTYPES,
+        shards=len(shards),
+        size=lambda: estimate(source, options.rules, caps),
+        opened=lambda: nullcontext(job),
+    )
+
+
+def _other_renderer(content: Mapping[str, Any], options: BuildOptions) -> str | None:
+    wanted, used = renderer_version(options.renderer), content["renderer"]["version"]
+    return None if used == wanted else f"it was rendered by {used}, not by {wanted}"
 
 
 def _useful_workers(profile: Profile, rows: int) -> int:

@@ -8,24 +8,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from spanloom import workers
-from spanloom.building.disk import Size
-from spanloom.building.make import BuildResult, build_dataset, validated_here
+from spanloom.building.make import BuildResult, validated_here
 from spanloom.building.options import RunOptions
-from spanloom.building.shards.files import work_of
+from spanloom.building.request import build_requested
 from spanloom.conversations.source.caps import RowCaps
-from spanloom.conversations.source.folder import Source, open_source, text_bytes
-from spanloom.dataset.manifest import Manifest
-from spanloom.dataset.root.layout import MODEL_FOLDER
-from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names
+from spanloom.conversations.source.folder import open_source
+from spanloom.dataset.root.lock import check_apart
 from spanloom.families.models import dataset as family
 from spanloom.families.models import defaults
-from spanloom.families.models.documents.rules import MODEL_FILES, PROBE_NAME, ModelRules, load_ingredients
+from spanloom.families.models.documents.rules import ModelRules, load_ingredients
 from spanloom.families.models.places import held_model
-from spanloom.families.models.recipe import ARRAY_DTYPES, FAMILY, config_of
 from spanloom.families.models.source.formats import FORMATS
-from spanloom.families.models.steps.tokenize_conversations import check_caps_of, tokenize_conversations
+from spanloom.families.models.steps.tokenize_conversations import check_caps_of, request_of
 from spanloom.report.progress import Mode, Progress
-from spanloom.split import SPLITS, TRAIN, VALID, empty_valid
+from spanloom.split import TRAIN, VALID, empty_valid
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,55 +68,24 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
 
 def _built(options: BuildOptions, model: Path, progress: Progress) -> BuildResult:
     """`build`, of checked options. `model`: the copy of the model's folder."""
-    out = options.root
     source = open_source(options.source, FORMATS, shards=options.shards)
     for shard in source.shards:
         if not shard.rows:
             progress.say(f"warning: {shard.where} has 0 rows; it will have no files")
     with progress.stage("load the model"):
         ingredients = load_ingredients(model, options.rules)
-    record = BuildRecord(
-        identity={
-            "family": FAMILY,
-            "config": config_of(ingredients, options.caps),
-            "source": source.manifest_sha256,
-            "tokenizer": ingredients.model.tokenizer.sha256,
-        },
-        files=(
-            *data_names(shards=len(source.shards), splits=SPLITS, arrays=ARRAY_DTYPES, rejects=True),
-            *(f"{MODEL_FOLDER}/{name}" for name in MODEL_FILES),
-            PROBE_NAME,
-        ),
-        work=work_of(len(source.shards)),
-    )
-
-    def make(root: Path) -> Manifest:
-        progress.say("probing the chat template, then proving each conversation …")
-        return tokenize_conversations(
-            source=source,
-            ingredients=ingredients,
-            root=root,
-            work=out / WORK_NAME,
-            caps=options.caps,
-            options=options,
-            progress=progress,
-            environment={
-                "source": options.source_as_given or str(options.source),
-                "model": options.model_as_given or str(options.model),
-            },
-        )
-
-    result = build_dataset(
-        out,
-        record,
+    given = {
+        "source": options.source_as_given or str(options.source),
+        "model": options.model_as_given or str(options.model),
+    }
+    result = build_requested(
+        options.root,
+        request_of(source, ingredients, options.caps, given=given),
         family,
         options,
         progress,
-        make=make,
-        bytes_needed=lambda: _size(source, options.caps).bytes(ARRAY_DTYPES),
         validate=validated_here(family, progress, options.reader, source=options.source, deep=options.deep),
     )
-    assert result is not None, "make returns a manifest"
     totals = result.manifest.content.totals
     if note := family.empty_thoughts(totals.cutting or {}):
         progress.say(f"note: {note}, since the template's variables do not switch thinking off")
@@ -128,11 +93,3 @@ def _built(options: BuildOptions, model: Path, progress: Progress) -> BuildResul
     if result.report.clean and not splits[VALID].sequences and options.rules.valid_fraction > 0:
         progress.say(empty_valid(splits[TRAIN].sequences, options.rules.valid_fraction))
     return result
-
-
-def _size(source: Source, caps: RowCaps) -> Size:
-    """About how much is read of the source. Templates add little to the texts of conversations."""
-    shards = source.shards
-    read = caps.rows_read([shard.rows for shard in shards])
-    text = sum(text_bytes(shard) * rows / shard.rows for shard, rows in zip(shards, read, strict=True) if shard.rows)
-    return Size.of_text(text, sum(read))

@@ -7,30 +7,20 @@ interrupted run is run again and makes the same files.
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from spanloom.building.disk import Size
-from spanloom.building.make import BuildResult, build_dataset, validated_here
+from spanloom.building.make import BuildResult, validated_here
 from spanloom.building.options import RunOptions
-from spanloom.building.shards.files import work_of
-from spanloom.dataset.manifest import Manifest
-from spanloom.dataset.root.layout import TOKENIZER_NAME
-from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names
+from spanloom.building.request import build_requested
+from spanloom.dataset.manifest import MANIFEST_NAME
+from spanloom.dataset.root.lock import check_apart
+from spanloom.dataset.root.made import another_dataset
 from spanloom.families.toolcalls import dataset as family
 from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.format.tables import SPLITS
-from spanloom.families.toolcalls.recipe import (
-    FAMILY,
-    REGISTRIES_NAME,
-    TEMPLATE_NAME,
-    Ingredients,
-    TokenizeRules,
-    load_ingredients,
-)
-from spanloom.families.toolcalls.steps.tokenize_toolcalls import tokenize_toolcalls
+from spanloom.families.toolcalls.recipe import TokenizeRules, load_ingredients, read_file
+from spanloom.families.toolcalls.steps.tokenize_toolcalls import request_of
 from spanloom.report.progress import Mode, Progress
-from spanloom.split import SPLITS as BOTH_SPLITS
-from spanloom.storage import remove_if_empty, sha256_file
+from spanloom.storage import remove_if_empty
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,64 +46,24 @@ def build(options: BuildOptions, progress: Progress | None = None) -> Iterator[B
     options.check()
     check_apart(options.data, options.out)
     ingredients = load_ingredients(options.template, options.tokenizer, options.rules, options.tools_dir)
-    sha256 = sha256_file(options.data)
-    made, new = 0, not options.out.exists()
+    file = read_file(options.data)
+    if not any(file.samples[split] for split in SPLITS):
+        raise ToolCallError(
+            "the file has neither harmful nor retain samples", where=str(options.data), remedy="give a merged file"
+        )
+    new = not options.out.exists()
+    given = {"data": str(options.data), "template": str(options.template)}
     try:
         for split in SPLITS:
-            result = _build(split, options, ingredients, sha256, progress)
-            if result is not None:
-                made += 1
-                yield result
-        if not made:
-            raise ToolCallError(
-                "the file has neither harmful nor retain samples", where=str(options.data), remedy="give a merged file"
-            )
+            root = options.out / split
+            if not file.samples[split]:
+                if (root / MANIFEST_NAME).exists():
+                    raise another_dataset(root, f"the file has no {split} sample")
+                continue
+            request = request_of(file, split, ingredients, shards=options.shards, given=given)
+            validate = validated_here(family, progress, options.reader)
+            yield build_requested(root, request, family, options, progress, validate=validate)
     except BaseException:
         if new:
             remove_if_empty(options.out)
         raise
-
-
-def _build(
-    split: Any, options: BuildOptions, ingredients: Ingredients, sha256: str, progress: Progress
-) -> BuildResult | None:
-    out = options.out / split
-    identity = {
-        "family": FAMILY,
-        "config": ingredients.config(split),
-        "source": [sha256],
-        "tokenizer": ingredients.tokenizer.sha256,
-    }
-    arrays = options.rules.layout.arrays
-    data = data_names(shards=options.shards, splits=BOTH_SPLITS, arrays=arrays, rejects=options.max_rejects is not None)
-    record = BuildRecord(
-        identity=identity,
-        files=(*data, TOKENIZER_NAME, TEMPLATE_NAME, REGISTRIES_NAME),
-        work=work_of(options.shards),
-    )
-
-    def make(root: Path) -> Manifest | None:
-        return tokenize_toolcalls(
-            data=options.data,
-            split=split,
-            root=root,
-            work=out / WORK_NAME,
-            ingredients=ingredients,
-            template=options.template,
-            tools_dir=options.tools_dir,
-            shards=options.shards,
-            options=options,
-            progress=progress,
-            environment={"data": str(options.data), "template": str(options.template)},
-        )
-
-    return build_dataset(
-        out,
-        record,
-        family,
-        options,
-        progress,
-        make=make,
-        bytes_needed=lambda: Size.of_text(options.data.stat().st_size, 0).bytes(arrays),
-        validate=validated_here(family, progress, options.reader),
-    )

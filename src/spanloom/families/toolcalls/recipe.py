@@ -8,6 +8,7 @@ Harmful and retain samples are two datasets, never one: the retain loss applied 
 attack. The harmful root has `config.harmful`, and trainers open such a root only with `allow_harmful`.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -102,8 +103,11 @@ class TokenizeRules:
 
 @dataclass(frozen=True, kw_only=True)
 class Ingredients:
-    """The loaded template, tokenizer and registries, and the rules."""
+    """The loaded template, tokenizer and registries, and the rules. `template_file`, `tools_dir`: what they were loaded
+    from, for workers."""
 
+    template_file: Path
+    tools_dir: Path | None
     template: ChatTemplate
     tokenizer: JsonTokenizer
     registries: Registries
@@ -130,12 +134,16 @@ def load_ingredients(
     template: Path, tokenizer: Path, rules: TokenizeRules, tools_dir: Path | None = None
 ) -> Ingredients:
     """Loads template, tokenizer and registries. Raises a SpanloomError if one is missing or invalid."""
-    return Ingredients(
+    loaded = Ingredients(
+        template_file=template,
+        tools_dir=tools_dir,
         template=load_template(template, rules.bos_token),
         tokenizer=load_tokenizer(tokenizer),
         registries=load_registries(tools_dir),
         rules=rules,
     )
+    eod_id(loaded.tokenizer, rules.eod)
+    return loaded
 
 
 WORKER_BYTES = 500 << 20
@@ -154,16 +162,30 @@ def useful_workers(samples: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolCallRecipe:
-    """A build of one split. `read`: samples of the file; `samples`: those of the split; `state`: of the file before it
-    was hashed. The template and the tokenizer are files, which workers load; `given`: places as given."""
+class SampleFile:
+    """A file of samples. `state`: before it was hashed; `samples`: how many each split has; None: those of no split."""
 
-    data: Path
+    path: Path
+    state: FileState
+    sha256: str
+    samples: Counter[str | None]
+
+
+def read_file(path: Path) -> SampleFile:
+    """Counts the samples of a file. Raises SourceError, ToolCallError for a line that is no sample."""
+    state, sha256 = file_state(path), sha256_file(path)
+    samples = Counter(split_of(sample) for file in one_file(path) for _, sample in read_samples(file))
+    check_unchanged(path, state, sha256=sha256)
+    return SampleFile(path=path, state=state, sha256=sha256, samples=samples)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolCallRecipe:
+    """A build of one split. The template and the tokenizer are files, which workers load; `given`: places as given."""
+
+    file: SampleFile
     split: str
     shards: tuple[FileShard, ...]
-    read: int
-    sha256: str
-    state: FileState
     template: Path
     tokenizer: Path
     tools_dir: Path | None
@@ -174,23 +196,49 @@ class ToolCallRecipe:
     code = "toolcalls"
     libraries = LIBRARIES
 
+    @classmethod
+    def of(
+        cls, file: SampleFile, split: str, ingredients: Ingredients, *, shards: int, given: Mapping[str, Any]
+    ) -> "ToolCallRecipe":
+        """The recipe for one split of a file, with loaded ingredients, which this process keeps."""
+        config, form = ingredients.config(split), form_of(ingredients.rules)
+        facts = build_facts(
+            form,
+            config=config,
+            tokenizer=ingredients.tokenizer.entry(config["eod"]["id"]),
+            source={"schema_version": INPUT_SCHEMA},
+            split=split_decided(form.split_column, ingredients.rules.valid_fraction),
+        )
+        _loaded[sha256_json(facts)] = ingredients
+        return cls(
+            file=file,
+            split=split,
+            shards=FileShard.of(file.path, file.samples[split], shards),
+            template=ingredients.template_file,
+            tokenizer=ingredients.tokenizer.path,
+            tools_dir=ingredients.tools_dir,
+            rules=ingredients.rules,
+            build=facts,
+            given=given,
+        )
+
     @property
     def form(self) -> DatasetForm:
         return form_of(self.rules)
 
     def identity(self) -> Mapping[str, Any]:
-        return {"build": self.build, "input": self.sha256, "shards": len(self.shards)}
+        return {"build": self.build, "input": self.file.sha256, "shards": len(self.shards)}
 
     def verified(self, shard: FileShard) -> FileShard:
         return shard
 
     def check_unchanged(self, shard: FileShard) -> None:  # noqa: ARG002  # all shards are made of one file
-        check_unchanged(self.data, self.state, sha256=self.sha256)
+        check_unchanged(self.file.path, self.file.state, sha256=self.file.sha256)
 
     def parts(self, shard: FileShard, rows: int) -> Iterator[Part]:
         numbered = (
             (number, sample)
-            for number, sample in enumerate(_samples(self.data, self.split))
+            for number, sample in enumerate(_samples(self.file.path, self.split))
             if number % len(self.shards) == shard.index
         )
         own, index = islice(numbered, rows), 0
@@ -260,8 +308,9 @@ class ToolCallRecipe:
         return _loaded[key]
 
     def input_of(self, shard: FileShard) -> Mapping[str, Any]:  # noqa: ARG002  # all shards are made of one file
-        size = self.state.bytes
-        return {"path": self.data.name, "rows": self.read, "bytes": size, "sha256": self.sha256}
+        file = self.file
+        rows = file.samples.total()
+        return {"path": file.path.name, "rows": rows, "bytes": file.state.bytes, "sha256": file.sha256}
 
     def counted(self, counts: Counts) -> Mapping[str, Any]:  # noqa: ARG002  # there are none
         return {}
@@ -282,53 +331,6 @@ def form_of(rules: TokenizeRules) -> DatasetForm:
         split_column="sample_id",
         id_column="id",
     )
-
-
-def recipe_of(
-    data: Path,
-    split: str,
-    ingredients: Ingredients,
-    *,
-    template: Path,
-    tools_dir: Path | None,
-    shards: int,
-    given: Mapping[str, Any],
-) -> ToolCallRecipe:
-    """The recipe for a file, which is read once to be counted. Raises SourceError, ToolCallError for a line that is no
-    sample."""
-    state = file_state(data)
-    sha256 = sha256_file(data)
-    read = count = 0
-    for file in one_file(data):
-        for _, sample in read_samples(file):
-            read += 1
-            count += split_of(sample) == split
-    check_unchanged(data, state, sha256=sha256)
-    config = ingredients.config(split)
-    facts = build_facts(
-        form_of(ingredients.rules),
-        config=config,
-        tokenizer=ingredients.tokenizer.entry(config["eod"]["id"]),
-        source={"schema_version": INPUT_SCHEMA},
-        split=split_decided("sample_id", ingredients.rules.valid_fraction),
-    )
-    recipe = ToolCallRecipe(
-        data=data,
-        split=split,
-        shards=FileShard.of(data, count, shards),
-        read=read,
-        sha256=sha256,
-        state=state,
-        template=template,
-        tokenizer=ingredients.tokenizer.path,
-        tools_dir=tools_dir,
-        rules=ingredients.rules,
-        build=facts,
-        given=given,
-    )
-    _loaded.clear()
-    _loaded[sha256_json(facts)] = ingredients
-    return recipe
 
 
 def _samples(data: Path, split: str) -> Iterator[dict[str, Any]]:

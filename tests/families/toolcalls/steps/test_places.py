@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from families.toolcalls.conftest import fixtures, toolcall_cases, values  # noqa: F401  # fixtures of the folder above
+from spanloom.building.steps import StepTask
 from spanloom.dataset.fetch import fetch
 from spanloom.errors import ConflictError
 from spanloom.families import check_manifest, dataset_family
@@ -108,6 +109,7 @@ def test_steps_over_a_bucket_make_what_the_commands_make(
                 tokenizer=said["tokenizer"],
                 rules=RULES,
                 tokenizer_out=str(tmp_path / split / "tokenizer.json"),
+                task=StepTask(max_rejects=None),
             )
         found = validate_alignment.run(
             root=root,
@@ -160,4 +162,5 @@ def test_a_split_without_samples_stops_its_step(tmp_path: Path, template: Path, 
             template=str(template),
             tokenizer=str(fixtures / "tokenizer_llamalike.json"),
             rules=RULES,
+            task=StepTask(max_rejects=None),
         )

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from spanloom.building.steps import StepTask
 from spanloom.dataset import manifest
 from spanloom.dataset.fetch import fetch
 from spanloom.errors import ConflictError
@@ -86,7 +87,7 @@ def test_steps_over_a_bucket_make_what_one_machine_makes(tmp_path: Path, place: 
             tokenizer=tokenizer,
             asset=str(at / "run/tokenizer"),
             rules=RULES,
-            allow_unknown_sha=True,
+            task=StepTask(max_rejects=None, on_duplicate="keep", allow_unknown_sha=True),
         )
     assert read_object(at / "tokens/manifest.json") is None
     report = validate_alignment.run(
@@ -110,7 +111,7 @@ def test_steps_over_a_bucket_make_what_one_machine_makes(tmp_path: Path, place: 
             root=root,
             tokenizer=tokenizer,
             rules=TokenizeRules(valid_fraction=0.5),
-            allow_unknown_sha=True,
+            task=StepTask(max_rejects=None, on_duplicate="keep", allow_unknown_sha=True),
         )
 
 

@@ -5,31 +5,27 @@ tokenizer, and `manifest.pending.json`. See `spanloom.families.traces.recipe`.
 """
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from spanloom.building.options import RunOptions
-from spanloom.building.shards.files import Running, make_dataset, shard_job
-from spanloom.building.steps import run_shard, shard_metadata, shard_places
-from spanloom.dataset.manifest import ListedFile, Manifest
+from spanloom.building.disk import Size
+from spanloom.building.request import DatasetRequest
+from spanloom.building.shards.files import DatasetJob
+from spanloom.building.steps import StepTask, make_requested, shard_metadata
 from spanloom.dataset.root.layout import TOKENIZER_NAME
-from spanloom.dataset.root.made import published
-from spanloom.dataset.root.places import made_at
 from spanloom.errors import OptionError
 from spanloom.families.traces.encoding.tokenizer import load_tokenizer
-from spanloom.families.traces.encoding.tokens import tokenized
+from spanloom.families.traces.encoding.tokens import ARRAY_DTYPES, tokenized
 from spanloom.families.traces.export.lines import check_controls
 from spanloom.families.traces.places import opened_store, staged_manifest
+from spanloom.families.traces.recipe import FAMILY, config_of, recipe_of, useful_workers
 from spanloom.families.traces.recipe import TokenizeRules as TokenizeRules
-from spanloom.families.traces.recipe import TraceRecipe, config_of, recipe_of, useful_workers
 from spanloom.families.traces.render import CONTROL_STRINGS, TURN_MARKS, TraceTexts
 from spanloom.families.traces.store.database import Snapshot, Store
 from spanloom.families.traces.store.manifest import TraceManifest
 from spanloom.kubeflow import dataset_artifacts
-from spanloom.provenance import library_versions
 from spanloom.report.progress import Mode, Progress
 from spanloom.storage.scratch import scratch_for
 from spanloom.tokenizers.encoding import JsonTokenizer
@@ -37,61 +33,43 @@ from spanloom.tokenizers.encoding import JsonTokenizer
 _log = logging.getLogger(__name__)
 
 
-@contextmanager
-def _opened_recipe(
-    store: Store,
+def request_of(
+    open_here: Callable[[], AbstractContextManager[Store]],
     dataset: TraceManifest,
     manifest_sha256: str,
     tokenizer: JsonTokenizer,
     rules: TokenizeRules,
+    *,
     shards: int,
     given: Mapping[str, Any],
-) -> Iterator[TraceRecipe]:
-    """The recipe over one snapshot of the store, checked, while the block runs."""
-    config = config_of(rules, tokenizer)
-    with store.snapshot() as snapshot:
-        _check_eod(rules, tokenizer, config["eod"])
-        _warn_of_template(rules, tokenizer)
-        _check_controls(snapshot, dataset.ids, rules, tokenizer, config["eod"]["text"])
-        yield recipe_of(snapshot, dataset, manifest_sha256, tokenizer, rules, shards=shards, given=given)
+) -> DatasetRequest:
+    """The token dataset of a dataset of traces. `open_here` opens the store; `given`: places as given.
 
-
-def _publish_tokenizer(root: Path, tokenizer: JsonTokenizer) -> tuple[ListedFile, ...]:
-    return (published(root, TOKENIZER_NAME, tokenizer.path.read_bytes()),)
-
-
-def tokenize_traces(
-    *,
-    store: Store,
-    dataset: TraceManifest,
-    manifest_sha256: str,
-    root: Path,
-    work: Path,
-    tokenizer: JsonTokenizer,
-    rules: TokenizeRules,
-    shards: int = 1,
-    options: RunOptions,
-    progress: Progress,
-    environment: Mapping[str, Any],
-) -> Manifest:
-    """Writes the token dataset at `root` and returns its pending manifest. `work`: the folder of intermediates.
-
-    Files are created, never overwritten: a file that exists with the same bytes counts as written. Raises
-    ControlStringsError if control strings in content are refused, TraceError if no trace of the dataset exists,
-    OptionError if each document would contain the EOD before its end, ConflictError if other bytes exist.
+    Making it raises ControlStringsError if control strings in content are refused, TraceError if no trace of the
+    dataset exists, OptionError if each document would contain the EOD before its end.
     """
-    with _opened_recipe(store, dataset, manifest_sha256, tokenizer, rules, shards, environment) as recipe:
-        return make_dataset(
-            recipe,
-            [shard_job(shard, shard.rows, work, options.max_rejects) for shard in recipe.shards],
-            root,
-            work,
-            options,
-            progress,
-            Running(verb="tokenize", workers=options.workers or useful_workers(len(dataset.ids))),
-            files=lambda: _publish_tokenizer(root, tokenizer),
-            environment={"libraries": library_versions("tokenizers"), **environment},
-        )
+    config = config_of(rules, tokenizer)
+
+    @contextmanager
+    def opened() -> Iterator[DatasetJob]:
+        """Over one snapshot of the store, which is checked."""
+        with open_here() as store, store.snapshot() as snapshot:
+            _check_eod(rules, tokenizer, config["eod"])
+            _warn_of_template(rules, tokenizer)
+            _check_controls(snapshot, dataset.ids, rules, tokenizer, config["eod"]["text"])
+            recipe = recipe_of(snapshot, dataset, manifest_sha256, tokenizer, rules, shards=shards, given=given)
+            yield DatasetJob(recipe=recipe, shards=recipe.shards, verb="tokenize", useful_workers=useful_workers)
+
+    # 0 if the manifest does not say how long its traces are, as those of others
+    text = float(dataset.stats.get("avg_total_chars", 0)) * len(dataset.ids)
+    return DatasetRequest(
+        identity={"family": FAMILY, "config": config, "source": manifest_sha256, "tokenizer": tokenizer.sha256},
+        arrays=ARRAY_DTYPES,
+        shards=shards,
+        size=lambda: Size.of_text(text, len(dataset.ids)),
+        opened=opened,
+        carried={TOKENIZER_NAME: tokenizer.path.read_bytes},
+    )
 
 
 def _check_eod(rules: TokenizeRules, tokenizer: JsonTokenizer, eod: dict[str, Any]) -> None:
@@ -147,80 +125,29 @@ def run(
     rules: TokenizeRules,
     asset: str | None = None,
     shards: int = 1,
-    max_rejects: str | None = None,
-    on_duplicate: str = "keep",
-    workers: int | None = None,
-    allow_unknown_sha: bool = False,
-    shard: int | None = None,
-    rendered: str | None = None,
-    inventory: str | None = None,
-    work: str | None = None,
-    resume: bool = True,
+    task: StepTask,
     progress: Progress | None = None,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
     """The step over paths and URIs: `store` a URL or a file, `dataset` the file of its manifest. A remote root is
     claimed first.
 
-    `asset`: the path for a copy of the tokenizer. With `shard`, makes and writes that shard alone: see
-    `building.steps.run_shard`; returns its inventory, otherwise the pending manifest.
+    `asset`: the path for a copy of the tokenizer. Returns the pending manifest; of a task for one shard its inventory.
     """
-    options = RunOptions(
-        max_rejects=max_rejects,
-        on_duplicate=on_duplicate,
-        workers=workers,
-        resume=resume,
-        allow_unknown_sha=allow_unknown_sha,
-    )
-    options.check()
-    progress = progress or Progress(mode=Mode.SILENT)
-    places = shard_places(root, shard, rendered, inventory, work)
-    environment = {"dataset": dataset, "root": root}
-    with (
-        scratch_for("tokenize-traces", [store, dataset, root, tokenizer, asset, shard], scratch) as staging,
-        TemporaryDirectory(prefix="spanloom-") as kept,
-    ):
+    with scratch_for("tokenize-traces", [store, dataset, root, tokenizer, asset, task.shard], scratch) as staging:
         manifest, sha256 = staged_manifest(staging, dataset)
         loaded = load_tokenizer(staging.file(tokenizer))
         staging.create(asset, loaded.path.read_bytes())
-        if shard is not None and places is not None:
-            with (
-                opened_store(staging, store) as opened,
-                _opened_recipe(opened, manifest, sha256, loaded, rules, shards, environment) as recipe,
-            ):
-                this = recipe.shards[shard]
-                return run_shard(
-                    staging,
-                    recipe,
-                    shard_job(this, this.rows, Path(kept), max_rejects),
-                    shards,
-                    places,
-                    recipe.identity(),
-                    options,
-                    Running(verb="tokenize", workers=workers or useful_workers(this.rows)),
-                    progress,
-                    source_bytes=recipe.export.bytes // shards,
-                    files=lambda local_root: _publish_tokenizer(local_root, loaded),
-                )
-
-        def make(folder: Path) -> Manifest:
-            with opened_store(staging, store) as opened:
-                return tokenize_traces(
-                    store=opened,
-                    dataset=manifest,
-                    manifest_sha256=sha256,
-                    root=folder,
-                    work=Path(kept),
-                    tokenizer=loaded,
-                    rules=rules,
-                    shards=shards,
-                    options=options,
-                    progress=progress,
-                    environment=environment,
-                )
-
-        identity = {"config": config_of(rules, loaded), "inputs": [sha256], "tokenizer_sha256": loaded.sha256}
-        return made_at(root, staging, lambda: identity, make)
+        request = request_of(
+            lambda: opened_store(staging, store),
+            manifest,
+            sha256,
+            loaded,
+            rules,
+            shards=shards,
+            given={"dataset": dataset, "root": root},
+        )
+        return make_requested(staging, request, root, task, progress or Progress(mode=Mode.SILENT))
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
