@@ -27,6 +27,7 @@ from support.text_families import (
     content,
     files,
     model_chat,
+    packed_chat,
     reasoning_traces,
     tasks,
     tool_calls,
@@ -57,11 +58,21 @@ def without_traces(folder: Path) -> Workshop:
     return workshop
 
 
-@pytest.mark.parametrize(("family_of", "refused"), [(reasoning_traces, 3), (tool_calls, 3)], ids=["traces", "tools"])
+@pytest.mark.parametrize(
+    ("family_of", "refused"),
+    [(packed_chat, 1), (reasoning_traces, 3), (tool_calls, 3)],
+    ids=["chat", "traces", "tools"],
+)
 def test_refused_rows_are_set_aside_up_to_a_limit(
-    family_of: Callable[[Workshop, Path], Family], refused: int, workshop: Workshop, tmp_path: Path
+    family_of: Callable[[Workshop, Path], Family],
+    refused: int,
+    workshop: Workshop,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As lines of `rejects/`, each with its row of the source; in one process as in a task for each shard."""
+    if family_of is packed_chat:
+        monkeypatch.setattr(Workshop, "transcripts", Workshop.transcripts_faulty)
     family = family_of(without_traces(tmp_path / "own") if family_of is reasoning_traces else workshop, tmp_path)
     result = family.build(tmp_path / "one/retain", max_rejects="50%")
     assert result.report.clean, result.report.findings
@@ -74,6 +85,19 @@ def test_refused_rows_are_set_aside_up_to_a_limit(
     assert (content(root), files(root)) == (content(result.root), files(result.root))
     with pytest.raises(SpanloomError, match="--max-rejects"):
         family.build(tmp_path / "two/retain", max_rejects="0")
+
+
+def test_a_capped_run_reads_the_first_rows_and_is_valid(family: Family, tmp_path: Path) -> None:
+    """In one process as in a task for each shard; as much is read by any number of shards."""
+    result = family.build(tmp_path / "one/retain", max_rows=10)
+    assert result.report.clean, result.report.findings
+    read = result.manifest.content.totals.rows_read
+    assert read == (7 if result.manifest.content.family == "model_chat" else 10), "a third is that of an empty shard"
+    root = tasks(family, tmp_path / "root/retain", tmp_path / "run", max_rows=10)
+    joined = validate_alignment(root=root, family=dataset_family(content(result.root)["family"]), reader="independent")
+    assert joined.clean, joined.findings
+    assert (content(root), files(root)) == (content(result.root), files(result.root))
+    assert content(family.build(tmp_path / "two/retain").root) != content(root)
 
 
 class StoppedError(Exception):

@@ -1,13 +1,14 @@
 """Each text family over a small source, built in one process and by a task for each shard, for laws of all of them."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import spanloom
 from spanloom.building.make import BuildResult
 from spanloom.building.steps import StepTask, run_assemble
+from spanloom.conversations.source.caps import RowCaps
 from spanloom.dataset import manifest
 from spanloom.families.chat.build import PackOptions, build_chat
 from spanloom.families.chat.recipe import PackingRules
@@ -56,12 +57,13 @@ def model_chat(workshop: Workshop, folder: Path) -> Family:
             source, root, model=workshop.small, valid_fraction=FRACTION, reader="independent", **options
         )
 
-    def task(root: str, shard: int, **places: Any) -> dict[str, Any]:
+    def task(root: str, shard: int, max_rows: int | None = None, **places: Any) -> dict[str, Any]:
         return tokenize_conversations(
             source=str(source),
             model=str(workshop.small),
             root=root,
             rules=rules,
+            caps=RowCaps(max_rows=max_rows),
             task=StepTask(shard=shard, **places),
         )
 
@@ -71,25 +73,24 @@ def model_chat(workshop: Workshop, folder: Path) -> Family:
 def packed_chat(workshop: Workshop, folder: Path) -> Family:  # as all
     rules = PackingRules(block_size=64, shards=SHARDS, post_training=True)
 
-    def build(root: Path, **options: Any) -> BuildResult:
+    def build(root: Path, max_rows: int | None = None, **options: Any) -> BuildResult:
         packing = PackOptions(
             transcripts=workshop.transcripts,
             root=root,
             tokenizer=workshop.chat_tokenizer,
-            rules=rules,
+            rules=replace(rules, max_rows=max_rows),
             reader="independent",
             **options,
         )
         return build_chat(packing)
 
-    def task(root: str, shard: int, **places: Any) -> dict[str, Any]:
+    def task(root: str, shard: int, max_rows: int | None = None, **places: Any) -> dict[str, Any]:
         return pack(
             transcripts=str(workshop.transcripts),
             root=root,
-            rules=rules,
+            rules=replace(rules, max_rows=max_rows),
             tokenizer=str(workshop.chat_tokenizer),
-            shard=shard,
-            inventory=places["inventory"],
+            task=StepTask(**{"max_rejects": None, "shard": shard, **places}),
         )
 
     return Family(build, task, 3)
@@ -118,13 +119,13 @@ def reasoning_traces(workshop: Workshop, folder: Path) -> Family:  # as all
         finally:
             store.close()
 
-    def task(root: str, shard: int, **places: Any) -> dict[str, Any]:
+    def task(root: str, shard: int, max_rows: int | None = None, **places: Any) -> dict[str, Any]:
         return tokenize_traces(
             store=default_url(workshop.traces),
             dataset=str(manifest_file(workshop.traces, "clean-1")),
             root=root,
             tokenizer=str(tokenizer),
-            rules=rules,
+            rules=replace(rules, max_rows=max_rows),
             shards=SHARDS,
             task=StepTask(**{"max_rejects": None, "shard": shard, **places}),
         )
@@ -150,14 +151,14 @@ def tool_calls(workshop: Workshop, folder: Path) -> Family:  # as all
         (retain,) = [result for result in build_toolcalls(of_both) if result.root.name == "retain"]
         return retain
 
-    def task(root: str, shard: int, **places: Any) -> dict[str, Any]:
+    def task(root: str, shard: int, max_rows: int | None = None, **places: Any) -> dict[str, Any]:
         return tokenize_toolcalls(
             data=str(workshop.samples),
             split="retain",
             root=root,
             template=str(workshop.toolcall_template),
             tokenizer=str(tokenizer),
-            rules=rules,
+            rules=replace(rules, max_rows=max_rows),
             shards=SHARDS,
             task=StepTask(**{"max_rejects": None, "shard": shard, **places}),
         )

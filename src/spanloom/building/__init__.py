@@ -3,7 +3,7 @@
 recipe    what a family gives: how rows become documents
 options   how a build runs, alike in all families
 ordered   jobs done by workers, results in order
-request   what is asked for: the identity of a dataset, and what it is made of
+request   a requested dataset: its identity, and what it is made of
 make      a dataset on one machine: claim the root, make, validate, replace
 steps     what containers run: one shard; the manifest of all shards
 shards/   the rows of shards → parts → files

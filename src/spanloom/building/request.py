@@ -1,4 +1,4 @@
-"""A dataset that is asked for, and its making on one machine.
+"""A requested dataset, and its making on one machine.
 
 In: a `DatasetRequest` of a family. Out: a validated dataset root. Containers make the same: see `steps`.
 """
@@ -23,7 +23,7 @@ from spanloom.split import SPLITS
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetRequest:
-    """A dataset that is asked for.
+    """A requested dataset.
 
     identity  what decides its bytes, besides the code: `family`, `config`, `source`, `tokenizer`; see `identity_of`
     arrays    the dtypes of its arrays, see `Layout`

@@ -21,7 +21,7 @@ from spanloom.families.chat import defaults
 from spanloom.families.chat.options.generate import GeneratorRules
 from spanloom.families.chat.options.pack import PackingRules
 from spanloom.options.option import option, place
-from spanloom.options.shared import RunningOptions
+from spanloom.options.shared import MaxRejects, RunningOptions
 
 ChatTokenizerPlaceOption = Annotated[
     str | None,
@@ -130,6 +130,7 @@ def pack(
     deep: Annotated[
         int, option("Blocks of each shard that validation packs again, token by token.", min=0)
     ] = defaults.DEEP,
+    max_rejects: MaxRejects = None,
     running: RunningOptions,
     scratch: options.Scratch = None,
     printed: Printed,
@@ -164,6 +165,7 @@ def pack(
             tokenizer_as_given=tokenizer,
             deep=deep,
             on_error=on_error,
+            max_rejects=max_rejects,
             **vars(running),
         )
         result = build_chat(packed, progress)
@@ -181,6 +183,7 @@ def step_pack_chat(
     on_error: OnErrorOption = defaults.ON_ERROR,
     shard: options.OneShard = None,
     inventory: options.OneInventory = None,
+    max_rejects: MaxRejects = None,
     workers: options.Workers = None,
     allow_unknown_sha: options.AllowUnknownSha = False,
     scratch: options.Scratch = None,
@@ -191,8 +194,16 @@ def step_pack_chat(
     It is no dataset before validate-alignment has passed. Switches take a value, as a pipeline's parameters have one.
     Every file is created, never overwritten. A root at a URI is claimed for this dataset first (claim.json).
     """
+    from spanloom.building.steps import StepTask
     from spanloom.families.chat.steps import pack_chat
 
+    task = StepTask(
+        shard=shard,
+        inventory=inventory,
+        max_rejects=max_rejects,
+        workers=workers,
+        allow_unknown_sha=allow_unknown_sha,
+    )
     progress = make_progress(quiet, False)
     with progress.counting("pack", "bytes") as on_progress:
         result = pack_chat.run(
@@ -201,11 +212,8 @@ def step_pack_chat(
             rules=rules,
             tokenizer=tokenizer,
             asset=asset,
-            workers=workers,
             on_error=on_error,
-            allow_unknown_sha=allow_unknown_sha,
-            shard=shard,
-            inventory=inventory,
+            task=task,
             scratch=scratch,
             on_progress=on_progress,
             warn=progress.say,

@@ -50,6 +50,10 @@ class PrepareRunning(RunningOptions):
     workers: Annotated[int, running("Worker processes.", min=1)] = 1
 
 
+MaxRejectsOption = Annotated[
+    str | None,
+    option("Bad games that each file may set aside: a number, or a share of its rows such as 0.1%.", metavar="N|P%"),
+]
 PlaceArgument = Annotated[
     str,
     typer.Argument(
@@ -143,6 +147,7 @@ def prepare(
     thinking: ThinkingOption = None,
     valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
     on_error: OnErrorOption = defaults.ON_ERROR,
+    max_rejects: MaxRejectsOption = None,
     checks: CheckOptions,
     running: PrepareRunning,
     scratch: options.Scratch = None,
@@ -173,6 +178,7 @@ def prepare(
             sources_as_given=(source, thinking),
             valid_fraction=valid_fraction,
             on_error=on_error,
+            max_rejects=max_rejects,
             **vars(checks),
             **vars(running),
         )
@@ -315,6 +321,7 @@ def step_prepare_chess(
     thinking: ThinkingOption = None,
     valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
     on_error: OnErrorOption = defaults.ON_ERROR,
+    max_rejects: MaxRejectsOption = None,
     allow_unknown_sha: options.AllowUnknownSha = False,
     scratch: options.Scratch = None,
 ) -> None:

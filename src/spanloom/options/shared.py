@@ -44,6 +44,10 @@ MaxRejects = Annotated[
 OnDuplicate = Annotated[
     Literal["error", "keep"], of_amount("If two rows have the same id: stop, or keep both and count them.")
 ]
+MaxRows = Annotated[
+    int | None,
+    of_amount("Read at most this many rows of the source, its first; of tool calls, samples of each split.", min=0),
+]
 Shards = Annotated[int, option("Shards of the dataset: record i goes to shard i modulo their number.", min=1)]
 
 
@@ -85,5 +89,6 @@ class DealtOptions(RunningOptions):
     """The same for a source that is one file, whose rows are dealt to shards."""
 
     shards: Shards = 1
+    max_rows: MaxRows = None
     max_rejects: MaxRejects = None
     on_duplicate: OnDuplicate = "error"

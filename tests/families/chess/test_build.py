@@ -13,7 +13,7 @@ import torch
 
 from spanloom.dataset.manifest import MANIFEST_NAME, PENDING_NAME, ManifestError, promote
 from spanloom.dataset.manifest import files_of as listed_files
-from spanloom.errors import ConflictError, SourceError, SpanloomError
+from spanloom.errors import ConflictError, RejectedRowError, SourceError, SpanloomError
 from spanloom.families.chess import build, manifest
 from spanloom.families.chess.build import PrepareOptions, assemble, hashed_file, prepare, prepare_shard
 from spanloom.families.chess.encoding import python_chess
@@ -410,3 +410,14 @@ def test_parquet_files_beside_a_manifest_of_something_else_are_parquet_files(tmp
     folder = folder_of_games(tmp_path, [2])
     (folder / MANIFEST_NAME).write_text('{"schema_version": "synth_harmony_v1"}')
     assert len(list(ChessIterableDataset(folder, 100))) == 2
+
+
+def test_bad_games_are_set_aside_up_to_a_limit(games: Path, tmp_path: Path) -> None:
+    with pytest.raises(RejectedRowError, match=r"part_03(?s:.*)game bad(?s:.*)--max-rejects"):
+        prepare(options(tmp_path, games=games, max_rejects="0"))
+    made = prepare(options(tmp_path, games=games, max_rejects="1"))
+    assert made.report.clean
+    assert sum(made.manifest["content"]["totals"]["games"]["rejected"].values()) == 1
+    assert len(list((made.root / "rejects").iterdir())) == 1
+    with pytest.raises(ConflictError, match="--max-rejects"):
+        prepare(options(tmp_path, games=games, max_rejects="0"))

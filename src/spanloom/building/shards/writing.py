@@ -54,7 +54,7 @@ def write_shard(
                     workers.counters_here.add(shard, written=len(documents))
             rejects.append(part.rejects)
         splits = {name: writer.publish() for name, writer in by_split.items()}
-    return splits, _publish_rejects(b"".join(rejects), shard, root) if lists_rejects else None
+    return splits, publish_rejects(b"".join(rejects), shard, root) if lists_rejects else None
 
 
 def _append(
@@ -91,7 +91,8 @@ def _append(
             writer.append_rows(about.filter(pa.array(chosen)), lengths[chosen], span_tokens[chosen])
 
 
-def _publish_rejects(data: bytes, shard: int, root: Path) -> ListedFile | None:
+def publish_rejects(data: bytes, shard: int, root: Path) -> ListedFile | None:
+    """Writes the refused rows of a shard, lines of JSON, if there are any. Returns the entry of the manifest."""
     if not data:
         return None
     path = rejects_file(root, shard)

@@ -134,5 +134,7 @@ def step_tokenize(
     from spanloom.families.traces.steps.tokenize_traces import TokenizeRules
 
     exported = ExportOptions(control_tokens=control_tokens)
-    rules = TokenizeRules(form=form, eod=eod or None, options=exported, valid_fraction=valid_fraction)
+    rules = TokenizeRules(
+        form=form, eod=eod or None, options=exported, valid_fraction=valid_fraction, max_rows=task.max_rows
+    )
     return {"task": task.as_task(), "shards": task.shards, "dataset": manifest, "rules": rules}

@@ -151,6 +151,12 @@ def check_files(content: Content, wanted: Mapping[str, str | None]) -> Iterator[
     yield from check_stated(digests, {name: wanted[name] for name in digests}, "files")
 
 
+def rows_to_read(content: Content, rows: int) -> int:
+    """How many of a source's rows the dataset was to read. `rows`: how many there are; `config.max_rows`: the cap."""
+    cap = content.config.get("max_rows")
+    return min(rows, cap) if isinstance(cap, int) else rows
+
+
 def check_rejected(
     shard: ShardEntry, *, written: int | None = None, reasons: Callable[[str], bool] | None = None, listed: bool | None
 ) -> Iterator[Finding]:

@@ -61,12 +61,10 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildR
         "source": made_of["inputs"],
         "tokenizer": tokenizer.sha256,
     }
-    record = BuildRecord(
-        identity=identity,
-        files=data_names(shards=options.rules.shards, splits=(SPLIT,), arrays=ARRAY_DTYPES, rejects=False),
-        work=work_of(options.rules.shards),
-    )
-    result = build_dataset(
+    shards, rejects = options.rules.shards, options.max_rejects is not None
+    files = data_names(shards=shards, splits=(SPLIT,), arrays=ARRAY_DTYPES, rejects=rejects)
+    record = BuildRecord(identity=identity, files=files, work=work_of(shards))
+    return build_dataset(
         root,
         record,
         dataset,
@@ -85,8 +83,6 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildR
             workers=options.workers,
         ),
     )
-    assert result is not None, "packing makes a dataset"
-    return result
 
 
 def _size(transcripts: Path) -> Size:

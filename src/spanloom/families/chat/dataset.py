@@ -25,6 +25,7 @@ from spanloom.dataset.family import (
 )
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.rows.digests import DigestRuns, Digests
+from spanloom.dataset.rows.places import rejected_rows, rows_of_file
 from spanloom.dataset.validate.content import wrong
 from spanloom.dataset.validate.dataset import TOKENS_AT_ONCE, check_span_tokens, take_rows
 from spanloom.families.chat.root import blocks, vocabulary
@@ -102,7 +103,18 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
 
 
 def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
-    """Nothing to check: blocks have no ids, and a source row is not a document."""
+    """Of records, only those that were refused are known by number: blocks have no ids."""
+    records = sum(file.rows for file in whole.content.input.shards)
+
+    def check_rejects(own: Report, shard: ShardEntry) -> None:
+        faults: list[Finding] = []
+        rows = rows_of_file(whole.content, shard, records)
+        listed = sum(1 for _ in rejected_rows(whole.root, shard, "record", faults.append, rows))
+        own.add(faults)
+        if shard.rejects_file is not None and listed != (refused := sum(shard.rejected.values())):
+            own.wrong("rejects", f"{listed} records are listed, {refused} were refused", shard=shard.shard)
+
+    whole.run.each(report, whole.content.shards, check_rejects)
 
 
 def _check_packing(report: Report, opened: OpenedShard, counts: dict[str, int], rules: verify.Rules) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,9 @@ import pyarrow as pa
 
 from spanloom.building.assembly import build_facts
 from spanloom.building.recipe import Counts, DatasetForm, Made, Part
+from spanloom.conversations.source.rejects import Reject
 from spanloom.dataset.family import Layout
-from spanloom.errors import ChatError, SourceError
+from spanloom.errors import ChatError, RecordError, SourceError
 from spanloom.families.chat.blocks.markers import MARKER_NAMES
 from spanloom.families.chat.options.pack import PackingRules as PackingRules
 from spanloom.families.chat.root.blocks import ARRAY_DTYPES, FAMILY, INPUT_SCHEMA, SPAN_NAMES
@@ -36,7 +38,7 @@ LIBRARIES = ("tokenizers", "fastokens", "tiktoken", "numpy", "pyarrow")
 """The libraries that make the tokens and the files of parts."""
 
 READ, UNREADABLE = "read", "unreadable"
-"""Counts of records by shard: all, and those that are not text."""
+"""The count of records by shard; the reason of those that are not text."""
 
 PART_SCHEMA = pa.schema([pa.field("row", pa.int64(), nullable=False)])
 """`row`: the shard that a run of tokens belongs to."""
@@ -48,13 +50,14 @@ BYTES_PER_WORKER = 4 << 20
 """A worker takes about two seconds to start; a `tokenizers` file encodes about this much text in that time."""
 
 
-def useful_workers(tokenizer: ChatTokenizer, transcripts: Path) -> int:
+def useful_workers(tokenizer: str, transcripts: Path) -> int:
     """The number of processes that tokenise these transcripts fastest, on the CPUs that this process may use.
+    `tokenizer`: its name.
 
     One, this process, for the o200k vocabulary: it encodes a text faster than the text and its tokens can be sent
     between processes. A `tokenizers` file takes ten times as long or more.
     """
-    if tokenizer.name == O200K_NAME:
+    if tokenizer == O200K_NAME:
         return 1
     size = sum(text_bytes(file) for file in transcript_files(transcripts))
     return max(1, min(usable_cpus(), size // BYTES_PER_WORKER))
@@ -69,7 +72,7 @@ def config_of(rules: PackingRules, tokenizer: ChatTokenizer) -> dict[str, Any]:
     ids = {name: getattr(tokenizer.markers, name) for name in MARKER_NAMES}
     return {
         "input_schema": INPUT_SCHEMA,
-        **asdict(rules),
+        **{name: value for name, value in asdict(rules).items() if (name, value) != ("max_rows", None)},
         "pad_tail": pad if rules.pad_tail else None,
         "markers": {
             name: {"text": MARKER_NAMES[name], "id": token} for name, token in ids.items() if token is not None
@@ -165,20 +168,26 @@ class ChatRecipe:
         """Batches of records; none spans two files. Counts the records of each file."""
         first = index = before = 0
         total = sum(file.size for file in self.files)
+        faults: list[RecordError] = []
         for file in self.files:
             texts: list[str | None] = []
             file.rows = characters = read = 0
 
             def part(index: int, first: int, texts: list[str | None]) -> Part:
-                return Part(index=index, first_row=first, rows=len(texts), key="", holds=texts)
+                said = [f"{fault.what} ({fault.where})" for fault in faults]
+                faults.clear()
+                return Part(index=index, first_row=first, rows=len(texts), key="", holds=(texts, said))
 
-            for text in read_records(
+            found = read_records(
                 file.path,
                 on_error=self.on_error,
                 first=first,
                 records=self.rules.records,
                 closed=self.rules.post_training,
-            ):
+                refused=faults.append,
+            )
+            left = None if self.rules.max_rows is None else self.rules.max_rows - first
+            for text in islice(found, left):
                 texts.append(text)
                 file.rows += 1
                 characters += len(text or "")
@@ -196,17 +205,23 @@ class ChatRecipe:
                 self.on_progress(before, total)
 
     def made(self, shard: Stream, part: Part, token_budget: int | None) -> Iterator[Made]:  # noqa: ARG002
-        is_text = np.array([text is not None for text in part.holds], dtype=np.bool_)
-        texts = [text for text in part.holds if text is not None]
+        held, faults = part.holds
+        is_text = np.array([text is not None for text in held], dtype=np.bool_)
+        texts = [text for text in held if text is not None]
+        unread = (np.flatnonzero(~is_text) + part.first_row).tolist()
+        refused = [
+            self._refused(row, said)
+            for row, said in zip(unread, faults, strict=True)
+            if self.only in (None, row % self.rules.shards)
+        ]
         encoded = _tokenizer(self.tokenizer, self.build["tokenizer"]["sha256"]).encode(texts, first=part.first_row)
         runs: list[npt.NDArray[np.int32]] = []
         numbers: list[int] = []
-        counts: dict[str, Counter[str]] = {READ: Counter(), UNREADABLE: Counter()}
+        counts: dict[str, Counter[str]] = {READ: Counter()}
         of_record = np.arange(part.first_row, part.first_row + is_text.size) % self.rules.shards
         for number in range(self.rules.shards) if self.only is None else (self.only,):
             ours = of_record == number
             counts[READ][str(number)] += int(ours.sum())
-            counts[UNREADABLE][str(number)] += int((ours & ~is_text).sum())
             run = encoded.tokens
             if self.rules.shards > 1:
                 run = run[np.repeat(ours[is_text], encoded.lengths)]
@@ -224,14 +239,19 @@ class ChatRecipe:
                 lengths=np.array([run.size for run in runs], dtype=np.int32),
             ),
             about=pa.RecordBatch.from_arrays([pa.array(numbers, pa.int64())], schema=PART_SCHEMA),
+            refused=refused,
             counts=counts,
         )
+
+    def _refused(self, row: int, said: str) -> Reject:
+        number = row % self.rules.shards
+        return Reject(shard=number, row=row, id=None, reason=UNREADABLE, detail=said, id_column=self.form.id_column)
 
     def input_of(self, shard: Stream) -> Mapping[str, Any]:  # noqa: ARG002  # all shards are made of all files
         return {"files": [file.as_input() for file in self.files]}
 
     def counted(self, counts: Counts) -> Mapping[str, Any]:
-        return {name: dict(counts.get(name, Counter())) for name in (READ, UNREADABLE)}
+        return {READ: dict(counts.get(READ, Counter()))}
 
     def environment(self) -> Mapping[str, Any]:
         return self.given

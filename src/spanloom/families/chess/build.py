@@ -22,6 +22,7 @@ from typing import Any
 from spanloom.building.make import Making, made_and_validated
 from spanloom.building.options import RunOptions
 from spanloom.building.ordered import in_order, pool_of
+from spanloom.conversations.source.rejects import reject_limit
 from spanloom.dataset.manifest import PENDING_NAME, files_of, promote, write_pending
 from spanloom.dataset.root.lock import NEW_NAME, WORK_NAME, BuildRecord, check_apart
 from spanloom.errors import ArtifactError, SourceError
@@ -43,6 +44,7 @@ from spanloom.families.chess.reading.source import (
     Kind,
     ThinkingTable,
     parquet_files,
+    raise_beyond,
     raise_first,
     read_table,
     reasons,
@@ -127,12 +129,14 @@ def prepare_shard(
     *,
     valid_fraction: float,
     on_error: OnError = defaults.ON_ERROR,
+    max_rejects: str | None = None,
     hashed: HashedFile | None = None,
 ) -> dict[str, Any]:
     """Writes the arrays of one Parquet file. Returns its inventory: the entries for the manifest, with the file's hash.
 
     `hashed`: the file's hash and state at the start of the run. Raises SourceError, before writing anything, if the
-    file cannot be read or has changed since then; ChessError for a bad game with `on_error="raise"`.
+    file cannot be read or has changed since then; ChessError for a bad game with `on_error="raise"`, RejectedRowError
+    for more than `max_rejects` allows of the file's rows.
     """
     hashed = hashed or hashed_file(path)
     try:
@@ -143,6 +147,8 @@ def prepare_shard(
     check_unchanged(path, hashed.state, sha256=hashed.sha256)
     if on_error == "raise":
         raise_first(table.rejects, path)
+    if max_rejects is not None:
+        raise_beyond(table.rejects, path, reject_limit(max_rejects, table.rows))
     held_out = is_valid(id_digests(table.ids), valid_fraction)
     splits = {}
     for split in SPLITS:
@@ -308,7 +314,6 @@ def prepare(
             identity_of=identity_of,
         ),
     )
-    assert outcome is not None, "there are files"
     return PrepareResult(**vars(outcome), passed_over=unread)
 
 
@@ -358,6 +363,7 @@ def _prepare_file(options: PrepareOptions, root: Path, job: _FileJob) -> dict[st
         root,
         valid_fraction=options.valid_fraction,
         on_error=options.on_error,
+        max_rejects=options.max_rejects,
         hashed=job.hashed,
     )
 
@@ -374,7 +380,8 @@ def _prepare(
     todo = []
     for kind, number, path in files:
         target = work / inventory_name(kind, number)
-        if (inventory := _finished(root, target, key_of(options, kind, number, hashed[path]))) is not None:
+        inventory = _finished(root, target, key_of(options, kind, number, hashed[path]))
+        if inventory is not None and not _too_many(inventory["shard"], options.max_rejects):
             inventories[target] = inventory
         else:
             todo.append(_FileJob(target=target, path=path, kind=kind, number=number, hashed=hashed[path]))
@@ -398,6 +405,11 @@ def _prepare(
         valid_fraction=options.valid_fraction,
         environment={**dict(zip(KINDS, sources, strict=True)), "workers": options.workers},
     )
+
+
+def _too_many(shard: Mapping[str, Any], max_rejects: str | None) -> bool:
+    rejected = sum(shard["rejected"].values())
+    return max_rejects is not None and rejected > reject_limit(max_rejects, shard["rows_read"])
 
 
 def key_of(options: PrepareOptions, kind: Kind, number: int, hashed: HashedFile) -> str:

@@ -5,7 +5,7 @@ interrupted run is run again and makes the same files.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from spanloom.building.make import BuildResult, validated_here
@@ -33,6 +33,7 @@ class BuildOptions(RunOptions):
     out: Path
     rules: TokenizeRules = field(default_factory=TokenizeRules)
     max_rejects: str | None = None
+    max_rows: int | None = None
     shards: int = 1
     tools_dir: Path | None = None
 
@@ -45,7 +46,8 @@ def build(options: BuildOptions, progress: Progress | None = None) -> Iterator[B
     progress = progress or Progress(mode=Mode.SILENT)
     options.check()
     check_apart(options.data, options.out)
-    ingredients = load_ingredients(options.template, options.tokenizer, options.rules, options.tools_dir)
+    rules = replace(options.rules, max_rows=options.max_rows)
+    ingredients = load_ingredients(options.template, options.tokenizer, rules, options.tools_dir)
     file = read_file(options.data)
     if not any(file.samples[split] for split in SPLITS):
         raise ToolCallError(

@@ -86,12 +86,14 @@ class TokenizeRules:
     max_length  truncates longer samples, or leaves them out if the answer would be cut; None: no limit
     control_texts   control tokens in texts of users, tools, system and tool definitions: "refuse" leaves such samples
                 out; "as-served" keeps their ids, never the EOD; "text" encodes them as text
+    max_rows    how many samples of a split are read; None: all
     spans       "answer": a mask and no span array; "parts": the same mask and spans for prose, calls and arguments
     """
 
     eod: str = defaults.EOD
     bos_token: str | None = None
     max_length: int | None = None
+    max_rows: int | None = None
     valid_fraction: float = defaults.VALID_FRACTION
     spans: Spans = defaults.SPANS
     control_texts: str = defaults.CONTROL_TEXTS
@@ -125,6 +127,7 @@ class Ingredients:
             "template_sha256": sha256_json(self.template.text),
             "registries_sha256": sha256_json(self.registries.listed),
             **({} if self.rules.spans == "answer" else {"spans": self.rules.spans}),
+            **({} if self.rules.max_rows is None else {"max_rows": self.rules.max_rows}),
             # Absent by default, so that the config of an earlier dataset is the same.
             **({} if self.rules.control_texts == "refuse" else {"control_texts": self.rules.control_texts}),
         }

@@ -80,7 +80,8 @@ def useful_workers(traces: int) -> int:
 class TokenizeRules:
     """Options that decide the bytes, besides traces and tokenizer. `eod`: the name of a token; None: the usual one.
 
-    `weight`: the key of `meta` whose number is the weight of a document, in the column `weight` of the row table.
+    `weight`: the key of `meta` whose number is the weight of a document, in the column `weight` of the row table;
+    `max_rows`: how many traces are read, None for all.
     """
 
     form: TokenFormat = defaults.TOKENIZE_FORMAT
@@ -90,6 +91,7 @@ class TokenizeRules:
     )
     valid_fraction: float = defaults.VALID_FRACTION
     weight: str | None = None
+    max_rows: int | None = None
 
 
 def config_of(rules: TokenizeRules, tokenizer: JsonTokenizer) -> dict[str, Any]:
@@ -100,6 +102,7 @@ def config_of(rules: TokenizeRules, tokenizer: JsonTokenizer) -> dict[str, Any]:
         "eod": find_eod(tokenizer, rules.eod),
         "valid_fraction": rules.valid_fraction,
         **({} if rules.weight is None else {"weight": rules.weight}),
+        **({} if rules.max_rows is None else {"max_rows": rules.max_rows}),
     }
 
 

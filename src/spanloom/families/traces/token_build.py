@@ -5,7 +5,7 @@ interrupted run can be repeated; it writes the same files.
 """
 
 from contextlib import nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from spanloom.building.make import BuildResult, validated_here
@@ -33,6 +33,7 @@ class TokenBuildOptions(RunOptions):
     out: Path
     rules: TokenizeRules = field(default_factory=TokenizeRules)
     max_rejects: str | None = None
+    max_rows: int | None = None
     shards: int = 1
     on_duplicate: str = "keep"
 
@@ -51,7 +52,7 @@ def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | 
         read_manifest(options.root, options.key),
         sha256_file(manifest),
         load_tokenizer(options.tokenizer),
-        options.rules,
+        replace(options.rules, max_rows=options.max_rows),
         shards=options.shards,
         given={"store": store.called, "tokenizer": str(options.tokenizer)},
     )

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from spanloom.families.chat import defaults
 from spanloom.options.option import option
-from spanloom.options.shared import Shards
+from spanloom.options.shared import MaxRows, Shards
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +36,7 @@ class PackingRules:
         bool, option("Pad the last, shorter block of each shard instead of dropping it.", "--pad-tail")
     ] = defaults.PAD_TAIL
     shards: Shards = defaults.SHARDS
+    max_rows: MaxRows = None
     records: Annotated[
         Literal["line", "eos", "file"],
         option("What a record of a .txt file is: a line, the text between two <|EOS|>, or the file."),

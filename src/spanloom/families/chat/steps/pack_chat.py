@@ -8,11 +8,14 @@ Records are tokenised in parts, which are kept if a build stops: see `recipe`. T
 much faster. It holds a part and the blocks that it completes.
 """
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from spanloom.building.assembly import assemble, write_inventory
 from spanloom.building.options import RunOptions
@@ -20,7 +23,9 @@ from spanloom.building.ordered import pool_of
 from spanloom.building.parts.stored import documents_of, read_folders
 from spanloom.building.shards.files import discarding, shard_job, work_names
 from spanloom.building.shards.making import ShardJob, make_shards, write_record
-from spanloom.building.steps import shard_metadata, written_at
+from spanloom.building.shards.writing import publish_rejects
+from spanloom.building.steps import StepTask, shard_metadata, written_at
+from spanloom.conversations.source.rejects import Reject, reject_limit
 from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.places import made_at
 from spanloom.dataset.split_writer import SplitWriter
@@ -59,7 +64,7 @@ from spanloom.provenance import library_versions, require_git_sha
 from spanloom.storage import sha256_file
 from spanloom.storage.scratch import scratch_for
 from spanloom.supervision import TokenDocuments
-from spanloom.workers import OnProgress, Pool
+from spanloom.workers import OnProgress
 
 
 def pack_chat(
@@ -103,27 +108,42 @@ def pack_chat(
             "warning: the transcripts mark their answers, and POST_TRAINING is off: loss is on every token, "
             "questions and system texts too (POST_TRAINING=1 or --post-training: on the answers alone)"
         )
-    recipe = recipe_of(files, loaded, rules, on_error, given=environment, on_progress=on_progress)
-    workers = options.workers or useful_workers(loaded, transcripts)
-    with pool_of(workers) as pool:
-        job, record = _tokenised(recipe, transcripts, work, pool, resume=options.resume)
+    wanted = _on_error(on_error, options)
+    recipe = recipe_of(files, loaded, rules, wanted, given=environment, on_progress=on_progress)
+    job, record = _tokenised(recipe, transcripts, work, options)
     with ExitStack() as stack:
         shards = [_Shard(root, number, recipe, loaded, stack) for number in range(rules.shards)]
         _fill({shard.number: shard for shard in shards}, job, record)
         with discarding([job]):
+            for shard in shards:
+                shard.check_rejects(record, options.max_rejects)
             packed = [shard.packer.counts for shard in shards]
             _check_something(packed, record["rows_read"], rules, str(transcripts))
-        inventories = [shard.inventory(work / work_names(shard.number)[2], record) for shard in shards]
-    run_by = {"libraries": library_versions("tokenizers"), **environment, "workers": workers}
+        listed = options.max_rejects is not None
+        places = [work / work_names(shard.number)[2] for shard in shards]
+        inventories = [shard.inventory(at, record, listed=listed) for shard, at in zip(shards, places, strict=True)]
+    run_by = {"libraries": library_versions(*recipe.libraries), **environment}
     return assemble(inventories, None, root, git_sha=made_by, environment=run_by)
 
 
+def _on_error(on_error: OnError, options: RunOptions) -> OnError:
+    """Records that may be set aside are not errors."""
+    return on_error if options.max_rejects is None else "skip"
+
+
 def _tokenised(
-    recipe: ChatRecipe, transcripts: Path, work: Path, pool: Pool | None, *, resume: bool
+    recipe: ChatRecipe, transcripts: Path, work: Path, options: RunOptions
 ) -> tuple[ShardJob, dict[str, Any]]:
-    """All records as tokens, in parts below `work`."""
-    job = shard_job(Stream(where=str(transcripts)), 0, work, None)
-    ((job, summaries),) = make_shards(recipe, [job], pool, resume=resume)
+    """All records as tokens, in parts below `work`.
+
+    Each shard has its own limit of refused records, which is checked when all are read: a share is one of records that
+    are not counted yet. Until then, as many are allowed as all shards may have.
+    """
+    shards, given = recipe.rules.shards if recipe.only is None else 1, options.max_rejects or ""
+    limit = int(given) * shards if given.isdigit() else sys.maxsize
+    job = replace(shard_job(Stream(where=str(transcripts)), 0, work, None), reject_limit=limit)
+    with pool_of(options.workers or useful_workers(recipe.build["tokenizer"]["name"], transcripts)) as pool:
+        ((job, summaries),) = make_shards(recipe, [job], pool, resume=options.resume)
     return job, write_record(recipe, 1, job, summaries)
 
 
@@ -134,6 +154,8 @@ def _fill(shards: Mapping[int, "_Shard"], job: ShardJob, record: Mapping[str, An
             numbers, runs = documents_of(batch)
             for at, number in enumerate(numbers.tolist()):
                 shards[number].add(runs.between(at, at + 1))
+        for line in part.rejects.splitlines(keepends=True):
+            shards[orjson.loads(line)["shard"]].rejects.append(line)
     for shard in shards.values():
         shard.finish()
 
@@ -179,6 +201,8 @@ class _Shard:
         self.number = number
         self._build = recipe.build
         self._shards, self._eos = recipe.rules.shards, tokenizer.markers.eos
+        self.rejects: list[bytes] = []
+        self._root = root
         options = {name: config[name] for name in ("block_size", "post_training", "strict_user", "keep_lossless")}
         self.packer = Packer(markers=tokenizer.markers, pad_tail=config["pad_tail"], **options)
         self._files = stack.enter_context(
@@ -194,9 +218,20 @@ class _Shard:
         last = self.packer.finish()
         self._write(last, padding=self.packer.counts.padding_tokens)
 
-    def inventory(self, path: Path, of_stream: Mapping[str, Any]) -> dict[str, Any]:
-        """Publishes the files; writes the inventory and returns it. `of_stream`: the record of all records."""
-        skipped = of_stream[UNREADABLE].get(str(self.number), 0)
+    def check_rejects(self, of_stream: Mapping[str, Any], max_rejects: str | None) -> None:
+        """Raises RejectedRowError if too many records were refused. `of_stream`: the record of all records."""
+        if max_rejects is None:
+            return
+        allowed = reject_limit(max_rejects, of_stream[READ].get(str(self.number), 0))
+        if len(self.rejects) > allowed:
+            line = orjson.loads(self.rejects[allowed])
+            reject = Reject(id=line.pop("record"), id_column="record", **line)
+            raise reject.as_error(allowed=allowed, shard=f"shard {self.number:02d}")
+
+    def inventory(self, path: Path, of_stream: Mapping[str, Any], *, listed: bool) -> dict[str, Any]:
+        """Publishes the files; writes the inventory and returns it. `listed`: whether refused records are written."""
+        skipped = len(self.rejects)
+        file = publish_rejects(b"".join(self.rejects), self.number, self._root) if listed else None
         record = {
             **of_stream,
             "shard": self.number,
@@ -205,7 +240,7 @@ class _Shard:
             "rejected": {UNREADABLE: skipped} if skipped else {},
             "packing": asdict(self.packer.counts),
         }
-        return write_inventory(path, "", self._build, record, {SPLIT: self._files.publish()}, None)
+        return write_inventory(path, "", self._build, record, {SPLIT: self._files.publish()}, file)
 
     def _write(self, blocks: Blocks, padding: int = 0) -> None:
         if not len(blocks):
@@ -220,11 +255,8 @@ def run(
     rules: PackingRules,
     tokenizer: str | None = None,
     asset: str | None = None,
-    workers: int | None = None,
     on_error: OnError = defaults.ON_ERROR,
-    allow_unknown_sha: bool = False,
-    shard: int | None = None,
-    inventory: str | None = None,
+    task: StepTask,
     on_progress: OnProgress | None = None,
     warn: Callable[[str], None] | None = None,
     scratch: Path | None = None,
@@ -234,11 +266,11 @@ def run(
     `asset`: where a copy of the tokenizer goes. Other options: see `pack_chat`. Raises ConflictError if another build
     has claimed the root, or a file exists with other bytes.
 
-    With `shard`, packs and writes that shard alone, of all transcripts; assemble-dataset joins the shards. Returns its
-    inventory, which goes to `inventory`, otherwise the pending manifest.
+    A task for one shard packs and writes that shard alone, of all transcripts. Returns its inventory, otherwise the
+    pending manifest.
     """
-    options = RunOptions(max_rejects=None, workers=workers, allow_unknown_sha=allow_unknown_sha)
-    options.check()
+    task.check()
+    shard, inventory = task.shard, task.inventory
     with scratch_for("pack-chat", [transcripts, root, tokenizer, asset, shard], scratch) as staging:
         source = staged_transcripts(staging, transcripts)
         loaded = load_tokenizer(staged_tokenizer(staging, tokenizer))
@@ -248,15 +280,15 @@ def run(
         if shard is not None:
             if not 0 <= shard < rules.shards or inventory is None:
                 raise ChatError(f"there is no shard {shard} of {rules.shards}", remedy="give --shard and --inventory")
-            recipe = recipe_of(source_files(source), loaded, rules, on_error, given=places, only=shard)
-            with pool_of(workers or useful_workers(loaded, source)) as pool:
-                job, record = _tokenised(recipe, source, work, pool, resume=options.resume)
+            recipe = recipe_of(source_files(source), loaded, rules, _on_error(on_error, task), given=places, only=shard)
+            job, record = _tokenised(recipe, source, work, task)
 
             def write(folder: Path, made: Path) -> dict[str, Any]:
                 with ExitStack() as stack:
                     this = _Shard(folder, shard, recipe, loaded, stack)
                     _fill({shard: this}, job, record)
-                    return this.inventory(made, record)
+                    this.check_rejects(record, task.max_rejects)
+                    return this.inventory(made, record, listed=task.max_rejects is not None)
 
             build = {"shards": rules.shards, **recipe.build, "inputs": recipe.identity()["inputs"]}
             return written_at(staging, root, inventory, build, write)
@@ -269,7 +301,7 @@ def run(
                 tokenizer=loaded.path,
                 rules=rules,
                 on_error=on_error,
-                options=options,
+                options=task,
                 environment=places,
                 on_progress=on_progress,
                 warn=warn,

@@ -8,7 +8,7 @@ elsewhere may separate records by EOS, or be one record: see `Records`.
 """
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -219,38 +219,51 @@ def read_records(
     first: int = 0,
     records: Records = defaults.RECORDS,
     closed: bool = False,
+    refused: Callable[[RecordError], object] = lambda _: None,
 ) -> Iterator[str | None]:
     """The records of a file; the first has number `first` in the stream.
 
     Raises RecordError, with file and line, for a record that is null or unreadable or, with `closed`, leaves a span
-    open. With `on_error` "skip" it yields None instead.
+    open. With `on_error` "skip" it yields None instead, after `refused` got the error.
     """
-    missed: list[RecordError] = []
     number = first
-    unreadable = stop if on_error == "raise" else missed.append
-    for where, text in read_transcripts(file, unreadable=unreadable, records=records):
-        for _ in range(len(missed)):
+    missed: list[RecordError] = []
+
+    def skipped() -> Iterator[None]:
+        nonlocal number
+        for fault in missed:
+            if on_error == "raise":
+                raise fault
+            refused(fault)
+            number += 1
             yield None
-        number += len(missed)
         missed.clear()
+
+    for where, text in read_transcripts(file, unreadable=missed.append, records=records):
+        yield from skipped()
         opened = open_span(text) if closed and text is not None else None
-        if on_error == "raise" and text is None:
-            raise ChatError(
-                f"record {number} is null, not text",
-                where=where,
-                remedy='fix it, or skip and count such records (--on-error skip, on_error="skip")',
+        if text is None:
+            missed.append(
+                ChatError(
+                    f"record {number} is null, not text",
+                    where=where,
+                    remedy='fix it, or skip and count such records (--on-error skip, on_error="skip")',
+                )
             )
-        if on_error == "raise" and opened is not None:
-            raise ChatError(
-                f"record {number} opens a span with {opened} and does not close it with {END_STRING}",
-                where=where,
-                remedy=f"a record is a whole conversation: {SAY_RECORDS}, or skip and count such records with "
-                "--on-error skip",
+        elif opened is not None:
+            missed.append(
+                ChatError(
+                    f"record {number} opens a span with {opened} and does not close it with {END_STRING}",
+                    where=where,
+                    remedy=f"a record is a whole conversation: {SAY_RECORDS}, or skip and count such records with "
+                    "--on-error skip",
+                )
             )
-        yield None if opened is not None else text
-        number += 1
-    for _ in range(len(missed)):
-        yield None
+        else:
+            yield text
+            number += 1
+        yield from skipped()
+    yield from skipped()
 
 
 SAY_RECORDS = (

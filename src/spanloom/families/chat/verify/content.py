@@ -10,7 +10,7 @@ from pathlib import Path
 
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.rows.places import rows_of_file
-from spanloom.dataset.validate.content import check_input, check_rejected, check_stated, wrong
+from spanloom.dataset.validate.content import check_input, check_rejected, check_stated, rows_to_read, wrong
 from spanloom.families.chat.blocks.markers import MARKER_NAMES
 from spanloom.families.chat.defaults import RECORDS
 from spanloom.families.chat.root.blocks import ARRAY_DTYPES, INPUT_SCHEMA
@@ -31,7 +31,7 @@ def check_content(content: Content) -> Iterator[Finding]:
     wanted = {
         "input_schema": INPUT_SCHEMA,
         "shards": len(content.shards),
-        **{name: config[name] for name in OPTIONS if name in config},
+        **{name: config[name] for name in (*OPTIONS, "max_rows") if name in config},
         "pad_tail": None if config["pad_tail"] is None else markers.get("pad", {}).get("id"),
         "markers": {
             name: {"text": MARKER_NAMES[name], "id": marker["id"]}
@@ -64,6 +64,8 @@ def _check_input(content: Content) -> Iterator[Finding]:
     """Record number i of the stream is of shard number i mod T."""
     yield from check_input(content, INPUT_SCHEMA, without=["manifest_sha256", "dataset", "license"])
     records = sum(shard.rows for shard in content.input.shards)
+    if rows_to_read(content, records) != records:
+        yield wrong(f"{records} rows of the input were read, and max_rows is {content.config['max_rows']}")
     for shard in content.shards:
         if shard.rows_read != (dealt := len(rows_of_file(content, shard, records))):
             message = f"{shard.rows_read} rows read, {dealt} of the {records} rows of the input are of this shard"
@@ -84,7 +86,7 @@ def check_packing(content: Content, shard: ShardEntry, packing: dict[str, int]) 
         yield in_shard(f"stops is {stops}, with {given_up} tokens given up and {packing['blocks']} blocks")
     if packing["tail_tokens"] >= (size if config["pad_tail"] is None else 1):
         yield in_shard(f"tail_tokens is {packing['tail_tokens']}: it is a block, or was to be padded")
-    yield from check_rejected(shard, reasons=lambda reason: reason == "unreadable", listed=False)
+    yield from check_rejected(shard, reasons=lambda reason: reason == "unreadable", listed=None)
     if sum(shard.rejected.values()) > shard.rows_read:
         yield in_shard(f"rejected is {shard.rejected} of {shard.rows_read} rows")
 

@@ -3,6 +3,7 @@
 In: the dataset, the transcripts, how many blocks of each shard are packed again. Out: findings.
 """
 
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
@@ -12,7 +13,8 @@ import numpy as np
 
 from spanloom.dataset.family import SourceCheck
 from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.validate.content import check_stated
+from spanloom.dataset.rows.places import rejected_rows, rows_of_file
+from spanloom.dataset.validate.content import check_stated, rows_to_read
 from spanloom.dataset.validate.dataset import opened_shard, take_rows
 from spanloom.dataset.validate.source import check_against_source, is_same_files
 from spanloom.families.chat import defaults
@@ -44,6 +46,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
         if shard.shard == 0:
             listed = [{"path": file.path, "rows": file.rows} for file in content.input.shards]
             own.add(check_stated(listed, list(_counted(files, check)), "input.shards", check="source"))
+        _check_rejects(own, check, shard, files)
         if tokenizer is not None:
             for split in shard.splits:
                 _pack_again(own, check, split, shard, files, tokenizer)
@@ -66,11 +69,24 @@ def _pack_again(
         if rows is None:
             return
         arrays = {name: np.concatenate(data[0:count]) for name, data in opened.datasets.datasets.items()}
-        texts = islice(_texts(files, content), shard.shard, None, len(content.shards))
+        texts = islice(_texts(files, content), shard.shard, rows_to_read(content, sys.maxsize), len(content.shards))
         records = (tokenizer.encode([text]).tokens.tolist() for text in texts if text is not None)
         report.ran("blocks packed again", count)
         packing = shard.packing if count == opened.datasets.lengths.size else None
         report.add(check_blocks_again(CheckedBlocks.of(opened, 0, arrays, rows, rules), records, rules, packing))
+
+
+def _check_rejects(report: Report, check: SourceCheck, shard: ShardEntry, files: Sequence[Path]) -> None:
+    """The records in the rejects file of a shard, if it has one, are those that are not text."""
+    if shard.rejects_file is None:
+        return
+    content = check.whole.content
+    own = rows_of_file(content, shard, sum(file.rows for file in content.input.shards))
+    listed = [reject.row for reject in rejected_rows(check.whole.root, shard, "record", lambda _: None, own)]
+    texts = islice(enumerate(_texts(files, content)), shard.shard, own.stop, len(content.shards))
+    if (unread := [row for row, text in texts if text is None]) != listed:
+        message = f"records {unread[:5]} … cannot be read, the rejects are records {listed[:5]} …"
+        report.wrong("source", message, shard=shard.shard)
 
 
 def _texts(files: Sequence[Path], content: Content) -> Iterator[str | None]:
@@ -86,9 +102,11 @@ def _texts(files: Sequence[Path], content: Content) -> Iterator[str | None]:
 
 def _counted(files: Sequence[Path], check: SourceCheck) -> Iterator[dict[str, Any]]:
     """The names that the manifest must have for these transcripts, and their records, counted as the build does."""
+    left = rows_to_read(check.whole.content, sys.maxsize)
     for file in files:
         rows = 0
-        for rows, _ in enumerate(_texts([file], check.whole.content), start=1):
+        for rows, _ in enumerate(islice(_texts([file], check.whole.content), left), start=1):
             if rows % 4096 == 0:
                 check.whole.run.go_on()
+        left -= rows
         yield {"path": name_below(file, check.source), "rows": rows}

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from spanloom.errors import SourceError
+from spanloom.errors import RejectedRowError, SourceError
 from spanloom.families.chess.encoding.draws import KEY_BYTES, Keys, keys_of
 from spanloom.families.chess.encoding.fen import Boards, fen_fault, parse_column
 from spanloom.families.chess.encoding.games import Game, Values
@@ -528,4 +528,15 @@ def raise_first(rejects: Sequence[Reject], path: Path) -> None:
             f"{rejects[0].reason}: {rejects[0].detail}",
             where=f"{path}, {rejects[0].item}",
             remedy='fix it, or give on_error="skip" to leave such games out',
+        )
+
+
+def raise_beyond(rejects: Sequence[Reject], path: Path, allowed: int) -> None:
+    """Raises RejectedRowError for the first reject beyond those that are allowed."""
+    if len(rejects) > allowed:
+        reject = rejects[allowed]
+        raise RejectedRowError(
+            f"{reject.reason}: {reject.detail} (more than {allowed} games rejected)",
+            where=f"{path}, {reject.item}",
+            remedy="fix it, or let more be set aside with --max-rejects N (or 0.1%)",
         )

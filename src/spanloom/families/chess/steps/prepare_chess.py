@@ -36,6 +36,7 @@ def run(
     shards: int = defaults.SHARDS,
     valid_fraction: float = defaults.VALID_FRACTION,
     on_error: OnError = defaults.ON_ERROR,
+    max_rejects: str | None = None,
     allow_unknown_sha: bool = False,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
@@ -69,7 +70,15 @@ def run(
                 check_apart(Path(place), local_root)
             stage_sources(mine[kind], place)
         prepared = [
-            prepare_shard(file.path, kind, file.number, local_root, valid_fraction=valid_fraction, on_error=on_error)
+            prepare_shard(
+                file.path,
+                kind,
+                file.number,
+                local_root,
+                valid_fraction=valid_fraction,
+                on_error=on_error,
+                max_rejects=max_rejects,
+            )
             for kind, listed in mine.items()
             for file in listed
         ]

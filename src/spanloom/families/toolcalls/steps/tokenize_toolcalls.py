@@ -13,6 +13,7 @@ from spanloom.building.disk import Size
 from spanloom.building.request import DatasetRequest
 from spanloom.building.shards.files import DatasetJob, require_documents
 from spanloom.building.steps import StepTask, make_requested, shard_metadata
+from spanloom.conversations.source.caps import RowCaps
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.recipe import (
@@ -50,6 +51,7 @@ def request_of(
     job = DatasetJob(
         recipe=recipe,
         shards=recipe.shards,
+        rows=RowCaps(max_rows=ingredients.rules.max_rows).rows_read([shard.rows for shard in recipe.shards]),
         verb=f"tokenize {split}",
         useful_workers=useful_workers,
         check=require_documents(error),

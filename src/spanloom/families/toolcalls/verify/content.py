@@ -17,6 +17,7 @@ from spanloom.dataset.validate.content import (
     check_files,
     check_input,
     check_rejected,
+    rows_to_read,
     wrong,
 )
 from spanloom.families.toolcalls.format.tables import HARMFUL
@@ -41,6 +42,7 @@ NOT_CHECKABLE = {
 """Values in a manifest of this family that validation cannot check, and why, in addition to those of all families."""
 
 _SPLIT_RULE = "blake2b-64(sample_id) < int(Decimal(valid_fraction) * 2**64)"
+OPTIONAL = ("control_texts", "max_rows")
 _OPTIONS = ("split", "special_tokens", "max_length", "template_sha256", "registries_sha256")
 
 
@@ -52,7 +54,7 @@ def check_content(content: Content) -> Iterator[Finding]:
         "harmful": config["split"] == HARMFUL,
         "eod": {"text": config["eod"]["text"], "id": content.tokenizer.eod},
         **({"spans": "parts"} if "span" in content.arrays else {}),
-        **{name: config[name] for name in ("control_texts",) if name in config},
+        **{name: config[name] for name in OPTIONAL if name in config},
     }
     documents = "documents of one sample"
     yield from check_documents_by_id(content, wanted, _SPLIT_RULE, documents=documents, rendered=False, repeated_rows=0)
@@ -66,8 +68,9 @@ def check_content(content: Content) -> Iterator[Finding]:
     for shard in content.shards:
         if shard.rows_read != (dealt := len(rows_of_file(content, shard, content.totals.rows_read))):
             yield wrong(f"{shard.rows_read} rows read, {dealt} of the split are of this shard", shard.shard)
-    if (rows := sum(shard.rows for shard in content.input.shards)) < content.totals.rows_read:
-        yield wrong(f"the input has {rows} samples, but {content.totals.rows_read} were read")
+    rows = sum(shard.rows for shard in content.input.shards)
+    if (most := rows_to_read(content, rows)) < content.totals.rows_read:
+        yield wrong(f"{content.totals.rows_read} samples were read, and by input and max_rows at most {most}")
 
 
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noqa: ARG001  # as all families

@@ -15,6 +15,7 @@ from spanloom.dataset.family import SourceCheck
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.root.layout import tokenizer_at
 from spanloom.dataset.rows.places import rows_of_file
+from spanloom.dataset.validate.content import rows_to_read
 from spanloom.dataset.validate.json_tokenizer import encoded_between, own_tokenizer
 from spanloom.dataset.validate.placed_documents import (
     PlacedDocument,
@@ -76,7 +77,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
             return
         own.ran("source rows", compared)
         rows, stated = sum(file.rows for file in content.input.shards), content.totals.rows_read
-        if shard.shard == 0 and (samples.of_split, samples.read) != (stated, rows):
+        if shard.shard == 0 and (rows_to_read(content, samples.of_split), samples.read) != (stated, rows):
             message = f"{samples.of_split} of the file's {samples.read} samples are in the split, the manifest says"
             own.wrong("source", f"{message} {stated} of {rows}", file=str(path))
         if not check.whole.is_readable(shard):

@@ -14,6 +14,7 @@ from spanloom.building.disk import Size
 from spanloom.building.request import DatasetRequest
 from spanloom.building.shards.files import DatasetJob
 from spanloom.building.steps import StepTask, make_requested, shard_metadata
+from spanloom.conversations.source.caps import RowCaps
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.errors import OptionError
 from spanloom.families.traces.encoding.tokenizer import load_tokenizer
@@ -58,7 +59,10 @@ def request_of(
             _warn_of_template(rules, tokenizer)
             _check_controls(snapshot, dataset.ids, rules, tokenizer, config["eod"]["text"])
             recipe = recipe_of(snapshot, dataset, manifest_sha256, tokenizer, rules, shards=shards, given=given)
-            yield DatasetJob(recipe=recipe, shards=recipe.shards, verb="tokenize", useful_workers=useful_workers)
+            rows = RowCaps(max_rows=rules.max_rows).rows_read([shard.rows for shard in recipe.shards])
+            yield DatasetJob(
+                recipe=recipe, shards=recipe.shards, rows=rows, verb="tokenize", useful_workers=useful_workers
+            )
 
     # 0 if the manifest does not say how long its traces are, as those of others
     text = float(dataset.stats.get("avg_total_chars", 0)) * len(dataset.ids)

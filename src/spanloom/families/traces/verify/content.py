@@ -14,6 +14,7 @@ from spanloom.dataset.validate.content import (
     check_input,
     check_rejected,
     check_stated,
+    rows_to_read,
     wrong,
 )
 from spanloom.families.traces.encoding.tokens import INPUT_SCHEMA
@@ -41,6 +42,7 @@ def check_content(content: Content) -> Iterator[Finding]:
         **{name: config[name] for name in OPTIONS},
         "eod": {"text": config["eod"]["text"], "id": content.tokenizer.eod},
         **({"weight": str(config["weight"])} if "weight" in config else {}),
+        **({"max_rows": int(config["max_rows"])} if "max_rows" in config else {}),
     }
     yield from check_documents_by_id(content, wanted, _SPLIT_RULE, documents="documents of one trace", rendered=False)
     yield from check_files(content, {TOKENIZER_NAME: content.tokenizer.sha256})
@@ -49,8 +51,9 @@ def check_content(content: Content) -> Iterator[Finding]:
     export = content.input
     name = f"{export.dataset}.{content.config['format']}.jsonl"
     yield from check_stated([shard.path for shard in export.shards], [name], "input.shards")
-    if (rows := sum(shard.rows for shard in export.shards)) != content.totals.sequences:
-        yield wrong(f"the export has {rows} rows, and {content.totals.sequences} documents were made of it")
+    rows, totals = rows_to_read(content, sum(shard.rows for shard in export.shards)), content.totals
+    if rows != totals.sequences or rows_to_read(content, totals.rows_read) != totals.rows_read:
+        yield wrong(f"{totals.sequences} documents of {totals.rows_read} traces; by the export and max_rows: {rows}")
 
 
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noqa: ARG001  # as all families
