@@ -98,12 +98,20 @@ load_lazily(model_app, {"models.commands": ("probe", "sample", "fetch")})
 load_lazily(
     toolcalls_app,
     {
-        "toolcalls.commands": ("validate", "merge", "sample", "batches", "convert", "serve", "demo"),
+        "toolcalls.samples": ("validate", "merge", "sample", "batches"),
+        "toolcalls.commands": ("convert", "serve", "demo"),
         "toolcalls.tokens": ("audit", "mask", "export", "tokenize"),
     },
 )
-TRACES = ("sample", "ingest", "list", "show", "delete", "build", "export", "validate", "tokenize", "serve")
-load_lazily(traces_app, {"traces.commands": TRACES}, options_in="traces.commands")
+load_lazily(
+    traces_app,
+    {
+        "traces.ingest": ("sample", "ingest"),
+        "traces.commands": ("list", "show", "delete", "build"),
+        "traces.exports": ("export", "validate", "tokenize", "serve"),
+    },
+    options_in="traces.options",
+)
 
 
 @app.callback(invoke_without_command=True)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from spanloom.cli.app import traces_app
 from spanloom.errors import missing_package
 from spanloom.families.traces import defaults
 from spanloom.options.option import option
@@ -45,6 +46,12 @@ Store = Annotated[
         envvar="SPANLOOM_TRACES_STORE",
     ),
 ]
+
+
+@traces_app.callback()
+def traces(context: typer.Context, root: Root = None, store: Store = None) -> None:
+    """Reasoning traces: a store, reproducible datasets of it, exports, token datasets."""
+    context.obj = {"root": root, "store": store}
 
 
 @dataclass(frozen=True, kw_only=True)
