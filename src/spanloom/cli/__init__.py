@@ -9,6 +9,7 @@
     pipelines/      whole pipelines: tasks
     traces/         reasoning traces, and their steps
     toolcalls/      tool calls, and their steps
+    run/            what the commands do whose libraries take long to load
 
     declared        commands made from dataclasses of options
     options         options shared by several commands

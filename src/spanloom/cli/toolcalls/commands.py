@@ -1,18 +1,14 @@
 """`spanloom toolcalls …`: public sources → samples → validated, merged, paired; a spot check, the service."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
-import typer
-
 from spanloom.cli import options
-from spanloom.cli.app import print_json, say, toolcalls_app
+from spanloom.cli.app import say, toolcalls_app
 from spanloom.cli.outputs import folder_option
 from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.cli.toolcalls.options import ReadOptions
-from spanloom.errors import SourceError
 from spanloom.families.toolcalls import defaults
 from spanloom.options.option import option, place
 
@@ -41,50 +37,8 @@ class OwnMessages:
 
 
 @toolcalls_app.command("convert")
-def convert(
-    *,
-    source: toolcalls_options.Source,
-    place: Annotated[
-        Path | None,
-        option(
-            "File or folder of the source (.jsonl, .json, .csv, .tsv, .parquet, .arrow, also .gz or .zst), or a folder "
-            "of `save_to_disk`. Default: data/fujitsu, data/agent_dojo, data/tau2_repo.",
-            "--input",
-        ),
-    ] = None,
-    out: Annotated[Path, folder_option("Folder for harmful/, retain/ and rejects/.")] = Path(defaults.SAMPLES_DIR),
-    completions: Annotated[
-        Path | None, option("File of assistant turns for sources without (JSON Lines: id, text, model, …).")
-    ] = None,
-    system: Annotated[
-        str | None,
-        option(
-            "System message of records without one; else they are left out (M3). τ²-bench: the policy of a run is one.",
-            metavar="TEXT|FILE",
-        ),
-    ] = None,
-    turns: toolcalls_options.Turns = "last",
-    tools: Annotated[str, option("Registry of tools that B4's samples name.")] = defaults.B4_TOOLS,
-    security_means: Annotated[
-        Literal["by-shape", "resisted", "attack-succeeded"],
-        option(
-            "What security: true means in AgentDojo's traces. by-shape: in files of AgentDojo's own runs and "
-            "its published traces that the attack succeeded, elsewhere that it was resisted."
-        ),
-    ] = "by-shape",
-    goals: Annotated[
-        Path | None,
-        option(
-            "JSON file of what AgentDojo's injection tasks ask for: suite → injection_task_id → goal. "
-            "Default: those of an installed agentdojo, else the marks of its attacks alone."
-        ),
-    ] = None,
-    min_reward: Annotated[
-        float | None, option("TAU2: leave out simulations with a smaller reward, or without one. 1 takes successes.")
-    ] = None,
-    own: OwnMessages,
-    reading: ReadOptions,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Convert:
     """Turn a public source into samples. Prints what was written and what was left out, by reason, as JSON.
 
     Messages are read as `spanloom convert` reads them, in all its forms. Thoughts are left out and counted; a message
@@ -94,54 +48,48 @@ def convert(
     AgentDojo a table of labels (`told as`) and outcomes is printed to stderr, for all sources the first record left
     out for a reason with a remedy, what was left out of messages, and the files that were not read.
     """
-    from spanloom.families.toolcalls.convert.drafts import Options
-    from spanloom.families.toolcalls.convert.goals import read_goals
-    from spanloom.families.toolcalls.convert.messages import read_labels
-    from spanloom.families.toolcalls.convert.sources import INPUTS, outcome_table, summary
-    from spanloom.families.toolcalls.convert.sources import convert as convert_source
 
-    if place is None:
-        if source not in INPUTS:
-            raise typer.BadParameter(f"{source} has no usual place: give --input")
-        place = Path(INPUTS[source])
-    if goals is not None and source != "agentdojo":
-        raise typer.BadParameter("--goals is for --from agentdojo")
-    if min_reward is not None and source != "tau2":
-        raise typer.BadParameter("--min-reward is for --from tau2")
-    if source != "messages" and (own.split is not None or own.labels is not None):
-        raise typer.BadParameter("--split and --labels are for --from messages")
-    goals_by_task = None if goals is None else read_goals(goals)
-    options = Options(
-        system=_text_or_file(system),
-        turns=turns,
-        tools=tools,
-        security_means=security_means,
-        goals=goals_by_task,
-        min_reward=min_reward,
-        split=own.split,
-        labels={} if own.labels is None else read_labels(own.labels),
-        reading=reading.reading(),
-        join_consecutive=own.join_consecutive,
-    )
-    converted = convert_source(source, place, out, options, completions)
-    print_json(converted.as_dict())
-    for line in [*outcome_table(converted), *summary(converted)]:
-        say(line, file=sys.stderr)
-
-
-def _text_or_file(value: str | None) -> str | None:
-    if value is None:
-        return None
-    try:
-        is_file = Path(value).is_file()
-    except OSError:  # a text that is too long for a name
-        is_file = False
-    if not is_file:
-        return value
-    try:
-        return Path(value).read_text(encoding="utf-8")
-    except UnicodeDecodeError as fault:
-        raise SourceError(f"the file is not UTF-8: {fault.reason}", where=value, remedy="fix --system") from None
+    source: toolcalls_options.Source
+    place: Annotated[
+        Path | None,
+        option(
+            "File or folder of the source (.jsonl, .json, .csv, .tsv, .parquet, .arrow, also .gz or .zst), or a folder "
+            "of `save_to_disk`. Default: data/fujitsu, data/agent_dojo, data/tau2_repo.",
+            "--input",
+        ),
+    ] = None
+    out: Annotated[Path, folder_option("Folder for harmful/, retain/ and rejects/.")] = Path(defaults.SAMPLES_DIR)
+    completions: Annotated[
+        Path | None, option("File of assistant turns for sources without (JSON Lines: id, text, model, …).")
+    ] = None
+    system: Annotated[
+        str | None,
+        option(
+            "System message of records without one; else they are left out (M3). τ²-bench: the policy of a run is one.",
+            metavar="TEXT|FILE",
+        ),
+    ] = None
+    turns: toolcalls_options.Turns = "last"
+    tools: Annotated[str, option("Registry of tools that B4's samples name.")] = defaults.B4_TOOLS
+    security_means: Annotated[
+        Literal["by-shape", "resisted", "attack-succeeded"],
+        option(
+            "What security: true means in AgentDojo's traces. by-shape: in files of AgentDojo's own runs and "
+            "its published traces that the attack succeeded, elsewhere that it was resisted."
+        ),
+    ] = "by-shape"
+    goals: Annotated[
+        Path | None,
+        option(
+            "JSON file of what AgentDojo's injection tasks ask for: suite → injection_task_id → goal. "
+            "Default: those of an installed agentdojo, else the marks of its attacks alone."
+        ),
+    ] = None
+    min_reward: Annotated[
+        float | None, option("TAU2: leave out simulations with a smaller reward, or without one. 1 takes successes.")
+    ] = None
+    own: OwnMessages
+    reading: ReadOptions
 
 
 @toolcalls_app.command("serve")

@@ -1,15 +1,14 @@
 """`spanloom traces export`, `validate`, `tokenize`, `serve`: what is made of stored traces."""
 
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from spanloom.cli import options
-from spanloom.cli.app import Printed, finish_build, make_progress, print_json, traces_app
-from spanloom.cli.outputs import file_option, folder_option, output_file
-from spanloom.cli.streams import reader_may_leave
+from spanloom.cli.app import Printed, finish_build, traces_app
+from spanloom.cli.outputs import file_option, folder_option
 from spanloom.cli.traces import options as traces_options
 from spanloom.cli.traces.options import (
     Format,
@@ -17,28 +16,31 @@ from spanloom.cli.traces.options import (
     Places,
     require,
 )
-from spanloom.errors import SpanloomError
 from spanloom.families.traces import defaults
 from spanloom.options.option import option
-from spanloom.text import visible
 
 if TYPE_CHECKING:
     pass
 
 
 @traces_app.command("export")
-def export(
-    *,
-    key: traces_options.Key,
-    form: traces_options.FormatOption = defaults.FORMAT,
-    out: Annotated[str, option("A file, .parquet for Parquet; - is stdout.", metavar="FILE|-")] = "-",
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write a dataset as JSON Lines or Parquet. A file appears only when it is complete.
+
+    Example: `spanloom traces export math-v1 --format tunix_sft --out math.jsonl`
+    """
+
+    key: traces_options.Key
+    form: traces_options.FormatOption = defaults.FORMAT
+    out: Annotated[str, option("A file, .parquet for Parquet; - is stdout.", metavar="FILE|-")] = "-"
     tokenizer: Annotated[
         Path | None, option("A tokenizer.json: adds input_ids and loss_mask to each row.", metavar="FILE")
-    ] = None,
-    offsets: Annotated[bool, option("With --tokenizer: the place of each token.", "--offsets")] = False,
-    max_length: Annotated[int | None, option("With --tokenizer: truncate rows to this many tokens.", min=1)] = None,
-    control_tokens: traces_options.ControlTokens = defaults.CONTROL_TOKENS,
-    lines: LineOptions,
+    ] = None
+    offsets: Annotated[bool, option("With --tokenizer: the place of each token.", "--offsets")] = False
+    max_length: Annotated[int | None, option("With --tokenizer: truncate rows to this many tokens.", min=1)] = None
+    control_tokens: traces_options.ControlTokens = defaults.CONTROL_TOKENS
+    lines: LineOptions
     protect_metadata: Annotated[
         bool,
         option(
@@ -46,85 +48,21 @@ def export(
             "meta wins.",
             "--protect-metadata/--no-protect-metadata",
         ),
-    ] = defaults.PROTECT_METADATA,
-    places: Places,
-    printed: Printed,
-) -> None:
-    """Write a dataset as JSON Lines or Parquet. A file appears only when it is complete.
-
-    Example: `spanloom traces export math-v1 --format tunix_sft --out math.jsonl`
-    """
-    if (offsets or max_length is not None) and tokenizer is None:
-        raise typer.BadParameter("--offsets and --max-length need --tokenizer")
-    if lines.system and form == "trace":
-        raise typer.BadParameter("--system is put before the prompt of the other formats; trace has the prompt alone")
-    if printed.as_json and out == "-":
-        raise typer.BadParameter("--json prints on stdout, where the export goes: give --out FILE")
-    if out != "-":
-        output_file(Path(out))
-    progress = make_progress(printed.quiet or out == "-", printed.verbose)
-    with places.opened() as opened:
-        from spanloom.families.traces.encoding.tokenizer import load_tokenizer
-        from spanloom.families.traces.export.file import ExportCounts, TokenColumns, records, write_file, write_lines
-        from spanloom.families.traces.export.lines import ExportOptions
-        from spanloom.families.traces.store.manifest import read_manifest
-
-        ids = read_manifest(places.folder, key).ids
-        rules = ExportOptions(
-            control_tokens=control_tokens,
-            protect_metadata=protect_metadata,
-            sort_steps=lines.sort_steps,
-            system=lines.system or None,
-        )
-        tokens = None
-        if tokenizer is not None:
-            tokens = TokenColumns(tokenizer=load_tokenizer(tokenizer), offsets=offsets, max_length=max_length)
-        counts = ExportCounts()
-        with opened.snapshot() as snapshot:
-            rows = records(snapshot, ids, form, rules, tokens, counts)
-            if out == "-":
-                with reader_may_leave():
-                    write_lines(sys.stdout.buffer, rows, len(ids))
-            else:
-                with progress.stage("export"), progress.counting("export", "traces") as on_progress:
-                    write_file(Path(out), rows, form, len(ids), tokens, on_progress)
-    totals = counts.as_dict(tokens=tokens is not None)
-    if printed.as_json:
-        print_json({"dataset_key": key, "format": form, "file": out, **totals})
-    elif not printed.quiet:
-        print(", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in totals.items()), file=sys.stderr)
+    ] = defaults.PROTECT_METADATA
+    places: Places
+    printed: Printed
 
 
 @traces_app.command("validate")
-def validate(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="An export: JSON Lines.")],
-    form: Annotated[Format, option("Which of the exports it is.", "--format")],
-    manifest: Annotated[Path | None, option("manifest.json of its dataset: order and ids are compared.")] = None,
-    report: Annotated[Path | None, file_option("Write all findings here, as JSON.", metavar="OUT.json")] = None,
-    as_json: options.Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Validate:
     """Check an exported file. Exits with 4 on errors; warnings alone do not count."""
-    require("sqlalchemy", "traces")
-    from spanloom.families.traces.store.manifest import load_ids
-    from spanloom.families.traces.verify.export import check_export
-    from spanloom.provenance import readable_json
-    from spanloom.storage import write_atomically
 
-    if not file.is_file():
-        raise SpanloomError("there is no such file", where=str(file))
-    checked = check_export(file, form, None if manifest is None else load_ids(manifest))
-    result = checked.as_dict()
-    if report is not None:
-        write_atomically(report, readable_json(result))
-    if as_json:
-        print_json(result)
-    else:
-        for finding in checked.report.findings:
-            prefix = f"line {finding.line}: " if finding.line else ""
-            print(visible(f"{prefix}{finding.code} {finding.message}"))
-        print(f"{checked.lines:,} lines, {result['errors']:,} errors, {result['warnings']:,} warnings", file=sys.stderr)
-    if checked.report.exit_code:
-        raise typer.Exit(checked.report.exit_code)
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="An export: JSON Lines.")]
+    form: Annotated[Format, option("Which of the exports it is.", "--format")]
+    manifest: Annotated[Path | None, option("manifest.json of its dataset: order and ids are compared.")] = None
+    report: Annotated[Path | None, file_option("Write all findings here, as JSON.", metavar="OUT.json")] = None
+    as_json: options.Json = False
 
 
 @traces_app.command("tokenize")
