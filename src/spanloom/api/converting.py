@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from spanloom.api.options import ConvertOptions, ConvertPlaces, local
 from spanloom.options.keywords import by_keywords
+from spanloom.storage.scratch import scratch_for
 
 if TYPE_CHECKING:
     from spanloom.families.harmony.contract.messages import SystemFields
@@ -32,7 +33,6 @@ def convert(options: ConvertPlaces) -> dict[str, Any]:
     rejected record beyond `max_rejects`; it names the file, the line and a remedy.
     """
     from spanloom.families.harmony.convert import chat as convert_chat
-    from spanloom.storage.scratch import scratch_for
 
     conversion = conversion_of(options)
     inputs, place = options.inputs, os.fspath(options.out)

@@ -11,6 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from spanloom.dataset import defaults
 from spanloom.errors import OptionError
+from spanloom.families import data_folder, dataset_family
+from spanloom.megatron.readers import MEGATRON, chosen_reader, load_reader
+from spanloom.provenance import readable_json
+from spanloom.storage import write_atomically
+from spanloom.storage.scratch import scratch_for
 
 if TYPE_CHECKING:
     from spanloom.findings import Report
@@ -77,13 +82,8 @@ def validated(
     from spanloom.dataset.facts import dataset_facts
     from spanloom.dataset.root.places import local_root, staged_root
     from spanloom.dataset.validate.dataset import validate_dataset
-    from spanloom.families import data_folder, dataset_family
-    from spanloom.megatron.readers import MEGATRON, chosen_reader, load_reader
-    from spanloom.provenance import readable_json
     from spanloom.report.summary import result_json
     from spanloom.report.views import write_report
-    from spanloom.storage import write_atomically
-    from spanloom.storage.scratch import scratch_for
 
     if deep and not sources:
         raise OptionError("--deep needs --source: the rows to render again come from there")

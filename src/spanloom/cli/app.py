@@ -20,6 +20,7 @@ from spanloom.cli.options import Json, Quiet, Verbose
 from spanloom.errors import OutputError
 from spanloom.kubeflow import Executor
 from spanloom.options.option import option
+from spanloom.provenance import git_sha
 from spanloom.text import visible, visible_json
 
 if TYPE_CHECKING:  # imported on use: `--help` should not wait for pyarrow and openai-harmony
@@ -120,7 +121,6 @@ def _version(
 ) -> None:
     if version:
         from spanloom import __version__
-        from spanloom.provenance import git_sha
 
         say(f"spanloom {__version__} ({git_sha()})")
         raise typer.Exit

@@ -10,6 +10,7 @@ from spanloom.cli import options
 from spanloom.cli.app import TRAIN, Printed, app, print_json, say
 from spanloom.cli.outputs import file_option, folder_option
 from spanloom.dataset import defaults
+from spanloom.families import check_manifest
 from spanloom.options.option import option
 
 
@@ -121,7 +122,6 @@ def fetch(
     Example: `spanloom fetch gs://my-bucket/synth_kd_v1 /data/synth_kd_v1`
     """
     from spanloom.dataset.fetch import fetch as run
-    from spanloom.families import check_manifest
 
     progress = printed.progress()
     with progress.stage("fetch"), progress.counting("fetch", "bytes") as on_progress:

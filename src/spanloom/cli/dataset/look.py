@@ -13,6 +13,8 @@ from spanloom.cli.outputs import file_option
 from spanloom.cli.steps import step
 from spanloom.dataset import defaults
 from spanloom.errors import EXIT_FAILURE
+from spanloom.families import check_manifest, dataset_family
+from spanloom.megatron.official import load_reader
 from spanloom.options.option import option, place
 from spanloom.options.shared import OnDuplicate
 from spanloom.text import visible_line
@@ -149,7 +151,6 @@ def manifest_diff(
 ) -> None:
     """Show where the `content` of two manifests differs. Exits with 1 when it does, like diff."""
     from spanloom.dataset import manifest
-    from spanloom.families import check_manifest
 
     first, second = (manifest.read_place_as(place, check_manifest) for place in (a, b))
     differences = list(manifest.diff(first["content"], second["content"]))
@@ -182,7 +183,6 @@ def step_validate_alignment(
     quiet: options.Quiet = False,
 ) -> dict[str, Any]:
     """Step 6: validate; promote the pending manifest to the manifest if it is clean. Exits with 4 on any finding."""
-    from spanloom.families import dataset_family
 
     return {"family_of": dataset_family, "deep": deep if source is not None else 0}
 
@@ -223,8 +223,6 @@ def step_validate_shard(
 
     Of the root only the manifest and this shard are read, and of a source in shards.
     """
-    from spanloom.families import dataset_family
-    from spanloom.megatron.official import load_reader
 
     load_reader()
     return {"family_of": dataset_family}
@@ -250,6 +248,5 @@ def step_assemble_validation(
 
     The results are those of validate-alignment. Exits with 4 on any finding.
     """
-    from spanloom.families import dataset_family
 
     return {"family_of": dataset_family}

@@ -11,6 +11,11 @@ import typer
 from spanloom.cli.app import PIPELINE, app, print_json, say
 from spanloom.errors import SpanloomError
 from spanloom.options.option import option, place
+from spanloom.storage.filling import check_unused
+from spanloom.storage.uri import is_uri, parse_uri
+from spanloom.tasks.listed import REGISTRY, SCRATCH, declared_parameters, listed_stages
+from spanloom.tasks.slurm import in_apptainer, in_environment, slurm_files
+from spanloom.tasks.stage import mebibytes, parameters_of, whole_cpus
 
 LISTS = {
     "synth_kd": "harmony.task_list",
@@ -94,11 +99,6 @@ def tasks(
     Example: `spanloom tasks synth_kd source_uri=/data/synth_harmony dataset_root=/data/synth_kd --work /data/work
     --for slurm --out slurm`
     """
-    from spanloom.storage.filling import check_unused
-    from spanloom.storage.uri import is_uri, parse_uri
-    from spanloom.tasks.listed import REGISTRY, SCRATCH, declared_parameters, listed_stages
-    from spanloom.tasks.slurm import in_apptainer, in_environment, slurm_files
-    from spanloom.tasks.stage import mebibytes, parameters_of, whole_cpus
 
     def absolute(where: str) -> str:
         if is_uri(where):

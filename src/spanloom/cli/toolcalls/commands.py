@@ -10,6 +10,7 @@ from spanloom.cli.outputs import folder_option
 from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.cli.toolcalls.options import ReadOptions
 from spanloom.families.toolcalls import defaults
+from spanloom.families.toolcalls.samples.sample import run
 from spanloom.options.option import option, place
 
 
@@ -106,14 +107,11 @@ def serve(
 
     Needs `pip install 'spanloom[serve]'`. `spanloom traces serve` has these routes beside its own.
     """
-    from spanloom.errors import SpanloomError
 
-    try:
-        from spanloom.families.toolcalls.service.application import toolcalls_application
-        from spanloom.service.access import check_address, read_token
-        from spanloom.service.serving import serve as serve_application
-    except ImportError as missing:
-        raise SpanloomError(f"this needs the package {missing.name}", remedy="pip install 'spanloom[serve]'") from None
+    from spanloom.families.toolcalls.service.application import toolcalls_application
+    from spanloom.service.access import check_address, read_token
+    from spanloom.service.serving import serve as serve_application
+
     token = read_token(token_file)
     check_address(serving.host, token)
     application = toolcalls_application(tools_dir=tools_dir, token=token, max_bytes=max_bytes, guards=serving.guards())
@@ -132,6 +130,5 @@ def demo(
     scratch: options.Scratch = None,
 ) -> None:
     """Write small data of our own in the shapes of the five sources, with a chat template and a tokenizer."""
-    from spanloom.families.toolcalls.samples.sample import run
 
     say(f"{out}: {', '.join(run(out=out, scratch=scratch))}")

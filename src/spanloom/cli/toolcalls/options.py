@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from spanloom.families.toolcalls import defaults
+from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.options.option import listing, option
 
 if TYPE_CHECKING:  # imported where it is used: `--help` should not wait for it
@@ -43,7 +44,6 @@ class Rendering:
         raise typer.BadParameter("give either --template or --hf-tokenizer")
 
     def registries(self) -> "Registries":
-        from spanloom.families.toolcalls.format.tools import load_registries
 
         return load_registries(self.tools_dir)
 

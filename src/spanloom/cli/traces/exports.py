@@ -14,7 +14,6 @@ from spanloom.cli.traces.options import (
     Format,
     LineOptions,
     Places,
-    require,
 )
 from spanloom.families.traces import defaults
 from spanloom.options.option import option
@@ -142,8 +141,6 @@ def serve(
 
     Needs `pip install 'spanloom[serve]'`. Logs are lines of JSON on stderr; no payload is logged.
     """
-    for module in ("fastapi", "uvicorn", "prometheus_client", "yaml"):
-        require(module, "serve")
     from spanloom.families.toolcalls.service.routes import body_limits as toolcalls_limits
     from spanloom.families.toolcalls.service.routes import toolcalls_router
     from spanloom.families.traces.service.application import traces_application

@@ -4,14 +4,13 @@ import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from spanloom.cli.app import traces_app
-from spanloom.errors import missing_package
+from spanloom.errors import OptionError
 from spanloom.families.traces import defaults
 from spanloom.options.option import option
 from spanloom.options.shared import DealtOptions, OnDuplicate
@@ -67,19 +66,11 @@ class Places:
 
     @contextmanager
     def opened(self, *, create: bool = False) -> "Iterator[TraceStore]":
-        require("sqlalchemy", "traces")
         from spanloom.families.traces.store.opening import default_url, open_store
 
         url = self.store or default_url(self.folder)
-        if url.startswith("postgres"):
-            require("psycopg", "postgres")
         with closing(open_store(url, create=create)) as store:
             yield store
-
-
-def require(module: str, extra: str) -> None:
-    if find_spec(module) is None:
-        raise missing_package(module, extra)
 
 
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The dataset: NAME-VERSION.")]
@@ -165,7 +156,6 @@ def build_request(selection: SelectionOptions, **others: Any) -> "BuildRequest":
     """The request from the options. Raises OptionError before a store is opened."""
     from pydantic import ValidationError
 
-    from spanloom.errors import OptionError
     from spanloom.families.traces.build import BuildRequest, key_of
 
     named = {_FIELDS.get(name, name): value for name, value in vars(selection).items()}

@@ -8,7 +8,7 @@ import typer
 from spanloom.cli.app import print_json
 from spanloom.cli.streams import reader_may_leave
 from spanloom.cli.traces.commands import Build, Delete, ListTraces, Show
-from spanloom.cli.traces.options import build_request, require
+from spanloom.cli.traces.options import build_request
 from spanloom.errors import EXIT_FAILURE, SpanloomError
 from spanloom.families.traces.build import build_dataset
 from spanloom.families.traces.store.catalogue import dataset_list, trace_lines
@@ -83,8 +83,6 @@ def delete(given: Delete) -> None:
 
 
 def build(given: Build) -> None:
-    require("sqlalchemy", "traces")
-
     conditions = {"filters": given.filters or {}, "where": given.where or [], "seed": given.seed}
     request = build_request(given.selection, **conditions, **vars(given.recorded))
     with given.places.opened() as opened:

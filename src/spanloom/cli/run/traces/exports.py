@@ -9,7 +9,6 @@ from spanloom.cli.app import make_progress, print_json
 from spanloom.cli.outputs import output_file
 from spanloom.cli.streams import reader_may_leave
 from spanloom.cli.traces.exports import Export, Validate
-from spanloom.cli.traces.options import require
 from spanloom.errors import SpanloomError
 from spanloom.families.traces.encoding.tokenizer import load_tokenizer
 from spanloom.families.traces.export.file import ExportCounts, TokenColumns, records, write_file, write_lines
@@ -61,8 +60,6 @@ def export(given: Export) -> None:
 
 
 def validate(given: Validate) -> None:
-    require("sqlalchemy", "traces")
-
     if not given.file.is_file():
         raise SpanloomError("there is no such file", where=str(given.file))
     checked = check_export(given.file, given.form, None if given.manifest is None else load_ids(given.manifest))

@@ -7,7 +7,6 @@ from typing import Any
 
 from spanloom.cli.app import make_progress, print_json
 from spanloom.cli.traces.ingest import Ingest
-from spanloom.cli.traces.options import require
 from spanloom.errors import SpanloomError
 from spanloom.families.traces import defaults
 from spanloom.families.traces.forms.form import TraceForm
@@ -23,8 +22,6 @@ from spanloom.text import visible
 
 
 def ingest(given: Ingest) -> None:
-    require("sqlalchemy", "traces")
-
     progress = make_progress(given.printed.quiet or given.printed.as_json, given.printed.verbose)
     began = None if given.created_at is None else timestamps.given(given.created_at)
     form = mapped_form(given.maps) if given.maps else None
