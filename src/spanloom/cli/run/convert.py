@@ -36,55 +36,54 @@ from spanloom.tokenizers.o200k.asset import locate_asset
 
 
 def convert(given: Convert) -> None:
-    if given.out is None and not (given.preview or given.dry_run):
+    out, dry_run, options, printed = given.out, given.dry_run, given.options, given.printed
+    if out is None and not (given.preview or dry_run):
         raise typer.BadParameter("give a folder for the source: --out DIR (or --preview, or --dry-run)")
-    conversion = conversion_of(given.options)
+    conversion = conversion_of(options)
     asking = (
-        not (given.yes or given.printed.quiet or given.printed.as_json or given.dry_run)
-        and sys.stdin.isatty()
-        and sys.stderr.isatty()
+        not (given.yes or printed.quiet or printed.as_json or dry_run) and sys.stdin.isatty() and sys.stderr.isatty()
     )
-    progress = given.printed.progress()
-    with scratch_for("convert", [*given.inputs, given.out], local(given.options.scratch)) as staging:
+    progress = printed.progress()
+    with scratch_for("convert", [*given.inputs, out], local(options.scratch)) as staging:
         chat = convert_chat.open_chat(convert_chat.local_inputs(staging, given.inputs), conversion)
         for line in chat.described():
             progress.say(line)
         if asking:
             chat, conversion = _with_beside(chat, conversion)
-            conversion = replace(conversion, system_fields=system_fields(_answered_settings(given.options)))
+            conversion = replace(conversion, system_fields=system_fields(_answered_settings(options)))
         if given.preview:
-            if not _show_first(chat, conversion, Console(), whole=given.printed.verbose):
+            if not _show_first(chat, conversion, Console(), whole=printed.verbose):
                 raise SourceError(
                     f"none of the first {convert_chat.LOOKED_AT:,} records makes a conversation",
                     where=chat.first.where,
                     remedy="--dry-run shows the first record of each reason",
                 )
             return
-        if not given.printed.quiet:
+        if not printed.quiet:
             try:
-                _show_first(chat, conversion, progress.console, whole=given.printed.verbose, counting=given.dry_run)
+                _show_first(chat, conversion, progress.console, whole=printed.verbose, counting=dry_run)
             except TokenizerError:
                 progress.say("the first conversation is not shown: no tokenizer (`spanloom fetch-tokenizer`)")
         with progress.stage("convert"), progress.counting("convert", "bytes") as on_progress:
-            if given.dry_run:
+            if dry_run:
                 counts, examples = convert_chat.count_chat(chat, conversion, on_progress)
             else:
-                assert given.out is not None
+                assert out is not None
                 written = convert_chat.run(
                     staging=staging,
                     chat=chat,
-                    out=given.out,
+                    out=out,
                     conversion=conversion,
                     on_progress=on_progress,
-                    workers=given.options.workers,
+                    workers=options.workers,
                 )
-    if given.dry_run:
-        _tell_dry_run(counts, examples, conversion.drop, given.printed.as_json)
-    elif given.printed.as_json:
+    if dry_run:
+        _tell_dry_run(counts, examples, conversion.drop, printed.as_json)
+    elif printed.as_json:
         unread = chat.not_read()
         print_json({**written, **({"not_read": unread} if unread else {})})
     else:
-        _tell(written, given.out or "", conversion.drop, for_any_model=given.options.format == "conversations")
+        _tell(written, out or "", conversion.drop, for_any_model=options.format == "conversations")
 
 
 QUESTIONS = {

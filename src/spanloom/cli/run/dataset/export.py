@@ -23,18 +23,16 @@ from spanloom.training.shard import read_content
 
 
 def export(given: Export) -> None:
-    out = given.out
+    root, to = given.root, given.to
 
-    refuse_folder(given.root, "export")
-    if given.to != "megatron-bridge" and (given.sequence_length is not None or given.too_long is not None):
-        raise typer.BadParameter(
-            f"rows are packed by --to megatron-bridge, not by --to {given.to}: leave out their options"
-        )
-    content = manifest.read(given.root).content
+    refuse_folder(root, "export")
+    if to != "megatron-bridge" and (given.sequence_length is not None or given.too_long is not None):
+        raise typer.BadParameter(f"rows are packed by --to megatron-bridge, not by --to {to}: leave out their options")
+    content = manifest.read(root).content
     family = dataset_family(content.family)
-    out = out or given.root.resolve().with_name(f"{given.root.resolve().name}_{given.to.replace('-', '_')}")
+    out = given.out or root.resolve().with_name(f"{root.resolve().name}_{to.replace('-', '_')}")
     form = export_form(
-        given.to,
+        to,
         content,
         family.export_columns(content),
         sequence_length=given.sequence_length,
@@ -42,11 +40,11 @@ def export(given: Export) -> None:
     )
     with make_progress(given.quiet, False).counting("export", "documents") as on_progress:
         exported = export_dataset(
-            given.root,
+            root,
             content,
             form,
             out,
-            beside=export_views(given.root, content, family, croissant=given.croissant),
+            beside=export_views(root, content, family, croissant=given.croissant),
             tokens_per_file=given.tokens_per_file,
             on_progress=on_progress,
         )
@@ -64,8 +62,6 @@ def export(given: Export) -> None:
 
 
 def plan(given: Plan) -> None:
-    out = given.out
-
     refuse_folder(given.root, "plan")
     content = manifest.read(given.root).content
     rules = PlanOptions(
@@ -76,7 +72,7 @@ def plan(given: Plan) -> None:
         question_tokens=given.question_tokens or given.sequence_length // 2,
         multiple_of=given.multiple_of,
     )
-    out = out or given.root.resolve().with_name(f"{given.root.resolve().name}_plan_{given.sequence_length}")
+    out = given.out or given.root.resolve().with_name(f"{given.root.resolve().name}_plan_{given.sequence_length}")
     with make_progress(given.quiet, False).counting("plan", "documents") as on_progress:
         made = make_plan(given.root, content, out, rules, on_progress=on_progress)
     for warning in plan_warnings(made.content):

@@ -77,76 +77,70 @@ def differing(options: Any, without: Sequence[str] = ()) -> dict[str, object]:
 
 
 def inspect(given: Inspect) -> None:
-    document = given.document
+    root, document, chosen, html = given.root, given.document, given.chosen, given.html
 
-    if kind := data_folder(str(given.root)):
+    if kind := data_folder(str(root)):
         others: dict[str, object] = {
             "DOCUMENT": document,
             "--id": given.ids_wanted,
             "--tokenizer": given.tokenizer,
             "--json": given.as_json,
         }
-        others |= differing(given.chosen, without=("count", "split", "seed")) | differing(
-            given.shown, without=("most",)
-        )
+        others |= differing(chosen, without=("count", "split", "seed")) | differing(given.shown, without=("most",))
         _refuse("no documents", others)
-        drawn = given.chosen.split or "train"
-        if given.html is None:
-            for line in kind.sample_lines(
-                given.root, count=given.chosen.count or 1, seed=given.chosen.seed, split=drawn
-            ):
+        drawn = chosen.split or "train"
+        if html is None:
+            for line in kind.sample_lines(root, count=chosen.count or 1, seed=chosen.seed, split=drawn):
                 Console().print(Text(visible(line)), soft_wrap=True)
         else:
-            title = f"Samples of {given.root.resolve().name}"
-            page = kind.sample_page(
-                given.root, title, count=given.chosen.count or 1, seed=given.chosen.seed, split=drawn
-            )
-            write_page(given.html, page)
+            title = f"Samples of {root.resolve().name}"
+            page = kind.sample_page(root, title, count=chosen.count or 1, seed=chosen.seed, split=drawn)
+            write_page(html, page)
         return
-    if (document or given.ids_wanted) and (choices := differing(given.chosen, without=("seed",))):
+    if (document or given.ids_wanted) and (choices := differing(chosen, without=("seed",))):
         named = ", ".join(choices)
         raise typer.BadParameter(f"documents are named, so there is nothing to choose: leave out {named}")
     if given.as_json and (
-        views := [name for name, view in (("--html", given.html), ("--labels", given.shown.labels)) if view]
+        views := [name for name, view in (("--html", html), ("--labels", given.shown.labels)) if view]
     ):
         raise typer.BadParameter(f"--json cannot be combined with another view: leave out {', '.join(views)}")
-    if given.chosen.no_reasoning and given.chosen.without:
+    if chosen.no_reasoning and chosen.without:
         raise typer.BadParameter("--no-reasoning is --without the span of reasoning: one of them")
-    content = manifest.read_any(given.root).content
+    content = manifest.read_any(root).content
     family = dataset_family(content.family)
-    if given.chosen.no_reasoning and family.RATIO is None:
+    if chosen.no_reasoning and family.RATIO is None:
         spans = ", ".join(content.span_names)
-        raise SpanloomError("there is no span of reasoning", where=str(given.root), remedy=f"--without one of {spans}")
+        raise SpanloomError("there is no span of reasoning", where=str(root), remedy=f"--without one of {spans}")
     selection = Selection(
-        pick=given.chosen.pick,
-        seed=given.chosen.seed,
-        split=given.chosen.split,
-        shard=given.chosen.shard,
-        special_text=given.chosen.special_text,
+        pick=chosen.pick,
+        seed=chosen.seed,
+        split=chosen.split,
+        shard=chosen.shard,
+        special_text=chosen.special_text,
         addresses=tuple(document or ()),
         ids=tuple(given.ids_wanted or ()),
-        count=given.chosen.count or (1 if given.html is None else 20),
+        count=chosen.count or (1 if html is None else 20),
         groups={
             name: value
-            for name, value in (("language", given.chosen.language), ("exercise", given.chosen.exercise))
+            for name, value in (("language", chosen.language), ("exercise", chosen.exercise))
             if value is not None
         },
-        without=family.RATIO[0] if given.chosen.no_reasoning and family.RATIO else given.chosen.without,
+        without=family.RATIO[0] if chosen.no_reasoning and family.RATIO else chosen.without,
     )
-    vocabulary = family.load_vocabulary(content, tokenizer_at(given.root, given.tokenizer))
-    documents = pick_documents(given.root, content, family, selection, vocabulary)
+    vocabulary = family.load_vocabulary(content, tokenizer_at(root, given.tokenizer))
+    documents = pick_documents(root, content, family, selection, vocabulary)
     if not documents:
-        raise SpanloomError("no document passes these filters", where=str(given.root))
+        raise SpanloomError("no document passes these filters", where=str(root))
     view = Shown(**vars(given.shown))
     if given.as_json:
         print_json([document.as_dict() for document in documents])
-    elif given.html is None:
+    elif html is None:
         console = Console(highlight=False)
         with paged(console):
             print_documents(console, documents, view)
     else:
         sequences = content.totals.sequences
-        write_page(given.html, documents_page(given.root.resolve().name, documents, sequences=sequences, shown=view))
+        write_page(html, documents_page(root.resolve().name, documents, sequences=sequences, shown=view))
 
 
 def stats(given: Stats) -> None:

@@ -7,6 +7,7 @@ import typer
 
 from spanloom.cli.app import print_json, say
 from spanloom.cli.toolcalls.commands import Convert
+from spanloom.conversations.forms import ReadingOptions
 from spanloom.errors import SourceError
 from spanloom.families.toolcalls.convert.drafts import Options
 from spanloom.families.toolcalls.convert.goals import read_goals
@@ -38,7 +39,7 @@ def convert(given: Convert) -> None:
         min_reward=given.min_reward,
         split=given.own.split,
         labels={} if given.own.labels is None else read_labels(given.own.labels),
-        reading=given.reading.reading(),
+        reading=ReadingOptions(**vars(given.reading)),
         join_consecutive=given.own.join_consecutive,
     )
     converted = convert_source(given.source, place, given.out, options, given.completions)

@@ -2,15 +2,15 @@
 
 import json
 import sys
+from pathlib import Path
 
 import typer
 
 from spanloom.cli.app import print_json, say
 from spanloom.cli.outputs import write_page
-from spanloom.cli.toolcalls.options import one_target, sample_files
 from spanloom.cli.toolcalls.samples import Batches, Merge, Sample, Validate
 from spanloom.errors import EXIT_FAILURE
-from spanloom.families.toolcalls.format.source import check_outside, one_file, read_samples
+from spanloom.families.toolcalls.format.source import SampleFile, check_outside, files_below, one_file, read_samples
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.merge.compatible import MergedAsOriginal, merge_as_original
 from spanloom.families.toolcalls.merge.merged import MergeOptions, lines_of_samples
@@ -23,9 +23,16 @@ from spanloom.families.toolcalls.validation import validate_files
 from spanloom.storage import write_atomically
 
 
+def sample_files(data: str | None, data_dir: str | None) -> tuple[str, list[SampleFile]]:
+    """The one of two options that is given, and its files. Raises BadParameter for both and for none."""
+    if (data is None) == (data_dir is None):
+        raise typer.BadParameter("give either --data or --data-dir")
+    target = str(data if data is not None else data_dir)
+    return target, one_file(Path(target)) if data is not None else files_below(Path(target))
+
+
 def validate(given: Validate) -> None:
-    target = one_target(given.data, given.data_dir)
-    files = sample_files(target, folder=given.data_dir is not None)
+    target, files = sample_files(given.data, given.data_dir)
     system_is_required = given.strict if given.require_system is None else given.require_system
     rules = Rules(
         registries=load_registries(given.tools_dir),
@@ -78,8 +85,7 @@ def merge(given: Merge) -> None:
 
 
 def sample(given: Sample) -> None:
-    target = one_target(given.data, given.data_dir)
-    files = sample_files(target, folder=given.data_dir is not None)
+    target, files = sample_files(given.data, given.data_dir)
     shown = spot_check(files, given.per_source, given.seed)
     if given.html is not None:
         write_page(given.html, page(shown, f"Samples of {target}"))

@@ -8,22 +8,35 @@ from itertools import islice
 import typer
 
 from spanloom.cli.app import print_json, say
-from spanloom.cli.toolcalls.options import one_target, sample_files
+from spanloom.cli.run.toolcalls.samples import sample_files
+from spanloom.cli.toolcalls.options import Rendering
 from spanloom.cli.toolcalls.tokens import Audit, Export, Mask
 from spanloom.families.toolcalls import defaults
 from spanloom.families.toolcalls.audit import audit_samples, text_lines
+from spanloom.families.toolcalls.format.rendering import Render, load_template, rendered_by_transformers
 from spanloom.families.toolcalls.format.source import one_file, read_samples
+from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.merge.merged import lines_of_samples
 from spanloom.families.toolcalls.tokens import training_files
-from spanloom.families.toolcalls.tokens.masks import CUT, Masked, masked_samples, with_mask
+from spanloom.families.toolcalls.tokens.masks import CUT, Left, Masked, masked_samples, with_mask
 from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
 from spanloom.storage import write_atomically, written_atomically
 
 
+def rendered(rendering: Rendering) -> Render:
+    """Renders a sample. Raises BadParameter for both of a template and a tokenizer, and for none."""
+    if rendering.template is not None and rendering.hf_tokenizer is None:
+        return load_template(rendering.template, rendering.bos_token).render
+    if rendering.hf_tokenizer is not None and rendering.template is None:
+        return rendered_by_transformers(rendering.hf_tokenizer)
+    raise typer.BadParameter("give either --template or --hf-tokenizer")
+
+
 def audit(given: Audit) -> None:
-    target = defaults.MERGED if given.data is given.data_dir is None else one_target(given.data, given.data_dir)
-    render, registries = given.rendering.render(), given.rendering.registries()
-    files = sample_files(target, folder=given.data_dir is not None)
+    target, files = sample_files(
+        defaults.MERGED if given.data is given.data_dir is None else given.data, given.data_dir
+    )
+    render, registries = rendered(given.rendering), load_registries(given.rendering.tools_dir)
     located = ((file.name, line, sample) for file in files for line, sample in read_samples(file))
     looked_at = list(islice(located, given.limit or None))
     audited = audit_samples(looked_at, render, registries)
@@ -52,17 +65,22 @@ def audit(given: Audit) -> None:
         raise typer.Exit(code)
 
 
-def mask(given: Mask) -> None:
-    render, registries = given.rendering.render(), given.rendering.registries()
+def _outcomes(given: Mask | Export) -> Iterator[Masked | Left]:
+    """What becomes of the samples of a file."""
+    render, registries = rendered(given.rendering), load_registries(given.rendering.tools_dir)
+    samples = (sample for file in one_file(given.data) for _, sample in read_samples(file))
     loaded = load_tokenizer(given.tokenizer)
+    return masked_samples(
+        samples, render, loaded, registries, max_length=given.max_length, control_texts=given.control_texts
+    )
+
+
+def mask(given: Mask) -> None:
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
-    samples = (sample for file in one_file(given.data) for _, sample in read_samples(file))
+    outcomes = _outcomes(given)
     with written_atomically(given.output) as stream:
-        made = masked_samples(
-            samples, render, loaded, registries, max_length=given.max_length, control_texts=given.control_texts
-        )
-        for outcome in made:
+        for outcome in outcomes:
             counts["samples"] += 1
             if isinstance(outcome, Masked):
                 counts["masked"] += 1
@@ -83,16 +101,12 @@ def mask(given: Mask) -> None:
 
 
 def export(given: Export) -> None:
-    render, registries = given.rendering.render(), given.rendering.registries()
     reasons: Counter[str] = Counter()
 
+    outcomes = _outcomes(given)
+
     def masked() -> Iterator[Masked]:
-        samples = (sample for file in one_file(given.data) for _, sample in read_samples(file))
-        loaded = load_tokenizer(given.tokenizer)
-        made = masked_samples(
-            samples, render, loaded, registries, max_length=given.max_length, control_texts=given.control_texts
-        )
-        for outcome in made:
+        for outcome in outcomes:
             if isinstance(outcome, Masked):
                 yield outcome
             else:

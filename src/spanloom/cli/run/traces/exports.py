@@ -21,15 +21,16 @@ from spanloom.text import visible
 
 
 def export(given: Export) -> None:
+    out, printed = given.out, given.printed
     if (given.offsets or given.max_length is not None) and given.tokenizer is None:
         raise typer.BadParameter("--offsets and --max-length need --tokenizer")
     if given.lines.system and given.form == "trace":
         raise typer.BadParameter("--system is put before the prompt of the other formats; trace has the prompt alone")
-    if given.printed.as_json and given.out == "-":
+    if printed.as_json and out == "-":
         raise typer.BadParameter("--json prints on stdout, where the export goes: give --out FILE")
-    if given.out != "-":
-        output_file(Path(given.out))
-    progress = make_progress(given.printed.quiet or given.out == "-", given.printed.verbose)
+    if out != "-":
+        output_file(Path(out))
+    progress = make_progress(printed.quiet or out == "-", printed.verbose)
     with given.places.opened() as opened:
         ids = read_manifest(given.places.folder, given.key).ids
         rules = ExportOptions(
@@ -46,16 +47,16 @@ def export(given: Export) -> None:
         counts = ExportCounts()
         with opened.snapshot() as snapshot:
             rows = records(snapshot, ids, given.form, rules, tokens, counts)
-            if given.out == "-":
+            if out == "-":
                 with reader_may_leave():
                     write_lines(sys.stdout.buffer, rows, len(ids))
             else:
                 with progress.stage("export"), progress.counting("export", "traces") as on_progress:
-                    write_file(Path(given.out), rows, given.form, len(ids), tokens, on_progress)
+                    write_file(Path(out), rows, given.form, len(ids), tokens, on_progress)
     totals = counts.as_dict(tokens=tokens is not None)
-    if given.printed.as_json:
-        print_json({"dataset_key": given.key, "format": given.form, "file": given.out, **totals})
-    elif not given.printed.quiet:
+    if printed.as_json:
+        print_json({"dataset_key": given.key, "format": given.form, "file": out, **totals})
+    elif not printed.quiet:
         print(", ".join(f"{number:,} {name.replace('_', ' ')}" for name, number in totals.items()), file=sys.stderr)
 
 

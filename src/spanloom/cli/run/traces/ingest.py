@@ -22,26 +22,25 @@ from spanloom.text import visible
 
 
 def ingest(given: Ingest) -> None:
-    progress = make_progress(given.printed.quiet or given.printed.as_json, given.printed.verbose)
+    files, printed = given.files, given.printed
+    progress = make_progress(printed.quiet or printed.as_json, printed.verbose)
     began = None if given.created_at is None else timestamps.given(given.created_at)
     form = mapped_form(given.maps) if given.maps else None
     results: list[dict[str, Any]] = []
     left_out: Counter[str] = Counter()
     unread: list[str] = []
     with (
-        scratch_for("ingest", given.files, given.scratch) as staging,
-        trace_files(staging, given.files, unread) as found,
+        scratch_for("ingest", files, given.scratch) as staging,
+        trace_files(staging, files, unread) as found,
     ):
-        if unread and not given.printed.as_json:
+        if unread and not printed.as_json:
             print(visible(passed_over_line(unread)), file=sys.stderr)
         if given.preview:
             for place in found:
                 choice = FormChoice(form=form, recognise=True, on_form=_say_form)
                 _preview(place.path, place.called, choice, given.max_step_characters)
             return
-        choice = FormChoice(
-            form=form, recognise=True, on_form=None if given.printed.quiet or given.printed.as_json else _say_form
-        )
+        choice = FormChoice(form=form, recognise=True, on_form=None if printed.quiet or printed.as_json else _say_form)
         with given.places.opened(create=True) as opened:
             if given.max_step_characters is not None:
                 opened.remember_step_limit(given.max_step_characters)
@@ -62,7 +61,7 @@ def ingest(given: Ingest) -> None:
                     began = timestamps.later(began, ingested.ingested_count + ingested.skipped_existing)
                 results.append({"file": place.called, **ingested.as_dict()})
                 left_out += ingested.left_out
-    _print_ingested(results, left_out, unread, as_json=given.printed.as_json)
+    _print_ingested(results, left_out, unread, as_json=printed.as_json)
 
 
 def _say_form(form: TraceForm, record: Any) -> None:
