@@ -1,16 +1,13 @@
 """`spanloom convert`: chat data in any known form → a source for `spanloom build`."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from spanloom.api.options import ConvertOptions
 from spanloom.cli.app import MAKE, Printed, app
 from spanloom.options.option import option, place
-
-if TYPE_CHECKING:
-    pass
 
 
 @app.command(rich_help_panel=MAKE)

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -18,9 +18,6 @@ from spanloom.megatron.official import load_reader
 from spanloom.options.option import option, place
 from spanloom.options.shared import OnDuplicate
 from spanloom.text import visible_line
-
-if TYPE_CHECKING:
-    pass
 
 
 @app.command(rich_help_panel=LOOK)

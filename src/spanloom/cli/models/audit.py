@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -11,9 +11,6 @@ from spanloom.cli.app import LOOK, Printed, app
 from spanloom.cli.models.commands import TemplateOptions
 from spanloom.cli.outputs import file_option
 from spanloom.options.option import option
-
-if TYPE_CHECKING:
-    pass
 
 
 @app.command("audit", rich_help_panel=LOOK)

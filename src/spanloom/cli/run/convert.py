@@ -40,15 +40,13 @@ def convert(given: Convert) -> None:
     if out is None and not (given.preview or dry_run):
         raise typer.BadParameter("give a folder for the source: --out DIR (or --preview, or --dry-run)")
     conversion = conversion_of(options)
-    asking = (
-        not (given.yes or printed.quiet or printed.as_json or dry_run) and sys.stdin.isatty() and sys.stderr.isatty()
-    )
+    may_ask = not (given.yes or printed.quiet or printed.as_json or dry_run)
     progress = printed.progress()
     with scratch_for("convert", [*given.inputs, out], local(options.scratch)) as staging:
         chat = convert_chat.open_chat(convert_chat.local_inputs(staging, given.inputs), conversion)
         for line in chat.described():
             progress.say(line)
-        if asking:
+        if may_ask and sys.stdin.isatty() and sys.stderr.isatty():
             chat, conversion = _with_beside(chat, conversion)
             conversion = replace(conversion, system_fields=system_fields(_answered_settings(options)))
         if given.preview:

@@ -8,33 +8,9 @@ from spanloom.cli import options
 from spanloom.cli.app import say, toolcalls_app
 from spanloom.cli.outputs import folder_option
 from spanloom.cli.toolcalls import options as toolcalls_options
-from spanloom.cli.toolcalls.options import ReadOptions
 from spanloom.families.toolcalls import defaults
 from spanloom.families.toolcalls.samples.sample import run
 from spanloom.options.option import option, place
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnMessages:
-    """What records of messages do not say themselves, and how they are joined."""
-
-    split: Annotated[Literal["harmful", "retain"] | None, option("messages: the split of records that name none.")] = (
-        None
-    )
-    labels: Annotated[
-        Path | None,
-        option(
-            'messages: a JSON Lines file of split and labels by id, such as {"id": …, "split": "harmful", '
-            '"expected_tool": …}. Default: keys of the records themselves.'
-        ),
-    ] = None
-    join_consecutive: Annotated[
-        bool,
-        option(
-            "Messages of the assistant in a row become one, a blank line between. Default: such an answer is left out.",
-            "--join-consecutive",
-        ),
-    ] = False
 
 
 @toolcalls_app.command("convert")
@@ -89,8 +65,24 @@ class Convert:
     min_reward: Annotated[
         float | None, option("TAU2: leave out simulations with a smaller reward, or without one. 1 takes successes.")
     ] = None
-    own: OwnMessages
-    reading: ReadOptions
+    split: Annotated[Literal["harmful", "retain"] | None, option("messages: the split of records that name none.")] = (
+        None
+    )
+    labels: Annotated[
+        Path | None,
+        option(
+            'messages: a JSON Lines file of split and labels by id, such as {"id": …, "split": "harmful", '
+            '"expected_tool": …}. Default: keys of the records themselves.'
+        ),
+    ] = None
+    join_consecutive: Annotated[
+        bool,
+        option(
+            "Messages of the assistant in a row become one, a blank line between. Default: such an answer is left out.",
+            "--join-consecutive",
+        ),
+    ] = False
+    reading: toolcalls_options.ReadOptions
 
 
 @toolcalls_app.command("serve")

@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 from spanloom.cli.app import toolcalls_app
 from spanloom.cli.outputs import file_option
 from spanloom.cli.toolcalls import options as toolcalls_options
-from spanloom.cli.toolcalls.options import MixOptions
 from spanloom.families.toolcalls import defaults
 from spanloom.options.option import option
 
@@ -82,7 +81,7 @@ class Merge:
     harmful_dir: Annotated[Path, option("Folder of files of harmful samples.")] = Path(defaults.HARMFUL_DIR)
     retain_dir: Annotated[Path, option("Folder of files of samples to retain.")] = Path(defaults.RETAIN_DIR)
     eval_output: Annotated[Path | None, file_option("File for the samples held out.")] = None
-    mix: MixOptions
+    mix: toolcalls_options.MixOptions
     chosen: ChosenOptions
     gates: GateOptions
     stats: Annotated[Path | None, file_option("File for the numbers of the merge (JSON).")] = None

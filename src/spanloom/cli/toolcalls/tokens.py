@@ -11,7 +11,6 @@ from spanloom.cli import options
 from spanloom.cli.app import Printed, print_json, toolcalls_app
 from spanloom.cli.outputs import file_option, folder_option
 from spanloom.cli.toolcalls import options as toolcalls_options
-from spanloom.cli.toolcalls.options import Rendering, TokenizeOptions
 from spanloom.families.toolcalls import defaults
 from spanloom.options.option import option
 from spanloom.options.shared import DealtOptions
@@ -27,7 +26,7 @@ class Audit:
 
     data: Annotated[str | None, option(f"One file of samples. Default: {defaults.MERGED}.", metavar="FILE")] = None
     data_dir: Annotated[str | None, option("All *.jsonl below it.", metavar="DIR")] = None
-    rendering: Rendering
+    rendering: toolcalls_options.Rendering
     tokenizer: Annotated[Path | None, option("A tokenizer.json or its folder: masks are counted in tokens too.")] = None
     limit: Annotated[int, option("Check only the first N samples; 0 for all.", min=0)] = defaults.AUDIT_LIMIT
     strict: Annotated[bool, option("Exit with 4 when there are errors.", "--strict")] = False
@@ -46,7 +45,7 @@ class Mask:
     output: Annotated[Path, file_option("File for the same samples with their masks (JSON Lines).")]
     tokenizer: toolcalls_options.TokenizerFile
     data: Annotated[Path, option("File of samples.")] = Path(defaults.MERGED)
-    rendering: Rendering
+    rendering: toolcalls_options.Rendering
     max_length: toolcalls_options.MaxLength = None
     control_texts: toolcalls_options.ControlTexts = defaults.CONTROL_TEXTS
 
@@ -59,7 +58,7 @@ class Export:
     output: Annotated[Path, file_option("File for the rows: .jsonl or .parquet.")]
     tokenizer: toolcalls_options.TokenizerFile
     data: Annotated[Path, option("File of merged samples.")] = Path(defaults.MERGED)
-    rendering: Rendering
+    rendering: toolcalls_options.Rendering
     max_length: toolcalls_options.MaxLength = None
     control_texts: toolcalls_options.ControlTexts = defaults.CONTROL_TEXTS
     batched: Annotated[
@@ -80,7 +79,7 @@ def tokenize(
     ],
     out: Annotated[Path, folder_option("Folder for the roots DIR/harmful and DIR/retain.", metavar="DIR")],
     data: Annotated[Path, option("File of merged samples.")] = Path(defaults.MERGED),
-    rules: TokenizeOptions,
+    rules: toolcalls_options.TokenizeOptions,
     bos_token: toolcalls_options.BosToken = None,
     max_length: toolcalls_options.MaxLength = None,
     tools_dir: toolcalls_options.ToolsDir = None,

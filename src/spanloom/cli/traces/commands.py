@@ -1,7 +1,7 @@
 """`spanloom traces …`: traces in a store, datasets of them, exports, token datasets, the HTTP service."""
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -9,9 +9,6 @@ from spanloom.cli import options
 from spanloom.cli.app import traces_app
 from spanloom.cli.traces.options import Places, SelectionOptions, key_values
 from spanloom.options.option import option
-
-if TYPE_CHECKING:
-    pass
 
 
 @traces_app.command("list")

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,16 +10,8 @@ from spanloom.cli import options
 from spanloom.cli.app import Printed, finish_build, traces_app
 from spanloom.cli.outputs import file_option, folder_option
 from spanloom.cli.traces import options as traces_options
-from spanloom.cli.traces.options import (
-    Format,
-    LineOptions,
-    Places,
-)
 from spanloom.families.traces import defaults
 from spanloom.options.option import option
-
-if TYPE_CHECKING:
-    pass
 
 
 @traces_app.command("export")
@@ -39,7 +31,7 @@ class Export:
     offsets: Annotated[bool, option("With --tokenizer: the place of each token.", "--offsets")] = False
     max_length: Annotated[int | None, option("With --tokenizer: truncate rows to this many tokens.", min=1)] = None
     control_tokens: traces_options.ControlTokens = defaults.CONTROL_TOKENS
-    lines: LineOptions
+    lines: traces_options.LineOptions
     protect_metadata: Annotated[
         bool,
         option(
@@ -48,7 +40,7 @@ class Export:
             "--protect-metadata/--no-protect-metadata",
         ),
     ] = defaults.PROTECT_METADATA
-    places: Places
+    places: traces_options.Places
     printed: Printed
 
 
@@ -58,7 +50,7 @@ class Validate:
     """Check an exported file. Exits with 4 on errors; warnings alone do not count."""
 
     file: Annotated[Path, typer.Argument(metavar="FILE", help="An export: JSON Lines.")]
-    form: Annotated[Format, option("Which of the exports it is.", "--format")]
+    form: Annotated[traces_options.Format, option("Which of the exports it is.", "--format")]
     manifest: Annotated[Path | None, option("manifest.json of its dataset: order and ids are compared.")] = None
     report: Annotated[Path | None, file_option("Write all findings here, as JSON.", metavar="OUT.json")] = None
     as_json: options.Json = False
@@ -73,7 +65,7 @@ def tokenize(
     form: traces_options.TokenizeFormat = defaults.TOKENIZE_FORMAT,
     eod: traces_options.Eod = None,
     control_tokens: traces_options.TokenizeControls = defaults.TOKENIZE_CONTROL_TOKENS,
-    lines: LineOptions,
+    lines: traces_options.LineOptions,
     valid_fraction: traces_options.ValidFraction = defaults.VALID_FRACTION,
     weight: Annotated[
         str | None,
@@ -82,7 +74,7 @@ def tokenize(
         ),
     ] = None,
     running: traces_options.TokenizeRunning,
-    places: Places,
+    places: traces_options.Places,
     printed: Printed,
 ) -> None:
     """Make a validated token dataset: tokens, loss mask, and the spans reasoning and answer.
@@ -133,7 +125,7 @@ def serve(
     ] = defaults.TRACE_MAX_BYTES,
     batch_max_bytes: Annotated[int, option("The largest body of a batch.", min=1024)] = defaults.BATCH_MAX_BYTES,
     max_step_characters: traces_options.MaxStepCharacters = None,
-    places: Places,
+    places: traces_options.Places,
 ) -> None:
     """Serve traces, datasets and exports over HTTP, with pages to read them, and the routes of `toolcalls serve`.
 

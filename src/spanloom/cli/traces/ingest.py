@@ -1,19 +1,15 @@
 """`spanloom traces sample` and `ingest`: files of traces, or of forms of published data → the store."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from spanloom.cli import options
 from spanloom.cli.app import Printed, traces_app
 from spanloom.cli.traces import options as traces_options
-from spanloom.cli.traces.options import Places
 from spanloom.families.traces import defaults
 from spanloom.options.option import listing, option, place
-
-if TYPE_CHECKING:
-    pass
 
 
 @traces_app.command("sample")
@@ -51,7 +47,7 @@ class Ingest:
         ),
     ]
     source_name: Annotated[str, option("Value of meta.source of these traces.")]
-    places: Places
+    places: traces_options.Places
     maps: Annotated[
         tuple[str, ...],
         listing(

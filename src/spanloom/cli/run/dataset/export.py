@@ -7,8 +7,7 @@ import typer
 
 from spanloom.cli.app import make_progress, print_json, say
 from spanloom.cli.dataset.export import Export, Plan, PrintBlend
-from spanloom.cli.run.dataset.look import refuse_folder
-from spanloom.dataset import manifest
+from spanloom.cli.run.dataset.look import content_of
 from spanloom.dataset.blend import blend, per_split
 from spanloom.dataset.export.form import export_form
 from spanloom.dataset.export.parquet import export_dataset
@@ -24,11 +23,9 @@ from spanloom.training.shard import read_content
 
 def export(given: Export) -> None:
     root, to = given.root, given.to
-
-    refuse_folder(root, "export")
+    content = content_of(root, "export")
     if to != "megatron-bridge" and (given.sequence_length is not None or given.too_long is not None):
         raise typer.BadParameter(f"rows are packed by --to megatron-bridge, not by --to {to}: leave out their options")
-    content = manifest.read(root).content
     family = dataset_family(content.family)
     out = given.out or root.resolve().with_name(f"{root.resolve().name}_{to.replace('-', '_')}")
     form = export_form(
@@ -62,8 +59,7 @@ def export(given: Export) -> None:
 
 
 def plan(given: Plan) -> None:
-    refuse_folder(given.root, "plan")
-    content = manifest.read(given.root).content
+    content = content_of(given.root, "plan")
     rules = PlanOptions(
         sequence_length=given.sequence_length,
         strategy=given.strategy,
@@ -86,7 +82,7 @@ def plan(given: Plan) -> None:
 
 
 def print_blend(given: PrintBlend) -> None:
-    refuse_folder(given.root, "blend")
+    content_of(given.root, "blend")
     content = read_content(given.root, allow_harmful=True)  # the trainer must be given this option, not the plan
     base = given.mount or given.root.resolve()
     splits = [split for split, counts in content.totals.splits.items() if counts.tokens]

@@ -19,7 +19,6 @@ from spanloom.dataset.root.layout import tokenizer_at
 from spanloom.dataset.statistics import collect
 from spanloom.errors import DatasetError, SpanloomError
 from spanloom.families import FOLDERS, check_manifest, data_folder, dataset_family
-from spanloom.findings import Report
 from spanloom.options.option import names_in
 from spanloom.report.pages.documents import documents_page
 from spanloom.report.stats import stats_csv, stats_lines, stats_table
@@ -40,25 +39,21 @@ def validate(given: Validate) -> None:
         scratch=given.scratch,
         progress=given.printed.progress(),
     )
-    _tell_findings(findings, result, as_json=given.printed.as_json, finished=result.get("manifest", True) is not None)
-
-
-def _tell_findings(report: Report, result: dict[str, Any], *, as_json: bool, finished: bool = True) -> None:
-    """Prints the findings of validation, and exits with their code."""
-    with exit_by(report):
-        if as_json:
+    with exit_by(findings):
+        if given.printed.as_json:
             print_json(result)
         else:
-            Console().print(findings_text(report), soft_wrap=True, highlight=False)
-            if report.clean and not finished:
+            Console().print(findings_text(findings), soft_wrap=True, highlight=False)
+            if findings.clean and result.get("manifest", True) is None:
                 say("but it is not finished, so not a dataset yet: run the build again, which promotes its manifest")
 
 
-def refuse_folder(root: Path, command: str) -> None:
-    """Raises DatasetError if a command that is only for token datasets is given data of another schema."""
+def content_of(root: Path, command: str) -> manifest.Content:
+    """What the manifest says. Raises DatasetError for data of another schema: the command is for token datasets."""
     if kind := data_folder(str(root)):
         remedy = kind.INSTEAD[command].replace("ROOT", str(root))
         raise DatasetError(kind.WHAT, where=str(root), remedy=remedy)
+    return manifest.read(root).content
 
 
 def _refuse(why: str, options: dict[str, object]) -> None:
@@ -147,8 +142,7 @@ def stats(given: Stats) -> None:
     if given.as_json and given.as_csv:
         raise typer.BadParameter("--json and --csv: one of them")
     names = tuple(names_in(given.by))
-    refuse_folder(given.root, "stats")
-    content = manifest.read(given.root).content
+    content = content_of(given.root, "stats")
     family = dataset_family(content.family)
     groups = collect(given.root, content, [names], columns=family.GROUP_COLUMNS, ratio=family.RATIO)[names]
     if given.as_json:

@@ -27,7 +27,7 @@ def convert(given: Convert) -> None:
         raise typer.BadParameter("--goals is for --from agentdojo")
     if given.min_reward is not None and given.source != "tau2":
         raise typer.BadParameter("--min-reward is for --from tau2")
-    if given.source != "messages" and (given.own.split is not None or given.own.labels is not None):
+    if given.source != "messages" and (given.split is not None or given.labels is not None):
         raise typer.BadParameter("--split and --labels are for --from messages")
     goals_by_task = None if given.goals is None else read_goals(given.goals)
     options = Options(
@@ -37,10 +37,10 @@ def convert(given: Convert) -> None:
         security_means=given.security_means,
         goals=goals_by_task,
         min_reward=given.min_reward,
-        split=given.own.split,
-        labels={} if given.own.labels is None else read_labels(given.own.labels),
+        split=given.split,
+        labels={} if given.labels is None else read_labels(given.labels),
         reading=ReadingOptions(**vars(given.reading)),
-        join_consecutive=given.own.join_consecutive,
+        join_consecutive=given.join_consecutive,
     )
     converted = convert_source(given.source, place, given.out, options, given.completions)
     print_json(converted.as_dict())

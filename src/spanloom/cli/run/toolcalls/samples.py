@@ -33,10 +33,9 @@ def sample_files(data: str | None, data_dir: str | None) -> tuple[str, list[Samp
 
 def validate(given: Validate) -> None:
     target, files = sample_files(given.data, given.data_dir)
-    system_is_required = given.strict if given.require_system is None else given.require_system
     rules = Rules(
         registries=load_registries(given.tools_dir),
-        require_system=system_is_required,
+        require_system=given.strict if given.require_system is None else given.require_system,
         split=given.split,
         allow_markdown_in_arguments=given.allow_markdown_in_arguments,
     )

@@ -2,6 +2,7 @@
 
 import sys
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,18 +30,14 @@ def ingest(given: Ingest) -> None:
     results: list[dict[str, Any]] = []
     left_out: Counter[str] = Counter()
     unread: list[str] = []
-    with (
-        scratch_for("ingest", files, given.scratch) as staging,
-        trace_files(staging, files, unread) as found,
-    ):
+    choice = FormChoice(form=form, recognise=True, on_form=None if printed.quiet or printed.as_json else _say_form)
+    with scratch_for("ingest", files, given.scratch) as staging, trace_files(staging, files, unread) as found:
         if unread and not printed.as_json:
             print(visible(passed_over_line(unread)), file=sys.stderr)
         if given.preview:
             for place in found:
-                choice = FormChoice(form=form, recognise=True, on_form=_say_form)
-                _preview(place.path, place.called, choice, given.max_step_characters)
+                _preview(place.path, place.called, replace(choice, on_form=_say_form), given.max_step_characters)
             return
-        choice = FormChoice(form=form, recognise=True, on_form=None if printed.quiet or printed.as_json else _say_form)
         with given.places.opened(create=True) as opened:
             if given.max_step_characters is not None:
                 opened.remember_step_limit(given.max_step_characters)
