@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -314,7 +315,8 @@ def test_of_many_builds_that_claim_at_once_one_has_the_root(gs_place: Place) -> 
 def test_a_missing_library_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, scheme: str, library: str, extra: str
 ) -> None:
-    monkeypatch.setitem(__import__("sys").modules, library, None)
+    monkeypatch.setitem(sys.modules, library, None)
+    monkeypatch.delitem(sys.modules, f"spanloom.storage.stores.{extra}", raising=False)
     if scheme == "gs":
         monkeypatch.delattr(__import__("google.cloud").cloud, "storage", raising=False)
     with pytest.raises(StorageError) as refusal:

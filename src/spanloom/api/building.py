@@ -11,11 +11,15 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from spanloom.api.options import BuildOptions, CutOptions, ModelOptions, local
+from spanloom.conversations.source.caps import RowCaps
 from spanloom.errors import OptionError, SpanloomError
 from spanloom.families.harmony import defaults
+from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.models import defaults as model_defaults
+from spanloom.findings import FindingsError
 from spanloom.options.keywords import by_keywords
 from spanloom.options.shared import ReusingOptions
+from spanloom.provenance import library_versions
 
 if TYPE_CHECKING:
     from spanloom.building.make import BuildResult
@@ -56,7 +60,6 @@ def build(options: BuildOptions) -> "BuildResult":
     Returns a `BuildResult`: `root`, `manifest`, `report`. Raises FindingsError if validation found something, and
     other SpanloomErrors for what stops the build; they name the fault, the place and a remedy.
     """
-    from spanloom.findings import FindingsError
     from spanloom.report.progress import Mode, Progress
 
     result = built(options, Progress(mode=Mode.SILENT))
@@ -85,14 +88,13 @@ def check_options(options: BuildOptions) -> None:
 
 
 def _built_for_harmony(options: BuildOptions, progress: "Progress") -> "BuildResult":
+
     from spanloom.megatron.validator import validating_process
 
     with validating_process(options.reader) as validator:  # starts before the imports of this process
         from spanloom.families.harmony.build import build as run
-        from spanloom.families.harmony.contract.caps import Caps
         from spanloom.families.harmony.contract.source import local_source
         from spanloom.families.harmony.options import BuildOptions as HarmonyOptions
-        from spanloom.provenance import library_versions
 
         rules = cut_rules(options)
         source = os.fspath(options.source)
@@ -141,7 +143,6 @@ def cut_rules(options: CutOptions) -> "CutRules | None":
 
 
 def _built_for_model(options: BuildOptions, progress: "Progress") -> "BuildResult":
-    from spanloom.conversations.source.caps import RowCaps
     from spanloom.families.models.build import BuildOptions as ForModel
     from spanloom.families.models.build import build as run
     from spanloom.families.models.places import local_model

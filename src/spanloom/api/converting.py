@@ -5,14 +5,14 @@ In: the options of the command, as keywords. Out: the manifest of the source.
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from spanloom.api.options import ConvertOptions, ConvertPlaces, local
+from spanloom.families.harmony.contract.messages import SystemFields, effort_of
+from spanloom.families.harmony.convert import chat as convert_chat
+from spanloom.families.harmony.convert.conversion import ChatConversion
 from spanloom.options.keywords import by_keywords
-
-if TYPE_CHECKING:
-    from spanloom.families.harmony.contract.messages import SystemFields
-    from spanloom.families.harmony.convert.conversion import ChatConversion
+from spanloom.storage.scratch import scratch_for
 
 
 @by_keywords(ConvertPlaces)
@@ -31,9 +31,6 @@ def convert(options: ConvertPlaces) -> dict[str, Any]:
     Returns the source's manifest: `conversion` has the counts. Raises SpanloomError for an unknown form, and for a
     rejected record beyond `max_rejects`; it names the file, the line and a remedy.
     """
-    from spanloom.families.harmony.convert import chat as convert_chat
-    from spanloom.storage.scratch import scratch_for
-
     conversion = conversion_of(options)
     inputs, place = options.inputs, os.fspath(options.out)
     places = [os.fspath(place) for place in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
@@ -42,10 +39,8 @@ def convert(options: ConvertPlaces) -> dict[str, Any]:
         return convert_chat.run(staging=staging, chat=chat, out=place, conversion=conversion, workers=options.workers)
 
 
-def conversion_of(options: ConvertOptions) -> "ChatConversion":
+def conversion_of(options: ConvertOptions) -> ChatConversion:
     """The conversion of these options. Raises SpanloomError for an invalid value."""
-    from spanloom.families.harmony.convert.conversion import ChatConversion
-
     same = ("think_tags", "call_tags", "text_as_is", "join_consecutive", "keep_unprompted", "calls_in_turn", "format")
     return ChatConversion(
         **{name: getattr(options, name) for name in (*same, "rows_per_shard")},
@@ -68,10 +63,8 @@ def _pairs(values: Mapping[str, str] | Sequence[str] | None) -> tuple[str, ...]:
     )
 
 
-def system_fields(options: ConvertOptions) -> "SystemFields":
+def system_fields(options: ConvertOptions) -> SystemFields:
     """The fields added to every conversation; empty text means None. Raises SpanloomError for an unknown effort."""
-    from spanloom.families.harmony.contract.messages import SystemFields, effort_of
-
     return SystemFields(
         model_identity=options.identity or None,
         reasoning_effort=effort_of(options.effort) if options.effort else None,

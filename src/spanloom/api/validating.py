@@ -7,14 +7,22 @@ import os
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from spanloom.dataset import defaults
+from spanloom.dataset import defaults, manifest
+from spanloom.dataset.facts import dataset_facts
+from spanloom.dataset.root.places import local_root, staged_root
+from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import OptionError
-
-if TYPE_CHECKING:
-    from spanloom.findings import Report
-    from spanloom.report.progress import Progress
+from spanloom.families import data_folder, dataset_family
+from spanloom.findings import Report
+from spanloom.megatron.readers import MEGATRON, chosen_reader, load_reader
+from spanloom.provenance import readable_json
+from spanloom.report.progress import Mode, Progress
+from spanloom.report.summary import result_json
+from spanloom.report.views import write_report
+from spanloom.storage import write_atomically
+from spanloom.storage.scratch import scratch_for
 
 Place = str | os.PathLike[str]
 
@@ -29,7 +37,7 @@ def validate(
     report: Place | None = None,
     html: Place | None = None,
     scratch: Place | None = None,
-) -> "Report":
+) -> Report:
     """Checks every file, token and label of the dataset at `root`, a folder or a URI. Prints nothing.
 
     source        the source of the dataset: samples of it are built again and compared token by token
@@ -41,7 +49,6 @@ def validate(
     Returns a `Report`: `clean`, `findings`, the counts `checked`, and the `reader`. Raises SpanloomError if there is
     no manifest to check the files against.
     """
-    from spanloom.report.progress import Mode, Progress
 
     def path(place: Place | None) -> Path | None:
         return None if place is None else Path(place)
@@ -70,21 +77,9 @@ def validated(
     report: Path | None,
     html: Path | None,
     scratch: Path | None,
-    progress: "Progress",
-) -> "tuple[Report, dict[str, Any]]":
+    progress: Progress,
+) -> tuple[Report, dict[str, Any]]:
     """The report, and its JSON. For a token dataset that has `manifest`, which is None if it is not finished."""
-    from spanloom.dataset import manifest
-    from spanloom.dataset.facts import dataset_facts
-    from spanloom.dataset.root.places import local_root, staged_root
-    from spanloom.dataset.validate.dataset import validate_dataset
-    from spanloom.families import data_folder, dataset_family
-    from spanloom.megatron.readers import MEGATRON, chosen_reader, load_reader
-    from spanloom.provenance import readable_json
-    from spanloom.report.summary import result_json
-    from spanloom.report.views import write_report
-    from spanloom.storage import write_atomically
-    from spanloom.storage.scratch import scratch_for
-
     if deep and not sources:
         raise OptionError("--deep needs --source: the rows to render again come from there")
     if kind := data_folder(root):

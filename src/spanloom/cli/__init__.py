@@ -9,6 +9,7 @@
     pipelines/      whole pipelines: tasks
     traces/         reasoning traces, and their steps
     toolcalls/      tool calls, and their steps
+    run/            what the commands do whose libraries take long to load
 
     declared        commands made from dataclasses of options
     options         options shared by several commands
@@ -27,6 +28,7 @@ stdout carries results (a table, or JSON with `--json`), stderr everything else.
 import errno
 import os
 import sys
+import tempfile
 import traceback
 from collections.abc import Sequence
 from itertools import pairwise
@@ -136,7 +138,6 @@ def _run(words: list[str]) -> int:
 
 def _unnamed(words: Sequence[str]) -> str:
     """The place of a fault that names no file, such as a write to an open file on a full disk."""
-    import tempfile
 
     output = next((after for word, after in pairwise(words) if word == "--out"), "not given")
     return f"(unknown): the output is {output}, temporary files go to {tempfile.gettempdir()}"

@@ -20,6 +20,7 @@ from spanloom.cli.options import Json, Quiet, Verbose
 from spanloom.errors import OutputError
 from spanloom.kubeflow import Executor
 from spanloom.options.option import option
+from spanloom.provenance import git_sha
 from spanloom.text import visible, visible_json
 
 if TYPE_CHECKING:  # imported on use: `--help` should not wait for pyarrow and openai-harmony
@@ -98,12 +99,20 @@ load_lazily(model_app, {"models.commands": ("probe", "sample", "fetch")})
 load_lazily(
     toolcalls_app,
     {
-        "toolcalls.commands": ("validate", "merge", "sample", "batches", "convert", "serve", "demo"),
+        "toolcalls.samples": ("validate", "merge", "sample", "batches"),
+        "toolcalls.commands": ("convert", "serve", "demo"),
         "toolcalls.tokens": ("audit", "mask", "export", "tokenize"),
     },
 )
-TRACES = ("sample", "ingest", "list", "show", "delete", "build", "export", "validate", "tokenize", "serve")
-load_lazily(traces_app, {"traces.commands": TRACES}, options_in="traces.commands")
+load_lazily(
+    traces_app,
+    {
+        "traces.ingest": ("sample", "ingest"),
+        "traces.commands": ("list", "show", "delete", "build"),
+        "traces.exports": ("export", "validate", "tokenize", "serve"),
+    },
+    options_in="traces.options",
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -112,7 +121,6 @@ def _version(
 ) -> None:
     if version:
         from spanloom import __version__
-        from spanloom.provenance import git_sha
 
         say(f"spanloom {__version__} ({git_sha()})")
         raise typer.Exit

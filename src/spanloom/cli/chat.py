@@ -20,6 +20,7 @@ from spanloom.cli.app import (
 from spanloom.families.chat import defaults
 from spanloom.families.chat.options.generate import GeneratorRules
 from spanloom.families.chat.options.pack import PackingRules
+from spanloom.families.chat.transcripts.sample import run
 from spanloom.options.option import option, place
 from spanloom.options.shared import MaxRejects, RunningOptions
 
@@ -46,7 +47,6 @@ def sample(
     scratch: options.Scratch = None,
 ) -> None:
     """Write small conversations of our own: several languages, code, and some of what `generate` leaves out."""
-    from spanloom.families.chat.transcripts.sample import run
 
     run(out=out, conversations=conversations, scratch=scratch)
     say(out)

@@ -1,11 +1,15 @@
 """Commands whose parameters are dataclasses of options (`spanloom.options`).
 
-In: a function, such as `def pack(options: Pack)`. Out: the function that typer reads, with a parameter for each option.
+In: a function, such as `def pack(options: Pack)`, or one dataclass of all options of a command, such as `class Pack` of
+`cli/chat.py`, which `pack` of `cli/run/chat.py` takes. Out: the function that typer reads, with a parameter for each
+option. What a dataclass is for loads when the command runs: `--help` and a wrong option wait for no library.
 """
 
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, is_dataclass, replace
 from functools import wraps
+from importlib import import_module
 from inspect import Parameter, Signature, signature
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
@@ -54,7 +58,7 @@ def spread(function: Callable[..., Any], *, switches: bool = False) -> Callable[
         taken |= {each: _taken(each, inner[each], of[each].default, switches=switches) for each in of}
         groups[name] = hints[name], [*of]
 
-    @wraps(function)
+    @wraps(function, updated=())
     def called(**given: Any) -> Any:
         read = {name: taken[name].read(value) for name, value in given.items()}
         values = {name: value for name, value in read.items() if value is not MISSING}
@@ -62,12 +66,25 @@ def spread(function: Callable[..., Any], *, switches: bool = False) -> Callable[
         made = {
             name: group(**{each: values[each] for each in of if each in values}) for name, (group, of) in groups.items()
         }
-        return function(**own, **made)
+        wanted = function(**own, **made)
+        return does(function)(wanted) if isinstance(function, type) else wanted
 
     parameters = [each.parameter for each in taken.values()]
+    called.__name__ = _name_of(function)
     called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {each.name: each.annotation for each in parameters}
     return called
+
+
+def does(command: type) -> Callable[[Any], None]:
+    """The function of `spanloom.cli.run` that does what a dataclass of options is declared for."""
+    module = import_module(command.__module__.replace(".cli.", ".cli.run."))
+    return getattr(module, _name_of(command))  # type: ignore[no-any-return]
+
+
+def _name_of(declared: Callable[..., Any]) -> str:
+    """`PrintBlend` → `print_blend`"""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", declared.__name__).lower()
 
 
 class _Taken(NamedTuple):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from spanloom.api.building import built, check_options, cut_rules
 from spanloom.api.options import (
     AuditFraction,
     BuildOptions,
@@ -21,9 +22,12 @@ from spanloom.api.options import (
 from spanloom.cli import options
 from spanloom.cli.app import MAKE, PIPELINE, Printed, app, counted, finish_build, print_json, say
 from spanloom.cli.steps import step
+from spanloom.families import dataset_family
 from spanloom.families.harmony import defaults
+from spanloom.families.harmony.contract.caps import Caps
 from spanloom.options.option import option, place
 from spanloom.text import visible_line
+from spanloom.tokenizers.o200k.asset import fetched_asset
 
 if TYPE_CHECKING:
     from spanloom.families.harmony.convert.synth import Conversion
@@ -77,13 +81,11 @@ def build(options: BuildOptions, printed: Printed) -> None:
 
     Example: `spanloom build --source data/synth_harmony --out data/megatron/synth_kd_v1 --valid-fraction 0.001`
     """
-    from spanloom.api.building import built, check_options
 
     check_options(options)
     progress = printed.progress()
     progress.say(f"checking {visible_line(str(options.source))} …")
     result = built(options, progress)
-    from spanloom.families import dataset_family
 
     family = dataset_family(result.manifest.content.family)
     finish_build(family, result.root, result.manifest, result.report, as_json=printed.as_json)
@@ -155,7 +157,7 @@ def fetch_tokenizer(
     ] = None,
 ) -> None:
     """Fetch the tokenizer asset, once, at set-up. Always checked by sha256; a build itself needs no network."""
-    from spanloom.tokenizers.o200k.asset import fetched_asset
+
     from spanloom.tokenizers.o200k.fetch import fetch_asset
 
     fetch_asset(destination or fetched_asset(), say=lambda line: say(line, file=sys.stderr))
@@ -237,8 +239,6 @@ def step_render_shard(options: RenderShardOptions, cut: CutOptions, rows: CapOpt
     Of the source only manifest.json and this shard are read. A second try resumes after what the first published;
     `spanloom work clear` removes it.
     """
-    from spanloom.api.building import cut_rules
-    from spanloom.families.harmony.contract.caps import Caps
 
     _check_shard(options.shard, options.shards)
     caps = Caps(max_rows=rows.max_rows, max_rows_per_shard=rows.max_rows_per_shard, max_tokens=rows.max_tokens)

@@ -14,6 +14,7 @@ from spanloom.options.shared import Resume as Resume
 from spanloom.options.shared import Scratch as Scratch
 from spanloom.options.shared import Workers as Workers
 from spanloom.service import defaults as service
+from spanloom.storage.uri import parse_uri
 
 if TYPE_CHECKING:
     from spanloom.building.steps import StepTask
@@ -44,8 +45,6 @@ RootArgument = Annotated[str, typer.Argument(metavar="ROOT", help="Root of a dat
 
 def _on_this_machine(place: str) -> Path:
     if "://" in place:
-        from spanloom.storage.uri import parse_uri
-
         parse_uri(place)
         raise typer.BadParameter(f"this reads a local folder; bring the dataset first: spanloom fetch {place} DIR")
     return Path(place)

@@ -12,6 +12,7 @@ import typer
 from spanloom.cli.app import say
 from spanloom.errors import ConflictError
 from spanloom.options.option import option
+from spanloom.storage import write_atomically
 from spanloom.storage.uri import SCHEMES
 
 
@@ -47,7 +48,6 @@ file_option = partial(option, callback=output_file)
 
 def write_page(file: Path, page: str) -> None:
     """Writes a page and prints its path."""
-    from spanloom.storage import write_atomically
 
     write_atomically(file, page.encode())
     say(str(file))

@@ -7,9 +7,13 @@ files; stderr, which only reports progress, drops the text instead.
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
-from spanloom.errors import OutputError, ReaderGoneError
+import typer
+
+from spanloom.errors import EXIT_FAILURE, OutputError, ReaderGoneError
 from spanloom.text import visible
 
 
@@ -100,6 +104,22 @@ def flush_results() -> None:
 def give_up_results() -> None:
     """Drops what stdout could not write; Python would try to write it again at exit."""
     _point_nowhere(sys.stdout)
+
+
+@contextmanager
+def reader_may_leave() -> Iterator[None]:
+    """For `| head`: if the reader closes the pipe, the command ends silently."""
+    try:
+        yield
+        sys.stdout.flush()
+    except (OSError, OutputError) as fault:
+        if not isinstance(fault, BrokenPipeError) and not isinstance(fault.__context__, BrokenPipeError):
+            if isinstance(fault, OutputError) or fault.filename is not None:
+                raise
+            remedy = "free some space, or give another place, and run the same command again"
+            raise OutputError(f"the result could not be written: {fault}", where="stdout", remedy=remedy) from None
+        give_up_results()
+        raise typer.Exit(EXIT_FAILURE) from None
 
 
 def _point_nowhere(stream: TextIO) -> None:

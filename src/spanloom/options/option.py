@@ -13,6 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
+
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
@@ -60,7 +62,6 @@ def names_in(*texts: str) -> list[str]:
 
 def values_in(texts: list[str]) -> dict[str, Any]:
     """`["a=1", "b=x"]` → `{"a": 1, "b": "x"}`. Raises ValueError if there is no `=`."""
-    import orjson
 
     values: dict[str, Any] = {}
     for text in texts:

@@ -27,6 +27,7 @@ from spanloom.report.pages.texts import TextSection, texts_page
 from spanloom.service.access import BearerToken, KnownHosts
 from spanloom.service.answers import TEXT_TOLD, problem, told_errors
 from spanloom.service.defaults import BODIES_MAX_BYTES, BODY_MAX_BYTES, BODY_SECONDS
+from spanloom.service.docs_page import docs_page
 from spanloom.service.limits import BodyLimit, LimitedBodies
 from spanloom.service.observed import LOGGER, Metrics, Observed
 
@@ -110,7 +111,6 @@ def _own_routes(app: FastAPI, ready: Callable[[], None], metrics: Metrics) -> AP
 
     @router.api_route("/docs", methods=PAGE_METHODS, include_in_schema=False)
     async def docs() -> HTMLResponse:
-        from spanloom.service.docs_page import docs_page
 
         return html(docs_page(app.openapi()))
 

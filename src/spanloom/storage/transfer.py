@@ -8,10 +8,9 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from functools import cache
 
-from spanloom.storage.stores.gcs import GcsStore
+from spanloom.errors import StorageError
 from spanloom.storage.stores.objects import PIECES, Store
 from spanloom.storage.stores.retry import StoppedError
-from spanloom.storage.stores.s3 import S3Store
 from spanloom.storage.uri import Uri
 
 CONNECTIONS = 8
@@ -29,7 +28,17 @@ def open_store(uri: Uri) -> Store:
 
 @cache
 def _open(scheme: str, bucket: str) -> Store:
-    return GcsStore(bucket, CONNECTIONS + PIECES) if scheme == "gs" else S3Store(bucket, CONNECTIONS + PIECES)
+    needed, extra = ("google-cloud-storage", "gcs") if scheme == "gs" else ("boto3", "s3")
+    try:
+        if scheme == "gs":
+            from spanloom.storage.stores.gcs import GcsStore as BucketStore
+        else:
+            from spanloom.storage.stores.s3 import S3Store as BucketStore  # type: ignore[assignment]
+    except ImportError as missing:
+        raise StorageError(
+            f"{scheme}:// needs {needed} ({missing})", remedy=f"pip install 'spanloom[{extra}]'"
+        ) from None
+    return BucketStore(bucket, CONNECTIONS + PIECES)
 
 
 class Transfers:

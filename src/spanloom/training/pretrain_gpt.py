@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.dataset.manifest import Content
+from spanloom.dataset.plan.format import open_plan, read_plan
 from spanloom.errors import DatasetError, SpanloomError
 from spanloom.text import visible
 from spanloom.training.megatron_lm import LaunchScript, load_script, swap
@@ -176,7 +177,6 @@ def plan_flags(plan: Path | None) -> list[str]:
 
 def plan_splits(plan: Path) -> list[str]:
     """The splits of a plan that have samples."""
-    from spanloom.dataset.plan.format import read_plan
 
     return [split for split, planned in read_plan(plan)[0].splits.items() if planned.samples]
 
@@ -197,7 +197,6 @@ def trained_content(flags: Sequence[str], plan: Path | None = None, root: Path |
                 where=", ".join(named[:3]),
                 remedy="leave these flags out, or --plan",
             )
-        from spanloom.dataset.plan.format import open_plan
 
         opened = open_plan(plan, root)
         if "--skip-train" not in flags:

@@ -1,55 +1,22 @@
 """Commands that bring any dataset to a trainer: export, plan, fetch, blend."""
 
-import json
-import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from spanloom.cli import options
-from spanloom.cli.app import TRAIN, Printed, app, make_progress, print_json, say
-from spanloom.cli.dataset.look import refuse_folder
+from spanloom.cli.app import TRAIN, Printed, app, print_json, say
 from spanloom.cli.outputs import file_option, folder_option
 from spanloom.dataset import defaults
+from spanloom.families import check_manifest
 from spanloom.options.option import option
-from spanloom.text import visible_json
 
 
 @app.command(rich_help_panel=TRAIN)
-def export(
-    root: options.LocalRootArgument,
-    out: Annotated[
-        Path | None, folder_option("Folder for the export, empty or new. Default: ROOT_parquet, beside ROOT.")
-    ] = None,
-    to: Annotated[
-        Literal["parquet", "trl", "megatron-bridge"],
-        option("All columns; just those that TRL trains on; rows packed for Megatron-Bridge."),
-    ] = "parquet",
-    sequence_length: Annotated[
-        int | None,
-        option(
-            f"megatron-bridge only: tokens of a row. Default: the block size, else {defaults.SEQUENCE_LENGTH:,}.",
-            min=2,
-        ),
-    ] = None,
-    too_long: Annotated[
-        Literal["stop", "drop"] | None,
-        option("megatron-bridge only: stop at a document longer than a row, or drop and count it."),
-    ] = None,
-    croissant: Annotated[
-        bool | None,
-        option(
-            "Whether to write Croissant metadata (croissant.json). Default: where mlcroissant is installed.",
-            "--croissant/--no-croissant",
-        ),
-    ] = None,
-    tokens_per_file: Annotated[
-        int, option("Start a new file after this many tokens.", min=1)
-    ] = defaults.TOKENS_PER_FILE,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Export:
     """Write the dataset as Parquet for Hugging Face `datasets`, TRL or Megatron-Bridge, streaming, with a card.
 
     **parquet**: all columns, token-aligned: input_ids, labels (-100 where nothing is trained), loss_mask,
@@ -63,74 +30,43 @@ def export(
     Examples: `spanloom export data/megatron/synth_kd_v1 --to trl --out data/synth_kd_trl`,
     `spanloom export data/megatron/synth_kd_v1 --to megatron-bridge --sequence-length 8192`
     """
-    from spanloom.dataset import manifest
-    from spanloom.dataset.export.form import export_form
-    from spanloom.dataset.export.parquet import export_dataset
-    from spanloom.families import dataset_family
-    from spanloom.report.export_views import export_views
 
-    refuse_folder(root, "export")
-    if to != "megatron-bridge" and (sequence_length is not None or too_long is not None):
-        raise typer.BadParameter(f"rows are packed by --to megatron-bridge, not by --to {to}: leave out their options")
-    content = manifest.read(root).content
-    family = dataset_family(content.family)
-    out = out or root.resolve().with_name(f"{root.resolve().name}_{to.replace('-', '_')}")
-    form = export_form(
-        to,
-        content,
-        family.export_columns(content),
-        sequence_length=sequence_length,
-        drop_too_long=too_long == "drop",
+    root: options.LocalRootArgument
+    out: Annotated[
+        Path | None, folder_option("Folder for the export, empty or new. Default: ROOT_parquet, beside ROOT.")
+    ] = None
+    to: Annotated[
+        Literal["parquet", "trl", "megatron-bridge"],
+        option("All columns; just those that TRL trains on; rows packed for Megatron-Bridge."),
+    ] = "parquet"
+    sequence_length: Annotated[
+        int | None,
+        option(
+            f"megatron-bridge only: tokens of a row. Default: the block size, else {defaults.SEQUENCE_LENGTH:,}.",
+            min=2,
+        ),
+    ] = None
+    too_long: Annotated[
+        Literal["stop", "drop"] | None,
+        option("megatron-bridge only: stop at a document longer than a row, or drop and count it."),
+    ] = None
+    croissant: Annotated[
+        bool | None,
+        option(
+            "Whether to write Croissant metadata (croissant.json). Default: where mlcroissant is installed.",
+            "--croissant/--no-croissant",
+        ),
+    ] = None
+    tokens_per_file: Annotated[int, option("Start a new file after this many tokens.", min=1)] = (
+        defaults.TOKENS_PER_FILE
     )
-    with make_progress(quiet, False).counting("export", "documents") as on_progress:
-        exported = export_dataset(
-            root,
-            content,
-            form,
-            out,
-            beside=export_views(root, content, family, croissant=croissant),
-            tokens_per_file=tokens_per_file,
-            on_progress=on_progress,
-        )
-    if as_json:
-        print_json(exported)
-        return
-    documents = sum(counts["sequences"] for counts in exported["splits"].values())
-    packed = exported.get("packed", {}).values()
-    dropped = sum(counts["dropped_documents"] for counts in packed)
-    rows = f", packed into {sum(counts['rows'] for counts in packed):,} rows," if packed else ""
-    say(f"{documents - dropped:,} documents{rows} in {len(exported['files']):,} files under {out}")
-    if dropped:
-        tokens = sum(counts["dropped_tokens"] for counts in packed)
-        say(f"left out: {dropped:,} documents of more than {form.sequence_length:,} tokens, {tokens:,} tokens in all")
+    as_json: options.Json = False
+    quiet: options.Quiet = False
 
 
 @app.command(rich_help_panel=TRAIN)
-def plan(
-    root: options.LocalRootArgument,
-    sequence_length: Annotated[int, option("Positions of a sample.", min=2, show_default=False)],
-    out: Annotated[
-        Path | None, folder_option("Folder for the plan, empty or new. Default: ROOT_plan_LENGTH, beside ROOT.")
-    ] = None,
-    strategy: Annotated[
-        Literal["best-fit", "sequential"], option("Least padding, or documents in the order of the files.")
-    ] = "best-fit",
-    seed: Annotated[int, option("Seed that decides which documents share a sample.", min=0)] = 0,
-    long: Annotated[
-        Literal["window", "truncate", "drop"],
-        option(
-            "Documents longer than a sample: split into windows that each repeat the question, truncated, or left out."
-        ),
-    ] = "window",
-    question_tokens: Annotated[
-        int | None, option("Positions of a window that the question may take. Default: half of a sample.", min=1)
-    ] = None,
-    multiple_of: Annotated[
-        int, option("Pad each document to a multiple of it, such as twice the context-parallel size.", min=1)
-    ] = 1,
-    as_json: options.Json = False,
-    quiet: options.Quiet = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Plan:
     """Decide which documents share a sample of training, so that no document is cut without need.
 
     Writes a small index, no tokens: one dataset may have many plans. `spanloom.training.packed` (PyTorch) and
@@ -140,32 +76,30 @@ def plan(
 
     Example: `spanloom plan data/megatron/synth_kd_v1 --sequence-length 4096`
     """
-    from spanloom.dataset import manifest
-    from spanloom.dataset.plan.format import PlanOptions
-    from spanloom.dataset.plan.writer import make_plan
-    from spanloom.report.plan_summary import plan_lines, plan_warnings
 
-    refuse_folder(root, "plan")
-    content = manifest.read(root).content
-    rules = PlanOptions(
-        sequence_length=sequence_length,
-        strategy=strategy,
-        seed=seed,
-        long=long,
-        question_tokens=question_tokens or sequence_length // 2,
-        multiple_of=multiple_of,
-    )
-    out = out or root.resolve().with_name(f"{root.resolve().name}_plan_{sequence_length}")
-    with make_progress(quiet, False).counting("plan", "documents") as on_progress:
-        made = make_plan(root, content, out, rules, on_progress=on_progress)
-    for warning in plan_warnings(made.content):
-        say(f"warning: {warning}", file=sys.stderr)
-    if as_json:
-        print_json({"plan": str(out), **made.content.model_dump(mode="json")})
-        return
-    for line in plan_lines(made.content):
-        say(line)
-    say(str(out))
+    root: options.LocalRootArgument
+    sequence_length: Annotated[int, option("Positions of a sample.", min=2, show_default=False)]
+    out: Annotated[
+        Path | None, folder_option("Folder for the plan, empty or new. Default: ROOT_plan_LENGTH, beside ROOT.")
+    ] = None
+    strategy: Annotated[
+        Literal["best-fit", "sequential"], option("Least padding, or documents in the order of the files.")
+    ] = "best-fit"
+    seed: Annotated[int, option("Seed that decides which documents share a sample.", min=0)] = 0
+    long: Annotated[
+        Literal["window", "truncate", "drop"],
+        option(
+            "Documents longer than a sample: split into windows that each repeat the question, truncated, or left out."
+        ),
+    ] = "window"
+    question_tokens: Annotated[
+        int | None, option("Positions of a window that the question may take. Default: half of a sample.", min=1)
+    ] = None
+    multiple_of: Annotated[
+        int, option("Pad each document to a multiple of it, such as twice the context-parallel size.", min=1)
+    ] = 1
+    as_json: options.Json = False
+    quiet: options.Quiet = False
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -188,7 +122,6 @@ def fetch(
     Example: `spanloom fetch gs://my-bucket/synth_kd_v1 /data/synth_kd_v1`
     """
     from spanloom.dataset.fetch import fetch as run
-    from spanloom.families import check_manifest
 
     progress = printed.progress()
     with progress.stage("fetch"), progress.counting("fetch", "bytes") as on_progress:
@@ -204,15 +137,8 @@ def fetch(
 
 
 @app.command("blend", rich_help_panel=TRAIN)
-def print_blend(
-    root: Annotated[Path, typer.Argument(help="Root of a dataset.")],
-    mount: Annotated[
-        str | None, option("Path of the dataset on the trainer. Default: ROOT, as an absolute path.")
-    ] = None,
-    sequence_length: Annotated[int, option("Tokens in a sample; shards with fewer tokens are left out.", min=2)] = 2,
-    out: Annotated[Path | None, file_option("Write the file for Megatron's `--per-split-data-args-path` here.")] = None,
-    as_json: options.Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class PrintBlend:
     """Print the values of Megatron's data flags: the shards of train and valid, weighted by their tokens.
 
     Several prefixes without weights would stop after one epoch. `--data-path` takes one distribution for all splits,
@@ -220,28 +146,11 @@ def print_blend(
 
     Example: `spanloom blend data/megatron/synth_kd_v1 --sequence-length 4096 --out blend.json`
     """
-    from spanloom.dataset.blend import blend, per_split
-    from spanloom.storage import write_atomically
-    from spanloom.training.shard import read_content
 
-    refuse_folder(root, "blend")
-    content = read_content(root, allow_harmful=True)  # the trainer must be given this option, not the plan
-    base = mount or root.resolve()
-    splits = [split for split, counts in content.totals.splits.items() if counts.tokens]
-    blends = {split: blend(content, base, split, sequence_length=sequence_length) for split in splits}
-    for left_out in (prefix for each in blends.values() for prefix in each.left_out):
-        say(f"left out, too short for a sample: {left_out}", file=sys.stderr)
-    text = json.dumps(per_split(blends), indent=2) + "\n"
-    if out is not None:
-        write_atomically(out, text.encode())
-    if as_json:
-        say(visible_json(text), end="")
-        return
-    if "train" in blends:
-        say(f"--data-path {' '.join(blends['train'].flat())} --split 100,0,0")
-    if out is not None:
-        say(f"--per-split-data-args-path {out}")
-    else:
-        say("or, to evaluate on valid too:", file=sys.stderr)
-        for split, each in blends.items():
-            say(f"--{split}-data-path {' '.join(each.flat())}")
+    root: Annotated[Path, typer.Argument(help="Root of a dataset.")]
+    mount: Annotated[str | None, option("Path of the dataset on the trainer. Default: ROOT, as an absolute path.")] = (
+        None
+    )
+    sequence_length: Annotated[int, option("Tokens in a sample; shards with fewer tokens are left out.", min=2)] = 2
+    out: Annotated[Path | None, file_option("Write the file for Megatron's `--per-split-data-args-path` here.")] = None
+    as_json: options.Json = False

@@ -1,63 +1,28 @@
 """Commands that look at any dataset: validate, inspect, stats, manifest."""
 
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from rich.text import Text
 
 from spanloom.cli import options
-from spanloom.cli.app import (
-    LOOK,
-    Printed,
-    app,
-    exit_by,
-    manifest_app,
-    print_json,
-    say,
-)
-from spanloom.cli.outputs import file_option, write_page
+from spanloom.cli.app import LOOK, Printed, app, manifest_app, print_json, say
+from spanloom.cli.outputs import file_option
 from spanloom.cli.steps import step
 from spanloom.dataset import defaults
-from spanloom.errors import EXIT_FAILURE, DatasetError, SpanloomError
-from spanloom.options.option import names_in, option, place
+from spanloom.errors import EXIT_FAILURE
+from spanloom.families import check_manifest, dataset_family
+from spanloom.megatron.official import load_reader
+from spanloom.options.option import option, place
 from spanloom.options.shared import OnDuplicate
-from spanloom.text import visible, visible_line
-
-if TYPE_CHECKING:
-    from spanloom.findings import Report
+from spanloom.text import visible_line
 
 
 @app.command(rich_help_panel=LOOK)
-def validate(
-    root: options.RootArgument,
-    *,
-    source: Annotated[
-        list[str] | None,
-        place(
-            "The folder, file or URI it was built from: samples of it are built again and compared. Prepared "
-            "games of chess may have two, of games and of thinking rows: give it twice."
-        ),
-    ] = None,
-    deep: Annotated[
-        int | None,
-        option(
-            "Source rows to render again through openai-harmony; of packed chat, blocks of each shard to pack "
-            "again. Default: 64 with --source. Of chess, games of each file; default 16.",
-            min=0,
-        ),
-    ] = None,
-    tokenizer: options.DatasetTokenizer = None,
-    reader: options.Reader = "auto",
-    report_file: Annotated[Path | None, file_option("Write the report as JSON to this file.", "--report")] = None,
-    html: Annotated[Path | None, file_option("Write the report as an HTML page to this file.")] = None,
-    scratch: options.Scratch = None,
-    printed: Printed,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Validate:
     """Check a dataset: files against the manifest, every token and label, the split. Writes nothing to the dataset.
 
     Reads through Megatron's own IndexedDataset, or the independent reader, and derives the loss mask from the tokens
@@ -66,48 +31,29 @@ def validate(
 
     Example: `spanloom validate data/megatron/synth_kd_v1 --source data/synth_harmony --deep 1000 --html report.html`
     """
-    from spanloom.api.validating import validated
 
-    findings, result = validated(
-        root,
-        sources=source or [],
-        deep=deep,
-        tokenizer=tokenizer,
-        reader=reader,
-        report=report_file,
-        html=html,
-        scratch=scratch,
-        progress=printed.progress(),
-    )
-    _tell_findings(findings, result, as_json=printed.as_json, finished=result.get("manifest", True) is not None)
-
-
-def _tell_findings(report: "Report", result: dict[str, Any], *, as_json: bool, finished: bool = True) -> None:
-    """Prints the findings of validation, and exits with their code."""
-    from spanloom.report.summary import findings_text
-
-    with exit_by(report):
-        if as_json:
-            print_json(result)
-        else:
-            Console().print(findings_text(report), soft_wrap=True, highlight=False)
-            if report.clean and not finished:
-                say("but it is not finished, so not a dataset yet: run the build again, which promotes its manifest")
-
-
-def refuse_folder(root: Path, command: str) -> None:
-    """Raises DatasetError if a command that is only for token datasets is given data of another schema."""
-    from spanloom.families import data_folder
-
-    if kind := data_folder(str(root)):
-        remedy = kind.INSTEAD[command].replace("ROOT", str(root))
-        raise DatasetError(kind.WHAT, where=str(root), remedy=remedy)
-
-
-def _refuse(why: str, options: dict[str, object]) -> None:
-    """Raises BadParameter for options that do not apply to this data."""
-    if named := ", ".join(name for name, value in options.items() if value):
-        raise typer.BadParameter(f"these data are {why}: leave out {named}")
+    root: options.RootArgument
+    source: Annotated[
+        list[str] | None,
+        place(
+            "The folder, file or URI it was built from: samples of it are built again and compared. Prepared "
+            "games of chess may have two, of games and of thinking rows: give it twice."
+        ),
+    ] = None
+    deep: Annotated[
+        int | None,
+        option(
+            "Source rows to render again through openai-harmony; of packed chat, blocks of each shard to pack "
+            "again. Default: 64 with --source. Of chess, games of each file; default 16.",
+            min=0,
+        ),
+    ] = None
+    tokenizer: options.DatasetTokenizer = None
+    reader: options.Reader = "auto"
+    report_file: Annotated[Path | None, file_option("Write the report as JSON to this file.", "--report")] = None
+    html: Annotated[Path | None, file_option("Write the report as an HTML page to this file.")] = None
+    scratch: options.Scratch = None
+    printed: Printed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,31 +90,9 @@ class ShownOptions:
     ] = 2000
 
 
-def given(options: Any, without: Sequence[str] = ()) -> dict[str, object]:
-    """The options of a dataclass that differ from their defaults: `{"--no-reasoning": True}`."""
-    return {
-        f"--{field.name.replace('_', '-')}": getattr(options, field.name)
-        for field in fields(options)
-        if field.name not in without and getattr(options, field.name) != field.default
-    }
-
-
 @app.command(rich_help_panel=LOOK)
-def inspect(
-    root: options.LocalRootArgument,
-    *,
-    document: Annotated[
-        list[str] | None, typer.Argument(help="Documents by place: SPLIT/SHARD/SEQUENCE, such as `train/0/17`.")
-    ] = None,
-    ids_wanted: Annotated[list[str] | None, option("A document by its id in the source; repeatable.", "--id")] = None,
-    chosen: ChosenOptions,
-    shown: ShownOptions,
-    html: Annotated[Path | None, file_option("Write one self-contained page.")] = None,
-    tokenizer: options.DatasetTokenizer = None,
-    as_json: Annotated[
-        bool, option("Print the documents as a JSON list: messages, and each token's id, text and span.", "--json")
-    ] = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Inspect:
     """Look at documents: what is read, what is learned as reasoning and what as answer, token by token.
 
     Context is dimmed, special tokens are visible, and a mark in the margin shows the span, also without colours.
@@ -176,129 +100,44 @@ def inspect(
 
     Example: `spanloom inspect data/megatron/synth_kd_v1 --language de --labels`
     """
-    from spanloom.dataset import manifest
-    from spanloom.dataset.inspect import Selection, pick_documents
-    from spanloom.dataset.root.layout import tokenizer_at
-    from spanloom.families import data_folder, dataset_family
-    from spanloom.report.terminal import Shown, paged, print_documents
 
-    if kind := data_folder(str(root)):
-        others: dict[str, object] = {
-            "DOCUMENT": document,
-            "--id": ids_wanted,
-            "--tokenizer": tokenizer,
-            "--json": as_json,
-        }
-        others |= given(chosen, without=("count", "split", "seed")) | given(shown, without=("most",))
-        _refuse("no documents", others)
-        drawn = chosen.split or "train"
-        if html is None:
-            for line in kind.sample_lines(root, count=chosen.count or 1, seed=chosen.seed, split=drawn):
-                Console().print(Text(visible(line)), soft_wrap=True)
-        else:
-            title = f"Samples of {root.resolve().name}"
-            page = kind.sample_page(root, title, count=chosen.count or 1, seed=chosen.seed, split=drawn)
-            write_page(html, page)
-        return
-    if (document or ids_wanted) and (choices := given(chosen, without=("seed",))):
-        named = ", ".join(choices)
-        raise typer.BadParameter(f"documents are named, so there is nothing to choose: leave out {named}")
-    if as_json and (views := [name for name, view in (("--html", html), ("--labels", shown.labels)) if view]):
-        raise typer.BadParameter(f"--json cannot be combined with another view: leave out {', '.join(views)}")
-    if chosen.no_reasoning and chosen.without:
-        raise typer.BadParameter("--no-reasoning is --without the span of reasoning: one of them")
-    content = manifest.read_any(root).content
-    family = dataset_family(content.family)
-    if chosen.no_reasoning and family.RATIO is None:
-        spans = ", ".join(content.span_names)
-        raise SpanloomError("there is no span of reasoning", where=str(root), remedy=f"--without one of {spans}")
-    selection = Selection(
-        pick=chosen.pick,
-        seed=chosen.seed,
-        split=chosen.split,
-        shard=chosen.shard,
-        special_text=chosen.special_text,
-        addresses=tuple(document or ()),
-        ids=tuple(ids_wanted or ()),
-        count=chosen.count or (1 if html is None else 20),
-        groups={
-            name: value
-            for name, value in (("language", chosen.language), ("exercise", chosen.exercise))
-            if value is not None
-        },
-        without=family.RATIO[0] if chosen.no_reasoning and family.RATIO else chosen.without,
-    )
-    vocabulary = family.load_vocabulary(content, tokenizer_at(root, tokenizer))
-    documents = pick_documents(root, content, family, selection, vocabulary)
-    if not documents:
-        raise SpanloomError("no document passes these filters", where=str(root))
-    view = Shown(**vars(shown))
-    if as_json:
-        print_json([document.as_dict() for document in documents])
-    elif html is None:
-        console = Console(highlight=False)
-        with paged(console):
-            print_documents(console, documents, view)
-    else:
-        from spanloom.report.pages.documents import documents_page
-
-        sequences = content.totals.sequences
-        write_page(html, documents_page(root.resolve().name, documents, sequences=sequences, shown=view))
+    root: options.LocalRootArgument
+    document: Annotated[
+        list[str] | None, typer.Argument(help="Documents by place: SPLIT/SHARD/SEQUENCE, such as `train/0/17`.")
+    ] = None
+    ids_wanted: Annotated[list[str] | None, option("A document by its id in the source; repeatable.", "--id")] = None
+    chosen: ChosenOptions
+    shown: ShownOptions
+    html: Annotated[Path | None, file_option("Write one self-contained page.")] = None
+    tokenizer: options.DatasetTokenizer = None
+    as_json: Annotated[
+        bool, option("Print the documents as a JSON list: messages, and each token's id, text and span.", "--json")
+    ] = False
 
 
 @app.command(rich_help_panel=LOOK)
-def stats(
-    root: options.LocalRootArgument,
-    by: Annotated[
-        str, option("Group by any of split, shard, language, exercise, with commas; empty: all in one.")
-    ] = "split",
-    as_json: options.Json = False,
-    as_csv: Annotated[bool, option("Print CSV on stdout.", "--csv")] = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class Stats:
     """Count documents and tokens by split, shard, language, exercise.
 
     Example: `spanloom stats data/megatron/synth_kd_v1 --by split,language`
     """
-    from spanloom.dataset import manifest
-    from spanloom.dataset.statistics import collect
-    from spanloom.families import dataset_family
-    from spanloom.report.stats import stats_csv, stats_lines, stats_table
-    from spanloom.report.terminal import print_whole
 
-    if as_json and as_csv:
-        raise typer.BadParameter("--json and --csv: one of them")
-    names = tuple(names_in(by))
-    refuse_folder(root, "stats")
-    content = manifest.read(root).content
-    family = dataset_family(content.family)
-    groups = collect(root, content, [names], columns=family.GROUP_COLUMNS, ratio=family.RATIO)[names]
-    if as_json:
-        print_json(stats_lines(names, groups))
-    elif as_csv:
-        say(stats_csv(stats_lines(names, groups)), end="")
-    else:
-        print_whole(Console(highlight=False), stats_table(names, groups))
+    root: options.LocalRootArgument
+    by: Annotated[str, option("Group by any of split, shard, language, exercise, with commas; empty: all in one.")] = (
+        "split"
+    )
+    as_json: options.Json = False
+    as_csv: Annotated[bool, option("Print CSV on stdout.", "--csv")] = False
 
 
 @manifest_app.command("show")
-def manifest_show(
-    place: Annotated[str, typer.Argument(help="A dataset root or a manifest file, or a URI of either.")],
-    as_json: options.Json = False,
-) -> None:
+@dataclass(frozen=True, kw_only=True)
+class ManifestShow:
     """Show what a dataset is made of."""
-    from spanloom.dataset import manifest
-    from spanloom.families import FOLDERS, check_manifest, dataset_family
-    from spanloom.report.summary import show_lines, show_manifest
 
-    data = manifest.read_place_as(place, check_manifest)
-    if as_json:
-        print_json(data)
-    elif data["schema_version"] in FOLDERS:
-        summary = FOLDERS[data["schema_version"]]().summary(data["content"])
-        show_lines(Console(), {"schema": data["schema_version"], **summary, "built": data["environment"]["created_at"]})
-    else:
-        written = manifest.Manifest.model_validate(data)
-        show_manifest(Console(), written, dataset_family(written.content.family).describe(written.content))
+    place: Annotated[str, typer.Argument(help="A dataset root or a manifest file, or a URI of either.")]
+    as_json: options.Json = False
 
 
 @manifest_app.command("diff")
@@ -309,7 +148,6 @@ def manifest_diff(
 ) -> None:
     """Show where the `content` of two manifests differs. Exits with 1 when it does, like diff."""
     from spanloom.dataset import manifest
-    from spanloom.families import check_manifest
 
     first, second = (manifest.read_place_as(place, check_manifest) for place in (a, b))
     differences = list(manifest.diff(first["content"], second["content"]))
@@ -342,7 +180,6 @@ def step_validate_alignment(
     quiet: options.Quiet = False,
 ) -> dict[str, Any]:
     """Step 6: validate; promote the pending manifest to the manifest if it is clean. Exits with 4 on any finding."""
-    from spanloom.families import dataset_family
 
     return {"family_of": dataset_family, "deep": deep if source is not None else 0}
 
@@ -383,8 +220,6 @@ def step_validate_shard(
 
     Of the root only the manifest and this shard are read, and of a source in shards.
     """
-    from spanloom.families import dataset_family
-    from spanloom.megatron.official import load_reader
 
     load_reader()
     return {"family_of": dataset_family}
@@ -410,6 +245,5 @@ def step_assemble_validation(
 
     The results are those of validate-alignment. Exits with 4 on any finding.
     """
-    from spanloom.families import dataset_family
 
     return {"family_of": dataset_family}

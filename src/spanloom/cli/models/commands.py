@@ -14,6 +14,8 @@ from spanloom.cli import options
 from spanloom.cli.app import model_app, print_json, say
 from spanloom.cli.outputs import output_file, write_page
 from spanloom.families.models import defaults
+from spanloom.families.models.probe.conversations import probed_conversations
+from spanloom.families.models.samples.model import run
 from spanloom.options.option import option, place
 
 
@@ -52,7 +54,6 @@ def probe(
     """
     from spanloom.families.models.documents.rules import find_eod
     from spanloom.families.models.model import load_model
-    from spanloom.families.models.probe.conversations import probed_conversations
     from spanloom.families.models.probe.page import probe_page
     from spanloom.families.models.probe.result import as_json, as_lines
     from spanloom.families.models.probe.result import probe as probe_model
@@ -83,7 +84,6 @@ def sample(
     scratch: options.Scratch = None,
 ) -> None:
     """Write small conversations and a small model's folder: to try `build --model` without a download."""
-    from spanloom.families.models.samples.model import run
 
     for name in run(out=out, scratch=scratch):
         say(f"{out.rstrip('/')}/{name}")
@@ -103,6 +103,7 @@ def fetch(
 
     Example: `spanloom model fetch qwen3`
     """
+
     from spanloom.families.models.fetch import MODELS, fetch_models
 
     fetch_models(names or list(MODELS), out, say=lambda line: say(line, file=sys.stderr))

@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 from typing import Annotated, Any
 
+from spanloom.api.building import model_rules
 from spanloom.api.options import ModelOptions, OnDuplicate, RowOptions, ValidFraction
 from spanloom.cli import options
 from spanloom.cli.options import ShardTask
 from spanloom.cli.steps import step
+from spanloom.conversations.source.caps import RowCaps
 from spanloom.families.models import defaults
 from spanloom.options.option import option, place
 
@@ -51,8 +53,6 @@ def step_tokenize(
 
     Every file is created, never overwritten. A root at a URI is claimed for this dataset first (claim.json).
     """
-    from spanloom.api.building import model_rules
-    from spanloom.conversations.source.caps import RowCaps
 
     return {
         **vars(options),

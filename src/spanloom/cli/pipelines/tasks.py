@@ -2,6 +2,8 @@
 
 import shutil
 import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Literal
@@ -11,6 +13,11 @@ import typer
 from spanloom.cli.app import PIPELINE, app, print_json, say
 from spanloom.errors import SpanloomError
 from spanloom.options.option import option, place
+from spanloom.storage.filling import check_unused
+from spanloom.storage.uri import is_uri, parse_uri
+from spanloom.tasks.listed import REGISTRY, SCRATCH, declared_parameters, listed_stages
+from spanloom.tasks.slurm import in_apptainer, in_environment, slurm_files
+from spanloom.tasks.stage import Stage, mebibytes, parameters_of, whole_cpus
 
 LISTS = {
     "synth_kd": "harmony.task_list",
@@ -33,8 +40,26 @@ BY_SHARD = {
 """Pipeline whose list has one task for the dataset → its list with a task for each shard."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class SlurmOptions:
+    """Where Slurm's files go, and how its jobs run."""
+
+    out: Annotated[Path | None, option("Slurm: a new folder for the batch scripts, submit.sh and their logs.")] = None
+    venv: Annotated[
+        Path | None, option("Slurm: the virtual environment on the nodes. Default: that of this command.")
+    ] = None
+    apptainer: Annotated[
+        Path | None, option("Slurm: a folder of images as `apptainer pull` makes them, instead of an environment.")
+    ] = None
+    sbatch: Annotated[
+        list[str] | None,
+        option("Slurm: an option for every job, such as --sbatch=--partition=long. Repeatable.", metavar="OPTION"),
+    ] = None
+
+
 @app.command(rich_help_panel=PIPELINE)
 def tasks(
+    *,
     pipeline: Annotated[
         Literal[
             "synth_kd",
@@ -74,17 +99,7 @@ def tasks(
     engine: Annotated[
         Literal["json", "slurm"], option("json: the list on stdout. slurm: files under --out.", "--for")
     ] = "json",
-    out: Annotated[Path | None, option("Slurm: a new folder for the batch scripts, submit.sh and their logs.")] = None,
-    venv: Annotated[
-        Path | None, option("Slurm: the virtual environment on the nodes. Default: that of this command.")
-    ] = None,
-    apptainer: Annotated[
-        Path | None, option("Slurm: a folder of images as `apptainer pull` makes them, instead of an environment.")
-    ] = None,
-    sbatch: Annotated[
-        list[str] | None,
-        option("Slurm: an option for every job, such as --sbatch=--partition=long. Repeatable.", metavar="OPTION"),
-    ] = None,
+    slurm: SlurmOptions,
 ) -> None:
     """List the tasks of a pipeline: commands, sizes and order. Kubeflow's pipelines run the same.
 
@@ -94,11 +109,6 @@ def tasks(
     Example: `spanloom tasks synth_kd source_uri=/data/synth_harmony dataset_root=/data/synth_kd --work /data/work
     --for slurm --out slurm`
     """
-    from spanloom.storage.filling import check_unused
-    from spanloom.storage.uri import is_uri, parse_uri
-    from spanloom.tasks.listed import REGISTRY, SCRATCH, declared_parameters, listed_stages
-    from spanloom.tasks.slurm import in_apptainer, in_environment, slurm_files
-    from spanloom.tasks.stage import mebibytes, parameters_of, whole_cpus
 
     def absolute(where: str) -> str:
         if is_uri(where):
@@ -118,22 +128,27 @@ def tasks(
         shards = max(stage.count for stage in stages)
         print_json({"pipeline": pipeline, "shards": shards, "stages": [stage.as_dict() for stage in stages]})
         return
-    if out is None:
+    _write_slurm(pipeline, stages, slurm)
+
+
+def _write_slurm(pipeline: str, stages: Sequence[Stage], slurm: SlurmOptions) -> None:
+    """Writes the batch scripts and submit.sh."""
+    if slurm.out is None:
         raise SpanloomError("the files for Slurm need a folder", remedy="give --out DIR")
-    if venv is not None and apptainer is not None:
+    if slurm.venv is not None and slurm.apptainer is not None:
         raise SpanloomError("--venv and --apptainer are two ways to run a step", remedy="give one of them")
-    if apptainer is not None:
-        started = in_apptainer(str(apptainer.absolute()))
+    if slurm.apptainer is not None:
+        started = in_apptainer(str(slurm.apptainer.absolute()))
     else:
-        started = in_environment(str(venv.absolute() / "bin/spanloom") if venv else _this_program())
-    files = slurm_files(pipeline, stages, started, sbatch or ())
-    check_unused(out, "", "the folder of batch scripts")
-    out.mkdir(parents=True, exist_ok=True)
+        started = in_environment(str(slurm.venv.absolute() / "bin/spanloom") if slurm.venv else _this_program())
+    files = slurm_files(pipeline, stages, started, slurm.sbatch or ())
+    check_unused(slurm.out, "", "the folder of batch scripts")
+    slurm.out.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
-        (out / name).write_text(text)
+        (slurm.out / name).write_text(text)
         if name.endswith(".sh"):
-            (out / name).chmod(0o755)
-    say(f"{len(files)} files under {out}; submit them with: bash {out / 'submit.sh'}")
+            (slurm.out / name).chmod(0o755)
+    say(f"{len(files)} files under {slurm.out}; submit them with: bash {slurm.out / 'submit.sh'}")
 
 
 def _this_program() -> str:

@@ -2,18 +2,10 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from typing import Annotated, Literal
 
 from spanloom.families.toolcalls import defaults
 from spanloom.options.option import listing, option
-
-if TYPE_CHECKING:  # imported where it is used: `--help` should not wait for it
-    from spanloom.conversations.forms import ReadingOptions
-    from spanloom.families.toolcalls.format.rendering import Render
-    from spanloom.families.toolcalls.format.source import SampleFile
-    from spanloom.families.toolcalls.format.tools import Registries
 
 ToolsDir = Annotated[Path | None, option("Folder of JSON files of further registries of tools.", "--tools-dir")]
 BosToken = Annotated[str | None, option("The template's bos_token. Default: the file's, else Llama's.", "--bos-token")]
@@ -31,21 +23,6 @@ class Rendering:
     ] = None
     bos_token: BosToken = None
     tools_dir: ToolsDir = None
-
-    def render(self) -> "Render":
-        """Renders a sample. Raises BadParameter for both of a template and a tokenizer, and for none."""
-        from spanloom.families.toolcalls.format.rendering import load_template, rendered_by_transformers
-
-        if self.template is not None and self.hf_tokenizer is None:
-            return load_template(self.template, self.bos_token).render
-        if self.hf_tokenizer is not None and self.template is None:
-            return rendered_by_transformers(self.hf_tokenizer)
-        raise typer.BadParameter("give either --template or --hf-tokenizer")
-
-    def registries(self) -> "Registries":
-        from spanloom.families.toolcalls.format.tools import load_registries
-
-        return load_registries(self.tools_dir)
 
 
 TokenizerFile = Annotated[Path, option("A tokenizer.json, or its folder.")]
@@ -136,11 +113,6 @@ class ReadOptions:
         listing("What a role of your messages is: `visitor=user`.", "--role", metavar="NAME=ROLE,…"),
     ] = ()
 
-    def reading(self) -> "ReadingOptions":
-        from spanloom.conversations.forms import ReadingOptions
-
-        return ReadingOptions(**vars(self))
-
 
 @dataclass(frozen=True, kw_only=True)
 class MixOptions:
@@ -154,17 +126,3 @@ class MixOptions:
 RequireToolCalls = Annotated[
     bool, option("Leave out harmful samples that call no tool.", "--require-tool-calls-harmful")
 ]
-
-
-def one_target(data: str | None, data_dir: str | None) -> str:
-    """The one of two options that is given. Raises BadParameter for both and for none."""
-    if (data is None) == (data_dir is None):
-        raise typer.BadParameter("give either --data or --data-dir")
-    return str(data if data is not None else data_dir)
-
-
-def sample_files(target: str, *, folder: bool) -> "list[SampleFile]":
-    """The files of a target. Raises SourceError if there are none."""
-    from spanloom.families.toolcalls.format.source import files_below, one_file
-
-    return files_below(Path(target)) if folder else one_file(Path(target))

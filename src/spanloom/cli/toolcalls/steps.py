@@ -7,7 +7,6 @@ from spanloom.cli import options
 from spanloom.cli.options import DealtTask
 from spanloom.cli.steps import step
 from spanloom.cli.toolcalls import options as toolcalls_options
-from spanloom.cli.toolcalls.options import MixOptions, TokenizeOptions
 from spanloom.families.toolcalls import defaults
 from spanloom.options.option import option, place
 
@@ -49,7 +48,7 @@ def step_merge_toolcalls(
     retain_dir: Annotated[str, place("Folder of samples to retain.")],
     output: Annotated[str, place("File or URI for the samples to train on.")],
     eval_output: Annotated[str | None, place("For those held out.")] = None,
-    mix: MixOptions,
+    mix: toolcalls_options.MixOptions,
     min_ratio: Annotated[float, option("Stop below this ratio.", min=0)] = defaults.MIN_RATIO,
     min_adversarial_safe: Annotated[int, option("Stop below this number.", min=0)] = defaults.MIN_ADVERSARIAL_SAFE,
     stats: Annotated[str | None, place("File or URI for the numbers (JSON).")] = None,
@@ -81,7 +80,7 @@ def step_tokenize_toolcalls(
     template: Annotated[str, place("A .jinja file or tokenizer_config.json, or a URI.")],
     tokenizer: Annotated[str, place("A tokenizer.json, a file or a URI.")],
     root: options.Root,
-    rules: TokenizeOptions,
+    rules: toolcalls_options.TokenizeOptions,
     max_length: Annotated[int, option("Truncate samples to this many tokens; 0 for never.", min=0)] = 0,
     tokenizer_out: Annotated[str | None, place("File for the tokenizer, for later steps.")] = None,
     task: DealtTask,

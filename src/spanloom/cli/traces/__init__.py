@@ -1,6 +1,8 @@
 """`spanloom traces …`, and its steps.
 
-commands  sample, ingest, list, show, delete, build, export, validate, tokenize, serve
+ingest    sample, ingest
+commands  list, show, delete, build
+exports   export, validate, tokenize, serve
 steps     `spanloom step …-traces`
 options   shared options, and objects made from them
 """

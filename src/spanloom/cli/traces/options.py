@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from spanloom.errors import missing_package
+from spanloom.cli.app import traces_app
+from spanloom.errors import OptionError
 from spanloom.families.traces import defaults
 from spanloom.options.option import option
 from spanloom.options.shared import DealtOptions, OnDuplicate
@@ -47,6 +47,12 @@ Store = Annotated[
 ]
 
 
+@traces_app.callback()
+def traces(context: typer.Context, root: Root = None, store: Store = None) -> None:
+    """Reasoning traces: a store, reproducible datasets of it, exports, token datasets."""
+    context.obj = {"root": root, "store": store}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Places:
     """The folder of the datasets, and the store of traces."""
@@ -60,19 +66,11 @@ class Places:
 
     @contextmanager
     def opened(self, *, create: bool = False) -> "Iterator[TraceStore]":
-        require("sqlalchemy", "traces")
         from spanloom.families.traces.store.opening import default_url, open_store
 
         url = self.store or default_url(self.folder)
-        if url.startswith("postgres"):
-            require("psycopg", "postgres")
         with closing(open_store(url, create=create)) as store:
             yield store
-
-
-def require(module: str, extra: str) -> None:
-    if find_spec(module) is None:
-        raise missing_package(module, extra)
 
 
 Key = Annotated[str, typer.Argument(metavar="KEY", help="The dataset: NAME-VERSION.")]
@@ -158,7 +156,6 @@ def build_request(selection: SelectionOptions, **others: Any) -> "BuildRequest":
     """The request from the options. Raises OptionError before a store is opened."""
     from pydantic import ValidationError
 
-    from spanloom.errors import OptionError
     from spanloom.families.traces.build import BuildRequest, key_of
 
     named = {_FIELDS.get(name, name): value for name, value in vars(selection).items()}

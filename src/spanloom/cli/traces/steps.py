@@ -11,7 +11,6 @@ from spanloom.cli.declared import switch
 from spanloom.cli.options import DealtTask
 from spanloom.cli.steps import step
 from spanloom.cli.traces import options as traces_options
-from spanloom.cli.traces.options import SelectionOptions, build_request
 from spanloom.families.traces import defaults
 from spanloom.options.option import names_in, option, place
 from spanloom.options.shared import OnDuplicate
@@ -54,7 +53,7 @@ def step_build(
     *,
     store: StorePlaceOption,
     manifest: Annotated[str, place("File or URI for the manifest.")],
-    selection: SelectionOptions,
+    selection: traces_options.SelectionOptions,
     filters: Annotated[str, option("A JSON object of keys of meta and their values.", metavar="JSON")] = "{}",
     seed: Annotated[str, option("Of a random sample; empty for none.")] = "",
     reproducible: Annotated[bool, switch("1: the build's id and times follow from what is built.")] = (
@@ -67,7 +66,7 @@ def step_build(
         wanted, number = json.loads(filters), int(seed) if seed else None
     except ValueError as fault:
         raise typer.BadParameter(f"--filters is a JSON object and --seed a number: {fault}") from None
-    return {"request": build_request(selection, filters=wanted, seed=number)}
+    return {"request": traces_options.build_request(selection, filters=wanted, seed=number)}
 
 
 @step("export-traces", "families.traces.steps.export_traces", own=("control_tokens", "protect_metadata"))

@@ -18,6 +18,14 @@ from pathlib import Path
 from typing import Any, ClassVar
 from urllib.parse import quote
 
+import google_crc32c
+import requests
+from google.api_core.exceptions import GoogleAPICallError, NotFound, PreconditionFailed, from_http_response
+from google.auth.exceptions import DefaultCredentialsError, RefreshError, TransportError
+from google.cloud import storage
+from requests.adapters import HTTPAdapter
+from urllib3.exceptions import HTTPError
+
 from spanloom.errors import SpanloomError, StorageError
 from spanloom.storage.stores.objects import (
     AlreadyThereError,
@@ -55,25 +63,11 @@ class GcsStore:
 
     def __init__(self, bucket: str, connections: int) -> None:
         try:
-            from google.auth.exceptions import DefaultCredentialsError
-            from google.cloud import storage
-            from requests.adapters import HTTPAdapter
-        except ImportError as missing:
-            raise StorageError(
-                f"gs:// needs google-cloud-storage ({missing})", remedy="pip install 'spanloom[gcs]'"
-            ) from None
-        try:
             client = storage.Client(project=None)
         except DefaultCredentialsError as fault:
             raise StorageError("no Google credentials were found", where=f"gs://{bucket}", remedy=_LOG_IN) from fault
 
-        class CountingAdapter(HTTPAdapter):  # type: ignore[misc]  # requests has no types
-            def send(self, request: Any, *args: Any, **options: Any) -> Any:
-                request = request.copy()
-                request.body = counted(request.body)
-                return super().send(request, *args, **options)
-
-        adapter = CountingAdapter(pool_connections=connections, pool_maxsize=connections)
+        adapter = _CountingAdapter(pool_connections=connections, pool_maxsize=connections)
         self._session: Any = client._http
         for prefix in ("http://", "https://"):
             self._session.mount(prefix, adapter)  # by default, more than 10 threads would open and drop connections
@@ -84,8 +78,6 @@ class GcsStore:
         self._api, self._objects = client.api_endpoint, f"/storage/v1/b/{quote(bucket, safe='')}/o"
 
     def find(self, uri: Uri) -> StoredObject | None:
-        from google.api_core.exceptions import NotFound
-
         try:
             answer = self._ask("GET", self._address(uri), params={"projection": "noAcl"})
         except NotFound as fault:
@@ -110,8 +102,6 @@ class GcsStore:
         return objects, listing.get("nextPageToken") or None
 
     def read(self, stored: StoredObject, first: int, sink: Callable[[bytes], None], end: int | None = None) -> None:
-        from google.api_core.exceptions import NotFound, PreconditionFailed
-
         # The bytes as stored, without decompression; `staging` compares the checksum of the whole.
         headers = {"Range": byte_range(first, end), "Accept-Encoding": "gzip"}
         parameters = {"alt": "media", "generation": stored.version}
@@ -221,8 +211,6 @@ class GcsStore:
 
     def _send(self, method: str, address: str, **request: Any) -> Any:
         """A request of an upload. Raises AlreadyThereError, LostUploadError, and the errors of `_ask`."""
-        from google.api_core.exceptions import GoogleAPICallError
-
         try:
             return self._ask(method, address, **request)
         except GoogleAPICallError as fault:
@@ -247,19 +235,12 @@ class GcsStore:
 
     def _ask(self, method: str, address: str, **request: Any) -> Any:
         """One request. Raises google.api_core's exception for any status except success and `RESUME`."""
-        from google.api_core.exceptions import from_http_response
-
         answer = self._session.request(method, address, timeout=TIMEOUT, **request)
         if not (200 <= answer.status_code < 300 or answer.status_code == RESUME):
             raise from_http_response(answer)
         return answer
 
     def is_transient(self, fault: Exception) -> bool:
-        import requests
-        from google.api_core.exceptions import GoogleAPICallError
-        from google.auth.exceptions import TransportError
-        from urllib3.exceptions import HTTPError
-
         if isinstance(fault, GoogleAPICallError):
             return fault.code in TRANSIENT_CODES
         if refused_certificate(fault):
@@ -269,10 +250,6 @@ class GcsStore:
         return isinstance(fault, (*dropped, *broken, DamagedTransferError))
 
     def explained(self, fault: Exception, uri: Uri) -> SpanloomError | None:
-        import requests
-        from google.api_core.exceptions import GoogleAPICallError
-        from google.auth.exceptions import DefaultCredentialsError, RefreshError
-
         where = str(uri)
         if why := refused_certificate(fault):
             return untrusted(why, CA_VARIABLE, where)
@@ -319,13 +296,18 @@ def _message(fault: Any) -> str:
 
 def crc32c_file(path: Path) -> str:
     """Hex crc32c of a file's bytes."""
-    import google_crc32c
-
     digest = google_crc32c.Checksum()
     with path.open("rb") as stream:
         while block := stream.read(1 << 20):
             digest.update(block)
     return bytes(digest.digest()).hex()
+
+
+class _CountingAdapter(HTTPAdapter):  # type: ignore[misc]  # requests has no types
+    def send(self, request: Any, *args: Any, **options: Any) -> Any:
+        request = request.copy()
+        request.body = counted(request.body)
+        return super().send(request, *args, **options)
 
 
 def _condition(sending: Sending) -> dict[str, str]:

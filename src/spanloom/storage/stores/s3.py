@@ -16,6 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import boto3
+from botocore import exceptions as raised
+from botocore.config import Config
+from botocore.exceptions import ClientError
+from botocore.parsers import ResponseParserError
+from urllib3.exceptions import HTTPError
+
 from spanloom.errors import SpanloomError, StorageError
 from spanloom.storage.stores.in_order import in_order
 from spanloom.storage.stores.objects import (
@@ -58,11 +65,6 @@ class S3Store:
     CONDITION: ClassVar = "If-None-Match: *"
 
     def __init__(self, bucket: str, connections: int) -> None:
-        try:
-            import boto3
-            from botocore.config import Config
-        except ImportError as missing:
-            raise StorageError(f"s3:// needs boto3 ({missing})", remedy="pip install 'spanloom[s3]'") from None
         self._name = bucket
         self._pieces = threading.BoundedSemaphore(PIECES)
         session = boto3.session.Session()
@@ -87,8 +89,6 @@ class S3Store:
         self._client.meta.events.register("before-send.s3", _count_body)
 
     def find(self, uri: Uri) -> StoredObject | None:
-        from botocore.exceptions import ClientError
-
         try:
             head = self._client.head_object(Bucket=self._name, Key=uri.key)
         except ClientError as fault:
@@ -119,8 +119,6 @@ class S3Store:
         return objects, str(_field(listing, "NextContinuationToken"))
 
     def read(self, stored: StoredObject, first: int, sink: Callable[[bytes], None], end: int | None = None) -> None:
-        from botocore.exceptions import ClientError
-
         try:
             answer = self._client.get_object(
                 Bucket=self._name, Key=stored.uri.key, Range=byte_range(first, end), IfMatch=f'"{stored.version}"'
@@ -165,7 +163,6 @@ class S3Store:
     ) -> dict[str, Any]:
         """A request of an upload, retried until the answer has this field. Raises AlreadyThereError and
         LostUploadError."""
-        from botocore.exceptions import ClientError
 
         def attempt() -> dict[str, Any]:
             try:
@@ -269,11 +266,7 @@ class S3Store:
         return int(head.get("ContentLength") or 0)
 
     def is_transient(self, fault: Exception) -> bool:
-        from botocore import exceptions as raised
-        from botocore.parsers import ResponseParserError
-        from urllib3.exceptions import HTTPError
-
-        if isinstance(fault, raised.ClientError):
+        if isinstance(fault, ClientError):
             status = _status(fault)
             return (status >= 500 and status != 501) or status in TRANSIENT_STATUS or _code(fault) in TRANSIENT_CODES
         if refused_certificate(fault):
@@ -290,8 +283,6 @@ class S3Store:
         return isinstance(fault, (*dropped, ResponseParserError, DamagedTransferError))
 
     def explained(self, fault: Exception, uri: Uri) -> SpanloomError | None:
-        from botocore import exceptions as raised
-
         where = str(uri)
         if isinstance(fault, raised.NoCredentialsError | raised.PartialCredentialsError):
             return StorageError("no AWS credentials were found", where=where, remedy=_LOG_IN)
@@ -299,7 +290,7 @@ class S3Store:
             return untrusted(why, "AWS_CA_BUNDLE", where)
         if isinstance(fault, RecursionError):  # the client asks for the bucket's region and is redirected endlessly
             return StorageError("the store's address redirects in a circle", where=where, remedy=_ADDRESS)
-        if not isinstance(fault, raised.ClientError):
+        if not isinstance(fault, ClientError):
             message = " ".join(str(fault).split())
             return StorageError(message, where=where) if isinstance(fault, raised.BotoCoreError) else None
         code, message = _code(fault), fault.response.get("Error", {}).get("Message", "")

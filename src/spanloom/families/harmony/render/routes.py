@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony.contract.profile import SYNTH_KD, Profile
+from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.tokenizers.o200k.loading import PACKAGE, load_ahead
 
 if TYPE_CHECKING:  # renderers are imported only when they are loaded: most callers need only their names
@@ -50,7 +51,6 @@ def load_renderer(name: str, asset: Path, profile: Profile = SYNTH_KD, *, few: i
     `few`: characters that are encoded without the fast encoder before it is loaded, see `text_encoder`."""
     from spanloom.families.harmony.render.fast import FastRenderer
     from spanloom.families.harmony.render.official import render_through_harmony
-    from spanloom.families.harmony.tokenizer import load_encoding
 
     check_renderer(name)
     encoding = load_encoding(asset)

@@ -1,0 +1,5 @@
+"""Commands for any dataset.
+
+look    validate, inspect, stats, manifest show
+export  export, plan, blend
+"""

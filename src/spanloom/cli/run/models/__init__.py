@@ -1,0 +1,4 @@
+"""Commands for any Hugging Face model.
+
+audit  audit
+"""

@@ -1,0 +1,6 @@
+"""`spanloom traces …`
+
+ingest    ingest
+commands  list, show, delete, build
+exports   export, validate
+"""

@@ -1,0 +1,79 @@
+"""An import is inside a function only where that saves a start: what it loads takes long, or need not be installed."""
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import spanloom
+
+ROOT = Path(spanloom.__file__).parent
+FILES = {".".join((ROOT.name, *path.relative_to(ROOT).with_suffix("").parts)): path for path in ROOT.rglob("*.py")}
+MODULES = {name.removesuffix(".__init__"): path for name, path in FILES.items()}
+SLOW = {
+    "boto3", "botocore", "chess", "fastapi", "fastokens", "google", "google_crc32c", "jinja2", "jsonschema",
+    "matplotlib", "megatron", "mlcroissant", "numpy", "openai_harmony", "prometheus_client", "psycopg", "pyarrow",
+    "pydantic", "requests", "rich", "sqlalchemy", "starlette", "tiktoken", "tiktoken_ext", "tokenizers", "torch",
+    "transformers", "urllib.request", "urllib3", "uvicorn",
+}  # fmt: skip
+"""What takes 13 ms or more to import, and the packages of optional extras."""
+
+OTHERS: dict[tuple[str, str], str] = {}
+"""Module and what its functions import, where the reason is another one."""
+
+
+def imported(node: ast.Import | ast.ImportFrom) -> set[str]:
+    """The modules that an import statement names, each with its packages."""
+    if isinstance(node, ast.Import):
+        names = {alias.name for alias in node.names}
+    else:
+        whole = {f"{node.module}.{alias.name}" for alias in node.names}
+        names = {name for name in whole if name in MODULES} | {str(node.module)}
+    return {".".join(name.split(".")[: length + 1]) for name in names for length in range(name.count(".") + 1)}
+
+
+def imports(tree: ast.AST, *, inside: bool = False) -> Iterator[tuple[bool, ast.Import | ast.ImportFrom]]:
+    """Whether it is inside a function, and the import; none that only type checkers read."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield inside, node
+        elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+            yield from imports(node, inside=inside or isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef))
+
+
+@cache
+def tree_of(module: str) -> ast.Module:
+    return ast.parse(MODULES[module].read_text("utf-8"))
+
+
+@cache
+def loads(module: str) -> frozenset[str]:
+    """All modules that the import of a module loads, as far as imports outside of functions say."""
+    found, todo = set(), {module}
+    while todo:
+        name = todo.pop()
+        found.add(name)
+        if name in MODULES:
+            todo |= {each for inside, node in imports(tree_of(name)) if not inside for each in imported(node)} - found
+    return frozenset(found)
+
+
+def slow(modules: frozenset[str]) -> set[str]:
+    return SLOW & modules
+
+
+def needless(module: str) -> set[str]:
+    """What functions of a module import although that loads no slow package that the module itself does not load."""
+    found = set()
+    for inside, node in imports(tree_of(module)):
+        named = imported(node)
+        if inside and not slow(frozenset().union(*map(loads, named))) - slow(loads(module)):
+            found.add(max(named, key=len))
+    return found
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_an_import_is_inside_a_function_only_for_a_slow_or_optional_package(module: str) -> None:
+    assert needless(module) == {name for where, name in OTHERS if where == module}
