@@ -31,7 +31,7 @@ class DatasetRequest:
     size      about how much it holds
     opened    opens what it is made of
     carried   its files of no shard: name → a function that makes the content
-    absent    further names that such files may have; no other file may lie there
+    absent    further names that such files may have, which no other file may take
     """
 
     identity: Mapping[str, Any]
