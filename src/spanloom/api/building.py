@@ -88,9 +88,9 @@ def _built_for_harmony(options: BuildOptions, progress: "Progress") -> "BuildRes
     from spanloom.megatron.validator import validating_process
 
     with validating_process(options.reader) as validator:  # starts before the imports of this process
+        from spanloom.conversations.source.places import local_source
         from spanloom.families.harmony.build import build as run
         from spanloom.families.harmony.contract.caps import Caps
-        from spanloom.families.harmony.contract.source import local_source
         from spanloom.families.harmony.options import BuildOptions as HarmonyOptions
         from spanloom.provenance import library_versions
 
@@ -142,10 +142,10 @@ def cut_rules(options: CutOptions) -> "CutRules | None":
 
 def _built_for_model(options: BuildOptions, progress: "Progress") -> "BuildResult":
     from spanloom.conversations.source.caps import RowCaps
+    from spanloom.conversations.source.places import local_source
     from spanloom.families.models.build import BuildOptions as ForModel
     from spanloom.families.models.build import build as run
     from spanloom.families.models.places import local_model
-    from spanloom.families.models.source.formats import local_source
 
     assert options.model is not None
     source, model, scratch = os.fspath(options.source), os.fspath(options.model), local(options.scratch)

@@ -6,8 +6,7 @@ In: nothing. Out: a `SourceFormat`, used to open and read the folder and to chec
     metadata_json   an object that holds the id too
     the id, and columns of metadata that a format may have
 
-`ANY_MODEL` is the format for any chat data; `CONVERSATIONS` holds it as Harmony messages. A family that reads another
-format defines its own `SourceFormat`.
+`ANY_MODEL` is the format for any chat data; `CONVERSATIONS` holds it as Harmony messages; `SYNTH` holds SYNTH.
 """
 
 from dataclasses import dataclass, replace
@@ -71,3 +70,24 @@ CONVERSATIONS: Final = SourceFormat(
 
 ANY_MODEL: Final = replace(CONVERSATIONS, schema_version=ANY_MODEL_V1)
 """`conversations_v1`: whole conversations of any chat data, independent of any model's format."""
+
+SYNTH: Final = SourceFormat(
+    schema_version="synth_harmony_v1",
+    converter="spanloom convert-synth",
+    manifest=None,
+    shard_glob="synth_harmony_shard_*.parquet",
+    shards=4,
+    id_column="synth_id",
+    id_is_demanded=False,
+    metadata_columns=("language", "exercise"),
+    roles=("system", "developer", "user", "assistant"),
+    strict=False,
+)
+"""`synth_harmony_v1`, the locked contract: docs/format.md. SYNTH KD copies its metadata columns to the row table."""
+
+FORMATS: Final = (SYNTH, CONVERSATIONS, ANY_MODEL)
+
+
+def format_named(schema_version: object) -> SourceFormat | None:
+    """The format with this `schema_version`; None if it is not one of `FORMATS`."""
+    return next((each for each in FORMATS if each.schema_version == schema_version), None)

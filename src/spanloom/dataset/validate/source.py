@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from spanloom.conversations.source.folder import Source, SourceShard, named_origin
+from spanloom.conversations.source.folder import Source, SourceShard
 from spanloom.dataset.family import SourceCheck
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.validate.content import check_stated
@@ -59,15 +59,7 @@ def is_same_folder(report: Report, check: SourceCheck, source: Source) -> bool:
     if source.manifest_sha256 != content.input.manifest_sha256 or len(source.shards) != len(content.shards):
         report.wrong("source", _ANOTHER, file=str(check.source))
         return False
-    wanted = {
-        "schema_version": source.manifest["schema_version"],
-        "manifest_sha256": source.manifest_sha256,
-        **named_origin(source.manifest),
-        "shards": [
-            {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
-            for shard in source.shards
-        ],
-    }
+    wanted = {**source.origin, "shards": [shard.entry for shard in source.shards]}
     stated = content.input.model_dump(mode="json", exclude_unset=True)
     report.add(check_stated(stated, wanted, "input", check="source"))
     return True

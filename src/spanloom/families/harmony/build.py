@@ -15,7 +15,7 @@ from typing import Any
 from spanloom import workers
 from spanloom.building.make import BuildResult, build_dataset
 from spanloom.building.shards.files import Running, make_dataset, shard_job, work_of
-from spanloom.conversations.source.folder import Source, read_listing
+from spanloom.conversations.source.folder import Source, open_source, read_listing
 from spanloom.dataset import manifest
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.manifest import Manifest
@@ -32,7 +32,6 @@ from spanloom.families.harmony.contract.profile import (
     profile_of_family,
     profile_of_source,
 )
-from spanloom.families.harmony.contract.source import FORMATS, open_source
 from spanloom.families.harmony.estimate import estimate
 from spanloom.families.harmony.options import BuildOptions, check_options, settled
 from spanloom.families.harmony.recipe import recipe_of
@@ -143,7 +142,7 @@ def _make(options: BuildOptions, source: Source, asset: Path, root: Path, progre
     useful = options.workers or _useful_workers(recipe.profile, sum(counts))
 
     def check(_: Sequence[Mapping[str, Any]]) -> None:
-        if read_listing(options.source, FORMATS).manifest_sha256 != source.manifest_sha256:
+        if read_listing(options.source).manifest_sha256 != source.manifest_sha256:
             raise SourceError(
                 "the source's manifest has changed since the build began",
                 where=str(options.source),

@@ -18,9 +18,7 @@ from spanloom.conversations.source.folder import (
     Source,
     SourceShard,
     check_still_hashed,
-    named_origin,
-    open_source_shard,
-    plan_parts,
+    parts_of,
     read_rows,
     verify_hash,
 )
@@ -88,10 +86,8 @@ class HarmonyRecipe:
         check_still_hashed(shard)
 
     def parts(self, shard: SourceShard, rows: int) -> Iterator[MachinePart]:
-        with open_source_shard(shard) as file:
-            group_rows = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
         stride = audit_stride(rows, self.audit_fraction)
-        for part in plan_parts(group_rows, max_rows=rows):
+        for part in parts_of(shard, rows):
             floor = audit_floor(part.rows, rows)
             yield MachinePart(
                 index=part.index,
@@ -120,7 +116,7 @@ class HarmonyRecipe:
             yield made
 
     def input_of(self, shard: SourceShard) -> Mapping[str, Any]:
-        return {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
+        return shard.entry
 
     @property
     def build(self) -> Mapping[str, Any]:
@@ -159,11 +155,7 @@ def recipe_of(
     """The recipe for an opened source. `rules`: those of its profile."""
     return HarmonyRecipe(
         profile=profile_of_source(source.format),
-        origin={
-            "schema_version": source.manifest["schema_version"],
-            "manifest_sha256": source.manifest_sha256,
-            **named_origin(source.manifest),
-        },
+        origin=source.origin,
         asset=asset,
         renderer=renderer,
         rules=rules,

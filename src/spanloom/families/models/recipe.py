@@ -18,10 +18,7 @@ from spanloom.conversations.source.folder import (
     Source,
     SourceShard,
     check_still_hashed,
-    named_origin,
-    open_source_shard,
-    plan_parts,
-    read_rows,
+    first_rows,
     verify_hash,
 )
 from spanloom.conversations.source.format import SourceFormat
@@ -94,10 +91,7 @@ class ModelRecipe:
 
     def parts(self, shard: SourceShard, rows: int) -> Iterator[Part]:
         """A part is a batch of rows, which this process reads: proving takes much longer than reading."""
-        with open_source_shard(shard) as file:
-            groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-        batches = (batch for part in plan_parts(groups, max_rows=rows) for batch in read_rows(shard, part))
-        for index, batch in enumerate(batches):
+        for index, batch in enumerate(first_rows(shard, rows)):
             yield Part(index=index, first_row=batch.first_row, rows=len(batch), key=shard.sha256, holds=batch)
 
     def made(self, shard: SourceShard, part: Part, token_budget: int | None) -> Iterator[Made]:
@@ -117,7 +111,7 @@ class ModelRecipe:
         return sha256_json([str(self.model), self.build])
 
     def input_of(self, shard: SourceShard) -> Mapping[str, Any]:
-        return {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
+        return shard.entry
 
     def counted(self, counts: Counts) -> Mapping[str, Any]:
         audited = counts.get("audit", Counter())["audited_rows"]
@@ -146,11 +140,7 @@ def recipe_of(source: Source, ingredients: Ingredients, caps: RowCaps, given: Ma
         recipe.form,
         config=config,
         tokenizer=model.tokenizer.entry(config["eod"]["id"]),
-        source={
-            "schema_version": source.format.schema_version,
-            "manifest_sha256": source.manifest_sha256,
-            **named_origin(source.manifest),
-        },
+        source=source.origin,
         split=split_decided(SPLIT_COLUMN, config["valid_fraction"]),
         renderer={"name": encoded_by, "version": library_versions(encoded_by)[encoded_by] or "unknown"},
     )

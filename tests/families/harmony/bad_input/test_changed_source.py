@@ -9,12 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from spanloom.building.shards.making import PartJob, build_key, make_part
-from spanloom.conversations.source.folder import SourceShard, verify_hash
+from spanloom.conversations.source.folder import SourceShard, open_source, verify_hash
 from spanloom.dataset.root.lock import claim_or_discard
 from spanloom.errors import SourceError
 from spanloom.families.harmony import recipe as recipes
 from spanloom.families.harmony.contract.caps import Caps
-from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.convert.synth import convert_synth
 from support import sources
 from support.bad_builds import assert_nothing_looks_finished, build_it

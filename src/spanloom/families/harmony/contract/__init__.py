@@ -2,7 +2,6 @@
 
 spans         the spans, by name
 profile       what differs between SYNTH KD and harmony_chat
-source        their source folders, opened and staged
 messages      a conversation of any kind → the messages of a Harmony conversation
 conversation  one row → its checked conversation
 call_format   a call as the model emits it, and as servers show it

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from spanloom.building.recipe import DatasetForm
-from spanloom.conversations.source.format import ANY_MODEL, CONVERSATIONS, SourceFormat
+from spanloom.conversations.source.format import ANY_MODEL, CONVERSATIONS, SYNTH, SourceFormat
 from spanloom.conversations.source.structure import ANY_KEYS
 from spanloom.dataset.family import Layout
 from spanloom.dataset.rows.table import DOCUMENTS_OF_CONVERSATIONS
@@ -68,20 +68,6 @@ class Profile:
     def __reduce__(self) -> tuple[Callable[[str, str], "Profile"], tuple[str, str]]:
         return profile_of_family, (self.family, self.source.schema_version)
 
-
-SYNTH = SourceFormat(
-    schema_version="synth_harmony_v1",
-    converter="spanloom convert-synth",
-    manifest=None,
-    shard_glob="synth_harmony_shard_*.parquet",
-    shards=defaults.SHARDS,
-    id_column="synth_id",
-    id_is_demanded=False,
-    metadata_columns=("language", "exercise"),
-    roles=("system", "developer", "user", "assistant"),
-    strict=False,
-)
-"""`synth_harmony_v1`, the locked contract: docs/format.md. Its metadata columns are copied to the row table."""
 
 SYNTH_KD = Profile(
     family="synth_kd",

@@ -23,7 +23,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from openai_harmony import HarmonyEncoding
 
-from spanloom.conversations.source.folder import Source, SourceShard, open_source_shard, source_batches
+from spanloom.conversations.source.folder import (
+    Source,
+    SourceShard,
+    group_rows,
+    open_source,
+    open_source_shard,
+    source_batches,
+)
 from spanloom.conversations.source.manifest import ANY_MODEL_V1
 from spanloom.conversations.source.rejects import Reason
 from spanloom.dataset.family import SourceCheck, WholeCheck
@@ -33,7 +40,6 @@ from spanloom.dataset.rows.places import RejectedRow, RowPlaces, rejected_rows, 
 from spanloom.dataset.validate.source import check_against_source, deep_shares, is_same_folder, is_same_shard
 from spanloom.families.harmony.contract.history import rules_of
 from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, Profile, profile_of_source
-from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
 from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.families.harmony.verify.any_model import harmony_or_refusal
@@ -177,8 +183,7 @@ def sampled_rows(shard: SourceShard, rows_read: int, count: int) -> list[int]:
     if count >= rows_read:
         return list(range(rows_read))
     drawn = max(ROWS_DRAWN, count)
-    with open_source_shard(shard) as file:
-        sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+    sizes = group_rows(shard)
     firsts = np.concatenate([[0], np.cumsum(sizes)])[:-1]
     usable = np.flatnonzero((firsts < rows_read) & (np.array(sizes, dtype=np.int64) > 0))
     random = np.random.default_rng([shard.index, rows_read, drawn])

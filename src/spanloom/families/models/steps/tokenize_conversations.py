@@ -19,6 +19,7 @@ from spanloom.building.shards.files import Running, make_dataset, shard_job
 from spanloom.building.steps import run_shard, shard_metadata, shard_places
 from spanloom.conversations.source.caps import RowCaps, check_capped_root
 from spanloom.conversations.source.folder import Source, open_source
+from spanloom.conversations.source.places import staged_source
 from spanloom.dataset.manifest import ListedFile, Manifest
 from spanloom.dataset.root.layout import MODEL_FOLDER
 from spanloom.dataset.root.made import published
@@ -36,7 +37,6 @@ from spanloom.families.models.places import held_model, staged_model
 from spanloom.families.models.probe.conversations import probed_conversations
 from spanloom.families.models.probe.result import as_json, probe
 from spanloom.families.models.recipe import config_of, recipe_of, useful_workers
-from spanloom.families.models.source.formats import FORMATS, staged_source
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import readable_json
 from spanloom.report.progress import Mode, Progress
@@ -164,7 +164,7 @@ def run(
         TemporaryDirectory(prefix="spanloom-") as kept,
         held_model(staged_model(staging, model)) as folder,
     ):
-        opened = open_source(staged_source(staging, source, only=shard), FORMATS, shards=shards, only=shard)
+        opened = open_source(staged_source(staging, source, only=shard), shards=shards, only=shard)
         loaded = load_ingredients(folder, rules)
         staging.create(asset, loaded.model.tokenizer.path.read_bytes())
         if shard is not None and places is not None:

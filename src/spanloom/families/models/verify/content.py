@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from spanloom.conversations.source.format import format_named
 from spanloom.conversations.source.rejects import Reason
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import MODEL_FOLDER
@@ -21,7 +22,6 @@ from spanloom.dataset.validate.content import (
 )
 from spanloom.families.models.documents.rules import PROBE_NAME
 from spanloom.families.models.prove.refusals import REMEDIES
-from spanloom.families.models.source.formats import format_named
 from spanloom.findings import Finding
 from spanloom.provenance import sha256_json
 from spanloom.records.scalars import is_integer

@@ -11,13 +11,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from spanloom.conversations.source.folder import (
-    Source,
-    SourceRows,
-    open_source_shard,
-    plan_parts,
-    read_rows,
-)
+from spanloom.conversations.source.folder import Source, SourceRows, first_rows, open_source
 from spanloom.dataset.family import SourceCheck
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.places import PlacedRows, RejectedRow, RowPlaces
@@ -32,7 +26,6 @@ from spanloom.dataset.validate.source import (
 from spanloom.families.models.defaults import SPAN_NAMES
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
 from spanloom.families.models.prove.refusals import REMEDIES
-from spanloom.families.models.source.formats import open_source
 from spanloom.families.models.verify.faults import fitting_classes, lost_texts
 from spanloom.families.models.verify.messages import PlainConversation, plain_conversation
 from spanloom.families.models.verify.reference import Reference
@@ -47,7 +40,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
     shares = deep_shares(content, check.deep)
 
     def opened(own: Report) -> tuple[Source, Reference | None] | None:
-        source = open_source(check.source, only=check.at_hand)
+        source = open_source(check.source, shards=len(content.shards), only=check.at_hand)
         if not is_same_folder(own, check, source):
             return None
         if not check.deep:
@@ -86,14 +79,11 @@ class _ShardCheck:
             source.format.id_column,
             lambda finding: self.report.add([finding]),
         )
-        with open_source_shard(source) as file:
-            sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
         rows = 0
-        for part in plan_parts(sizes, max_rows=self.shard.rows_read):
-            for batch in read_rows(source, part):
-                whole.run.go_on()
-                self._check_batch(batch, places.before(batch.first_row + len(batch)))
-                rows += len(batch)
+        for batch in first_rows(source, self.shard.rows_read):
+            whole.run.go_on()
+            self._check_batch(batch, places.before(batch.first_row + len(batch)))
+            rows += len(batch)
         self.report.ran("source rows", rows)
 
     def _check_batch(self, batch: SourceRows, placed: PlacedRows) -> None:
