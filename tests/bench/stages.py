@@ -21,12 +21,7 @@ import numpy as np
 import pyarrow as pa
 
 from spanloom.building.parts.stored import PartWriter
-from spanloom.conversations.source.folder import (
-    SourceRows,
-    open_source,
-    parts_of,
-    read_rows,
-)
+from spanloom.conversations.source.folder import SourceRows, open_source, parts_of, read_rows
 from spanloom.conversations.source.structure import LabelledConversation, row_id
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import CutRules, rules_for

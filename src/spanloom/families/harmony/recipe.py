@@ -11,17 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from spanloom.building.recipe import Counts, DatasetForm, Made, Target
+from spanloom.building.recipe import Counts, DatasetForm, Made, OfFolder, Target
 from spanloom.building.recipe import Part as MachinePart
-from spanloom.conversations.source.folder import (
-    Part,
-    Source,
-    SourceShard,
-    check_still_hashed,
-    parts_of,
-    read_rows,
-    verify_hash,
-)
+from spanloom.conversations.source.folder import Part, Source, SourceShard, parts_of, read_rows
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.config import facts_of
@@ -48,7 +40,7 @@ class PartWork:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HarmonyRecipe:
+class HarmonyRecipe(OfFolder):
     """A build of SYNTH KD or harmony_chat. `origin`: what the source's manifest says of it; `caps`: of the whole run;
     `shards`: how many the source has; `rules`: None if the profile cuts no rows; `given`: places as given, for the
     manifest."""
@@ -61,7 +53,6 @@ class HarmonyRecipe:
     audit_fraction: float
     caps: Caps
     shards: int
-    given: Mapping[str, Any]
     valid_fraction: float = defaults.VALID_FRACTION
 
     code = "harmony"
@@ -78,12 +69,6 @@ class HarmonyRecipe:
             "rules": self.rules and self.rules.as_dict(),
             "audit_fraction": self.audit_fraction,
         }
-
-    def verified(self, shard: SourceShard) -> SourceShard:
-        return verify_hash(shard)
-
-    def check_unchanged(self, shard: SourceShard) -> None:
-        check_still_hashed(shard)
 
     def parts(self, shard: SourceShard, rows: int) -> Iterator[MachinePart]:
         stride = audit_stride(rows, self.audit_fraction)
@@ -115,9 +100,6 @@ class HarmonyRecipe:
                 token_budget -= made.documents.tokens.size
             yield made
 
-    def input_of(self, shard: SourceShard) -> Mapping[str, Any]:
-        return shard.entry
-
     @property
     def build(self) -> Mapping[str, Any]:
         return facts_of(self.profile, {"shards": self.shards, **self._facts()}, self.valid_fraction)
@@ -136,9 +118,6 @@ class HarmonyRecipe:
         audit = {name: counts.get("audit", Counter())[name] for name in ("fallback_rows", "audited_rows")}
         cutting = {"cutting": self.rules.counts([counts.get("cutting", Counter())])} if self.rules else {}
         return {**self._facts(), "audit": audit, **cutting}
-
-    def environment(self) -> Mapping[str, Any]:
-        return self.given
 
 
 def recipe_of(

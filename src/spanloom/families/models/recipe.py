@@ -11,16 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.building.assembly import build_facts
-from spanloom.building.recipe import Counts, DatasetForm, Made, Part
+from spanloom.building.recipe import Counts, DatasetForm, Made, OfFolder, Part
 from spanloom.building.shards.ids import split_decided
 from spanloom.conversations.source.caps import RowCaps
-from spanloom.conversations.source.folder import (
-    Source,
-    SourceShard,
-    check_still_hashed,
-    first_rows,
-    verify_hash,
-)
+from spanloom.conversations.source.folder import Source, SourceShard, first_rows
 from spanloom.conversations.source.format import SourceFormat
 from spanloom.dataset.family import Layout
 from spanloom.families.models import defaults
@@ -58,14 +52,13 @@ _loaded: dict[str, Ingredients] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelRecipe:
+class ModelRecipe(OfFolder):
     """A build for the model in the folder `model`. `build`: see `build_facts`; `given`: places as given."""
 
     model: Path
     rules: ModelRules
     source_format: SourceFormat
     build: Mapping[str, Any]
-    given: Mapping[str, Any]
 
     code = "models"
     libraries = LIBRARIES
@@ -82,12 +75,6 @@ class ModelRecipe:
 
     def identity(self) -> Mapping[str, Any]:
         return {name: value for name, value in self.build.items() if name != "source"}
-
-    def verified(self, shard: SourceShard) -> SourceShard:
-        return verify_hash(shard)
-
-    def check_unchanged(self, shard: SourceShard) -> None:
-        check_still_hashed(shard)
 
     def parts(self, shard: SourceShard, rows: int) -> Iterator[Part]:
         """A part is a batch of rows, which this process reads: proving takes much longer than reading."""
@@ -110,18 +97,12 @@ class ModelRecipe:
         """A hash of the model and the options."""
         return sha256_json([str(self.model), self.build])
 
-    def input_of(self, shard: SourceShard) -> Mapping[str, Any]:
-        return shard.entry
-
     def counted(self, counts: Counts) -> Mapping[str, Any]:
         audited = counts.get("audit", Counter())["audited_rows"]
         return {
             "audit": {"fallback_rows": 0, "audited_rows": audited},
             "cutting": dict.fromkeys(COUNTED, 0) | dict(counts.get("cutting", Counter())),
         }
-
-    def environment(self) -> Mapping[str, Any]:
-        return self.given
 
 
 def recipe_of(source: Source, ingredients: Ingredients, caps: RowCaps, given: Mapping[str, Any]) -> ModelRecipe:

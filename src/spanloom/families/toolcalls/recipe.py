@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from spanloom.building.assembly import build_facts
-from spanloom.building.recipe import Counts, DatasetForm, FileShard, Made, Part
+from spanloom.building.recipe import DatasetForm, FileShard, Made, OfFile, Part
 from spanloom.building.shards.ids import split_decided
 from spanloom.conversations.source.rejects import Reject
 from spanloom.dataset.family import Layout
@@ -154,7 +154,7 @@ def useful_workers(samples: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolCallRecipe:
+class ToolCallRecipe(OfFile):
     """A build of one split. `read`: samples of the file; `samples`: those of the split; `state`: of the file before it
     was hashed. The template and the tokenizer are files, which workers load; `given`: places as given."""
 
@@ -168,8 +168,6 @@ class ToolCallRecipe:
     tokenizer: Path
     tools_dir: Path | None
     rules: TokenizeRules
-    build: Mapping[str, Any]
-    given: Mapping[str, Any]
 
     code = "toolcalls"
     libraries = LIBRARIES
@@ -180,9 +178,6 @@ class ToolCallRecipe:
 
     def identity(self) -> Mapping[str, Any]:
         return {"build": self.build, "input": self.sha256, "shards": len(self.shards)}
-
-    def verified(self, shard: FileShard) -> FileShard:
-        return shard
 
     def check_unchanged(self, shard: FileShard) -> None:  # noqa: ARG002  # all shards are made of one file
         check_unchanged(self.data, self.state, sha256=self.sha256)
@@ -262,12 +257,6 @@ class ToolCallRecipe:
     def input_of(self, shard: FileShard) -> Mapping[str, Any]:  # noqa: ARG002  # all shards are made of one file
         size = self.state.bytes
         return {"path": self.data.name, "rows": self.read, "bytes": size, "sha256": self.sha256}
-
-    def counted(self, counts: Counts) -> Mapping[str, Any]:  # noqa: ARG002  # there are none
-        return {}
-
-    def environment(self) -> Mapping[str, Any]:
-        return self.given
 
 
 _loaded: dict[str, Ingredients] = {}

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spanloom.building import recipe as building
 from spanloom.building.shards.making import PartJob, build_key, make_part
 from spanloom.conversations.source.folder import SourceShard, open_source, verify_hash
 from spanloom.dataset.root.lock import claim_or_discard
@@ -48,7 +49,7 @@ def test_a_shard_changed_after_it_was_hashed_stops_the_build_and_is_not_kept(
         return hashed
 
     with monkeypatch.context() as patch:
-        patch.setattr(recipes, "verify_hash", hash_then_change)
+        patch.setattr(building, "verify_hash", hash_then_change)
         with pytest.raises(SourceError, match=CHANGED.format(1)):
             build_it(source, tmp_path / "out", shards=2)
     assert_nothing_looks_finished(tmp_path / "out")

@@ -25,13 +25,7 @@ from spanloom.dataset.root.layout import MODEL_FOLDER
 from spanloom.dataset.root.made import published
 from spanloom.dataset.root.places import made_at
 from spanloom.families.models import defaults
-from spanloom.families.models.documents.rules import (
-    MODEL_FILES,
-    PROBE_NAME,
-    Ingredients,
-    ModelRules,
-    load_ingredients,
-)
+from spanloom.families.models.documents.rules import MODEL_FILES, PROBE_NAME, Ingredients, ModelRules, load_ingredients
 from spanloom.families.models.errors import ModelError
 from spanloom.families.models.places import held_model, staged_model
 from spanloom.families.models.probe.conversations import probed_conversations

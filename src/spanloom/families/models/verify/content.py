@@ -13,13 +13,7 @@ from spanloom.conversations.source.format import format_named
 from spanloom.conversations.source.rejects import Reason
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import MODEL_FOLDER
-from spanloom.dataset.validate.content import (
-    check_documents_by_id,
-    check_files,
-    check_rejected,
-    check_stated,
-    wrong,
-)
+from spanloom.dataset.validate.content import check_documents_by_id, check_files, check_rejected, check_stated, wrong
 from spanloom.families.models.documents.rules import PROBE_NAME
 from spanloom.families.models.prove.refusals import REMEDIES
 from spanloom.findings import Finding

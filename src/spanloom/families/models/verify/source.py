@@ -16,13 +16,7 @@ from spanloom.dataset.family import SourceCheck
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.places import PlacedRows, RejectedRow, RowPlaces
 from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows
-from spanloom.dataset.validate.source import (
-    carried,
-    check_against_source,
-    deep_shares,
-    is_same_folder,
-    is_same_shard,
-)
+from spanloom.dataset.validate.source import carried, check_against_source, deep_shares, is_same_folder, is_same_shard
 from spanloom.families.models.defaults import SPAN_NAMES
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
 from spanloom.families.models.prove.refusals import REMEDIES
