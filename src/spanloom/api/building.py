@@ -127,7 +127,8 @@ def _of_both(options: BuildOptions) -> dict[str, Any]:
 
 def cut_rules(options: CutOptions) -> "CutRules | None":
     """The rules for cutting conversations; None if no option sets one. Raises SpanloomError for an invalid value."""
-    from spanloom.families.harmony.contract.history import CutRules, parsed_train
+    from spanloom.conversations.trained import parsed_train
+    from spanloom.families.harmony.contract.history import CutRules
 
     if not any(getattr(options, field.name) not in (None, False) for field in fields(CutOptions)):
         return None
@@ -165,7 +166,8 @@ def _built_for_model(options: BuildOptions, progress: "Progress") -> "BuildResul
 
 def model_rules(options: ModelOptions, train: str | None, valid_fraction: float) -> "ModelRules":
     """The rules from options; `stop` are texts or ids. Raises OptionError or ModelError for an invalid value."""
-    from spanloom.families.models.documents.rules import ModelRules, parsed_train
+    from spanloom.conversations.trained import parsed_train
+    from spanloom.families.models.documents.rules import ModelRules
 
     day_of(options.date)  # raises for an invalid day
     return ModelRules(

@@ -248,6 +248,10 @@ def test_synth_builds_for_any_model_under_the_rules_of_its_format(model: Path, t
     assert result.report.clean, result.report.findings
     assert result.report.checked["rows rendered again"] == 9
     assert audit(AuditOptions(data=root, model=ModelOptions(folder=model), messages=source)).found == {}
+    channel = [{"role": "user", "content": "q"}, {"role": "assistant", "channel": "commentary", "content": "a"}]
+    third = sources.write_source(tmp_path / "third", [[sources.row("a", channel)]])
+    with pytest.raises(RejectedRowError, match=r"channel_unknown: .* has channel 'commentary', not analysis or final"):
+        made(third, model, tmp_path / "commentary", shards=1)
     numbers = pq.read_table(source / sources.shard_name(0))
     place = numbers.schema.names.index("language")
     pq.write_table(numbers.set_column(place, "language", [list(range(5))]), source / sources.shard_name(0))

@@ -10,6 +10,7 @@ In: nothing. Out: a `SourceFormat`, used to open and read the folder and to chec
 """
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Final
 
 from pydantic import BaseModel
@@ -35,6 +36,7 @@ class SourceFormat:
     id_is_demanded   both columns, `id_column` and `metadata_json`, are required
     metadata_columns further columns, read if present
     roles            allowed roles of messages
+    channels         allowed channels of assistant messages; each is a span, numbered from 1
     strict           a message with an unknown key, or a header that cannot be read back, is refused
     """
 
@@ -47,7 +49,19 @@ class SourceFormat:
     id_is_demanded: bool
     metadata_columns: tuple[str, ...]
     roles: tuple[str, ...]
+    channels: tuple[str, ...]
     strict: bool
+
+    @cached_property
+    def span_of_channel(self) -> dict[str, int]:
+        """The span of an assistant message by its channel."""
+        return {channel: span for span, channel in enumerate(self.channels, start=1)}
+
+    @property
+    def span_names(self) -> tuple[str, ...]:
+        """The spans by number. Context has no loss, analysis is the reasoning, final the answer; commentary is the text
+        before a tool call, and the calls."""
+        return "context", *self.channels
 
     def shard_name(self, shard: int) -> str:
         """`conversations_shard_03.parquet`"""
@@ -64,6 +78,7 @@ CONVERSATIONS: Final = SourceFormat(
     id_is_demanded=True,
     metadata_columns=(),
     roles=("system", "developer", "user", "assistant", "tool"),
+    channels=("analysis", "final", "commentary"),
     strict=True,
 )
 """`harmony_conversations_v1`: whole conversations of any chat data, as Harmony messages."""
@@ -81,6 +96,7 @@ SYNTH: Final = SourceFormat(
     id_is_demanded=False,
     metadata_columns=("language", "exercise"),
     roles=("system", "developer", "user", "assistant"),
+    channels=("analysis", "final"),
     strict=False,
 )
 """`synth_harmony_v1`, the locked contract: docs/format.md. SYNTH KD copies its metadata columns to the row table."""

@@ -35,12 +35,7 @@ from spanloom.families.harmony.contract.profile import (
 from spanloom.families.harmony.estimate import estimate
 from spanloom.families.harmony.options import BuildOptions, check_options, settled
 from spanloom.families.harmony.recipe import recipe_of
-from spanloom.families.harmony.render.routes import (
-    ROWS_WORTH_LOADING,
-    loading_ahead,
-    renderer_version,
-    worker_bytes,
-)
+from spanloom.families.harmony.render.routes import ROWS_WORTH_LOADING, loading_ahead, renderer_version, worker_bytes
 from spanloom.findings import Report
 from spanloom.machine import workers_that_fit
 from spanloom.megatron.readers import ReaderChoice

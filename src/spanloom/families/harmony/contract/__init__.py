@@ -1,6 +1,5 @@
 """The definition of Harmony datasets, as values and pure functions: from a source row to its documents.
 
-spans         the spans, by name
 profile       what differs between SYNTH KD and harmony_chat
 messages      a conversation of any kind → the messages of a Harmony conversation
 conversation  one row → its checked conversation

@@ -256,19 +256,20 @@ def _cells(batch: pa.RecordBatch, profile: Profile) -> tuple[dict[str, list[str 
     return cells, torn
 
 
-def refusal(row: SourceRow, family: str, config: Mapping[str, Any], encoding: HarmonyEncoding | None) -> Judgement:
+def refusal(row: SourceRow, profile: Profile, config: Mapping[str, Any], encoding: HarmonyEncoding | None) -> Judgement:
     """Why the rules, or openai-harmony with `encoding`, refuse a row; see `judge_row`."""
     if row.unheld is not None and not row.undecodable:
-        judged = refused_id(family, row.id, row.metadata_json)
+        judged = refused_id(profile.family, row.id, row.metadata_json)
         return judged if judged.reason is not None else replace(row.unheld, id=judged.id)
     return judge_row(
-        family,
+        profile.family,
         config,
         given_id=row.id,
         metadata_json=row.metadata_json,
         messages_json=row.messages_json,
         undecodable=row.undecodable,
         encoding=encoding,
+        converted=profile.source.schema_version == ANY_MODEL_V1,
     )
 
 
@@ -371,7 +372,7 @@ class ShardSource:
             self.go_on()
             line = waiting.popleft()
             by_harmony = line.reason == Reason.RENDERER_REFUSED
-            judged = refusal(row, self.profile.family, self.config, encoding if by_harmony else None)
+            judged = refusal(row, self.profile, self.config, encoding if by_harmony else None)
             reason, detail = judged.reason, judged.detail
             place: dict[str, Any] = {"line": line.line}
             if reason is None:
@@ -404,7 +405,7 @@ class ShardSource:
         for number, row in enumerate(whole_rows(self.source, places)):
             split, sequence, _ = places[row.row][0]
             place = {"split": split, "sequence": sequence}
-            judged = refusal(row, self.profile.family, self.config, None)
+            judged = refusal(row, self.profile, self.config, None)
             shown = self._shown(row) if judged.reason is None else []
             is_whole = whole_tokens is None or rendered < whole_tokens
             wanted: dict[int, DiskSequences] = {}
