@@ -9,9 +9,10 @@ In: nothing. Out: a `SourceFormat`, used to open and read the folder and to chec
 `ANY_MODEL` is the format for any chat data; `CONVERSATIONS` holds it as Harmony messages; `SYNTH` holds SYNTH.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 from pydantic import BaseModel
 
@@ -66,6 +67,11 @@ class SourceFormat:
     def shard_name(self, shard: int) -> str:
         """`conversations_shard_03.parquet`"""
         return self.shard_glob.replace("*", f"{shard:02d}")
+
+    def storage(self, shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The section `storage` of a manifest. `shards`: their entries, in order: see `ShardWriter.finish`."""
+        total = sum(shard["rows"] for shard in shards)
+        return {"format": "parquet", "glob": self.shard_glob, "total_rows": total, "shards": list(shards)}
 
 
 CONVERSATIONS: Final = SourceFormat(

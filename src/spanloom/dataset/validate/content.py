@@ -146,8 +146,8 @@ def check_input(content: Content, schema_version: str, without: Sequence[str] = 
 
 
 def check_caps(content: Content, names: Sequence[str]) -> Iterator[Finding]:
-    """Checks that the rows of each shard were read that `config.caps` allows, or fewer where the tokens ran out, and that
-    it has no more tokens. `names`: of the caps; without the section there are none."""
+    """Checks that of each shard those rows were read that `config.caps` allows, or fewer where the tokens ran out, and
+    that it has no more tokens. `names`: of the caps; without the section there are none."""
     caps = content.config.get("caps", dict.fromkeys(names))
     if (
         not isinstance(caps, dict)

@@ -7,8 +7,6 @@ of its document.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from spanloom.dataset.family import SourceCheck
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import tokenizer_at
@@ -16,6 +14,7 @@ from spanloom.dataset.rows.table import weighed
 from spanloom.dataset.validate.json_tokenizer import CheckedEncoder, own_tokenizer
 from spanloom.dataset.validate.placed_documents import PlacedDocument, documents_by_row, drawn_rows, with_documents
 from spanloom.dataset.validate.source import carried, check_against_source, is_same_files
+from spanloom.families.traces.recipe import ABOUT_SCHEMA
 from spanloom.families.traces.verify import documents as verify
 from spanloom.findings import Finding, Report
 from spanloom.records.json_lines import lines
@@ -24,22 +23,11 @@ from spanloom.tokenizers.json_file import tokenizer_faults
 Encode = Callable[..., tuple[list[int], list[tuple[int, int]]]]
 """A text, whether special tokens are added, and the only characters that are control tokens → ids and offsets."""
 
-_COLUMNS = pa.schema(
-    [
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("trace_id", pa.string(), nullable=False),
-        pa.field("source", pa.string()),
-        pa.field("response_start", pa.int64(), nullable=False),
-        pa.field("boundary_tokens", pa.int64(), nullable=False),
-        pa.field("control_strings", pa.int64(), nullable=False),
-    ]
-)
-
 
 def check_source(report: Report, check: SourceCheck) -> None:
     """Checks that the export matches the manifest and its lines match the rows; encodes `deep` of the lines again."""
     content, path = check.whole.content, check.source
-    columns = weighed(_COLUMNS, content.config)
+    columns = weighed(ABOUT_SCHEMA, content.config)
     rows = sum(file.rows for file in content.input.shards)
     again = drawn_rows(rows, check.deep)
 
