@@ -18,9 +18,8 @@ from bench import chat_template
 from bench.pieces import write_tokenizer_json
 from bench.processes import run
 from bench.speed import Trial, build_command, environment, run_build, trial_of
-from spanloom.conversations.source.folder import open_source_shard, plan_parts, read_rows
+from spanloom.conversations.source.folder import open_source, parts_of, read_rows
 from spanloom.families.harmony.contract.conversation import parse_conversation
-from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.render.routes import load_renderer
 from spanloom.families.harmony.tokenizer import EOD
 
@@ -110,9 +109,7 @@ def _prepare(source: Path, folder: Path, tokenizer: Path) -> dict[str, np.ndarra
     tokens, masks = [], []
     with _rendered_text(source, folder).open("w", encoding="utf-8") as stream:
         for shard in open_source(source).shards:
-            with open_source_shard(shard) as file:
-                groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-            for part in plan_parts(groups):
+            for part in parts_of(shard):
                 for batch in read_rows(shard, part):
                     texts = batch.messages_json.to_pylist()
                     documents = renderer.render([parse_conversation(text) for text in texts]).documents

@@ -21,12 +21,11 @@ import numpy as np
 import pyarrow as pa
 
 from spanloom.building.parts.stored import PartWriter
-from spanloom.conversations.source.folder import SourceRows, SourceShard, open_source_shard, plan_parts, read_rows
+from spanloom.conversations.source.folder import SourceRows, open_source, parts_of, read_rows
 from spanloom.conversations.source.structure import LabelledConversation, row_id
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import CutRules, rules_for
 from spanloom.families.harmony.contract.profile import SYNTH_KD, profile_of_source
-from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.defaults import AUDIT_FRACTION
 from spanloom.families.harmony.render.audit import Auditor, audit_stride
 from spanloom.families.harmony.render.fast import FastRenderer
@@ -84,7 +83,7 @@ def worker_stages(source: Path, work: Path, tokenizer: Path) -> Iterator[Line]:
     rows = tokens = audited = 0
     for shard in open_source(source).shards:
         auditor = Auditor(encoding, audit_stride(shard.rows, AUDIT_FRACTION))
-        for number, part in enumerate(plan_parts(_group_rows(shard))):
+        for number, part in enumerate(parts_of(shard)):
             folder = work / f"shard_{shard.index:02d}"
             with PartWriter(folder, folder / "ids", number, profile_of_source(shard.format).about) as writer:
                 clock.lap(None)
@@ -201,7 +200,7 @@ def one_pass(source: Path, tokenizer: Path, history: str | None = None) -> Itera
     began, began_cpu = time.perf_counter(), time.process_time()
     rows = tokens = fallbacks = 0
     for shard in opened.shards:
-        for part in plan_parts(_group_rows(shard)):
+        for part in parts_of(shard):
             for batch in read_rows(shard, part):
                 result = render_rows(shard, batch, renderer, rules=rules)
                 rows, tokens = rows + len(batch), tokens + result.documents.tokens.size
@@ -246,11 +245,6 @@ def _folders(work: Path, size: str, shards: int = 4) -> tuple[list[Path], list[P
     return tuple(  # type: ignore[return-value]
         [work / size / f"{name}_{shard:02d}" for shard in range(shards)] for name in ("rendered", "ids")
     )
-
-
-def _group_rows(shard: SourceShard) -> list[int]:
-    with open_source_shard(shard) as file:
-        return [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
 
 
 def _bytes(folders: list[Path]) -> int:

@@ -4,9 +4,10 @@ from dataclasses import fields
 from pathlib import Path
 
 from conftest import Cli
+from spanloom.conversations.trained import parsed_train
 from spanloom.families.harmony import defaults as family
 from spanloom.families.harmony.contract.caps import Caps
-from spanloom.families.harmony.contract.history import CutRules, parsed_train
+from spanloom.families.harmony.contract.history import CutRules
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT, SYNTH_KD
 from spanloom.families.harmony.convert.synth import Conversion
 from spanloom.families.harmony.options import BuildOptions

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from spanloom.conversations.runs import run_fault
+from spanloom.conversations.source.format import CONVERSATIONS
+from spanloom.conversations.source.structure import labelled
 from spanloom.conversations.turns import Call, Message
 from spanloom.families.models.source.harmony import neutral_conversation
 
@@ -58,11 +60,11 @@ def test_the_messages_of_one_turn_of_harmony_are_one_message() -> None:
     parts = [harmony("assistant", "t", channel="analysis"), harmony("assistant", "wait", channel="commentary")]
     call = harmony("assistant", "{}", channel="commentary", recipient="functions.f")
     final = harmony("assistant", "a", channel="final")
-    whole = neutral_conversation([question, *parts, call, result, parts[0], final])
+    whole = neutral_conversation(labelled([question, *parts, call, result, parts[0], final], CONVERSATIONS))
     assert run_fault(whole.messages) is None
     assert [(m.reasoning, m.texts, len(m.calls)) for m in whole.messages if m.role == "assistant"] == [
         (("t",), ("wait",), 1), (("t",), ("a",), 0),
     ]  # fmt: skip
-    fault = run_fault(neutral_conversation([question, *parts[:1], question, final]).messages)
+    fault = run_fault(neutral_conversation(labelled([question, *parts[:1], question, final], CONVERSATIONS)).messages)
     assert fault is not None
     assert fault.reason == "answer_missing"

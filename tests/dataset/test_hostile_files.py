@@ -11,13 +11,13 @@ import pytest
 
 from conftest import REPOSITORY, Cli
 from spanloom.building.parts.stored import read_sidecar
+from spanloom.conversations.source.folder import open_source
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import ManifestError
 from spanloom.dataset.root.lock import BUILD_JSON, BuildRecord, is_work_of
 from spanloom.errors import ArtifactError, ConflictError, SourceError, SpanloomError
 from spanloom.families import check_manifest, data_folder
 from spanloom.families.harmony import dataset as harmony
-from spanloom.families.harmony.contract.source import open_source
 from spanloom.report.views import write_card
 from support.strange_files import INSTEAD
 

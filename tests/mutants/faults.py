@@ -309,8 +309,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="good-rows-rejected",
         module="spanloom.conversations.source.structure",
-        old="if not isinstance(channel, str) or channel not in span_of_channel:",
-        new='if not message.get("content") or channel not in span_of_channel:',
+        old="if not isinstance(channel, str) or channel not in source_format.span_of_channel:",
+        new='if not message.get("content") or channel not in source_format.span_of_channel:',
         why="rows with an empty answer would be set aside, which only rules of validation's own can tell",
         tests=(
             "tests/families/harmony/verify/test_rules.py::"
@@ -327,9 +327,9 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="commentary-as-final",
-        module="spanloom.families.harmony.contract.profile",
-        old='"final": spans.SPAN_FINAL, "commentary": spans.SPAN_COMMENTARY}',
-        new='"final": spans.SPAN_FINAL, "commentary": spans.SPAN_FINAL}',
+        module="spanloom.conversations.source.format",
+        old="{channel: span for span, channel in",
+        new="{channel: min(span, 2) for span, channel in",
         why="tool calls would be weighed as answers",
         tests=("tests/conversations/source/test_structure.py",),
     ),

@@ -14,7 +14,6 @@ from spanloom.api.options import BuildOptions, CutOptions, ModelOptions, local
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.errors import OptionError, SpanloomError
 from spanloom.families.harmony import defaults
-from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.models import defaults as model_defaults
 from spanloom.findings import FindingsError
 from spanloom.options.keywords import by_keywords
@@ -92,8 +91,9 @@ def _built_for_harmony(options: BuildOptions, progress: "Progress") -> "BuildRes
     from spanloom.megatron.validator import validating_process
 
     with validating_process(options.reader) as validator:  # starts before the imports of this process
+        from spanloom.conversations.source.places import local_source
         from spanloom.families.harmony.build import build as run
-        from spanloom.families.harmony.contract.source import local_source
+        from spanloom.families.harmony.contract.caps import Caps
         from spanloom.families.harmony.options import BuildOptions as HarmonyOptions
 
         rules = cut_rules(options)
@@ -129,7 +129,8 @@ def _of_both(options: BuildOptions) -> dict[str, Any]:
 
 def cut_rules(options: CutOptions) -> "CutRules | None":
     """The rules for cutting conversations; None if no option sets one. Raises SpanloomError for an invalid value."""
-    from spanloom.families.harmony.contract.history import CutRules, parsed_train
+    from spanloom.conversations.trained import parsed_train
+    from spanloom.families.harmony.contract.history import CutRules
 
     if not any(getattr(options, field.name) not in (None, False) for field in fields(CutOptions)):
         return None
@@ -143,10 +144,10 @@ def cut_rules(options: CutOptions) -> "CutRules | None":
 
 
 def _built_for_model(options: BuildOptions, progress: "Progress") -> "BuildResult":
+    from spanloom.conversations.source.places import local_source
     from spanloom.families.models.build import BuildOptions as ForModel
     from spanloom.families.models.build import build as run
     from spanloom.families.models.places import local_model
-    from spanloom.families.models.source.formats import local_source
 
     assert options.model is not None
     source, model, scratch = os.fspath(options.source), os.fspath(options.model), local(options.scratch)
@@ -166,7 +167,8 @@ def _built_for_model(options: BuildOptions, progress: "Progress") -> "BuildResul
 
 def model_rules(options: ModelOptions, train: str | None, valid_fraction: float) -> "ModelRules":
     """The rules from options; `stop` are texts or ids. Raises OptionError or ModelError for an invalid value."""
-    from spanloom.families.models.documents.rules import ModelRules, parsed_train
+    from spanloom.conversations.trained import parsed_train
+    from spanloom.families.models.documents.rules import ModelRules
 
     day_of(options.date)  # raises for an invalid day
     return ModelRules(

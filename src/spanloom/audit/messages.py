@@ -19,14 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import orjson
 
-from spanloom.conversations.source.folder import MANIFEST_NAME, open_source_shard, plan_parts, read_rows
+from spanloom.conversations.source.folder import MANIFEST_NAME, first_rows, open_source, read_listing
 from spanloom.conversations.source.format import ANY_MODEL
 from spanloom.conversations.source.rejects import RowRefusedError
 from spanloom.errors import RecordError, SourceError
 from spanloom.families.harmony.convert.chat import conversations, open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted
 from spanloom.families.models.conversation import Conversation, read_conversation
-from spanloom.families.models.source.formats import open_source
 from spanloom.families.models.source.rows import TemplateWords, read_row
 from spanloom.tokenizers.chat_template import ChatTemplate
 
@@ -124,20 +123,17 @@ def question_of(conversation: Conversation) -> bytes:
 
 def _of_source(place: Path, words: TemplateWords) -> Iterator[_Read]:
     """The rows of a source folder."""
-    for shard in open_source(place).shards:
-        with open_source_shard(shard) as file:
-            groups = [file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)]
-        for part in plan_parts(groups):
-            for rows in read_rows(shard, part):
-                for number, value in enumerate(rows.messages_json):
-                    text = value.as_py()
-                    try:
-                        name = f"{shard.where}, row {rows.first_row + number}"
-                        row = read_row(text, shard.format, words, name=name, any_runs=True)
-                    except RowRefusedError as refused:
-                        yield None, refused.reason.value, _json(text)
-                    else:
-                        yield row.conversation, "", None
+    for shard in open_source(place, shards=len(read_listing(place).shards)).shards:
+        for rows in first_rows(shard):
+            for number, value in enumerate(rows.messages_json):
+                text = value.as_py()
+                try:
+                    name = f"{shard.where}, row {rows.first_row + number}"
+                    row = read_row(text, shard.format, words, name=name, any_runs=True)
+                except RowRefusedError as refused:
+                    yield None, refused.reason.value, _json(text)
+                else:
+                    yield row.conversation, "", None
 
 
 def _of_records(place: Path, words: TemplateWords) -> Iterator[_Read]:

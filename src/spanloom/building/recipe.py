@@ -1,6 +1,7 @@
 """What a family gives to the machine that makes its token datasets.
 
 Recipe   one dataset to be made: its source, its options, and how rows become documents
+OfFile, OfFolder   what recipes have in common whose source is one thing, and a folder of shards
 Part     rows of a shard that are made together: the unit of parallel work and of resume
 Made     the documents of some rows, and the rows that were refused
 """
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from spanloom.conversations.source.folder import SourceShard, check_still_hashed, verify_hash
 from spanloom.conversations.source.rejects import Reject
 from spanloom.dataset.family import Layout
 from spanloom.supervision import TokenDocuments
@@ -164,6 +166,45 @@ class Recipe(Protocol):
 
     def environment(self) -> Mapping[str, Any]:
         """Places as given to this run, for the manifest; they decide nothing."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfFile:
+    """The common part of recipes whose source is one thing, which is hashed before it is divided into shards.
+
+    `build`: see `assembly.build_facts`; `given`: places as given to this run.
+    """
+
+    build: Mapping[str, Any]
+    given: Mapping[str, Any]
+
+    def verified(self, shard: FileShard) -> FileShard:
+        return shard
+
+    def counted(self, counts: Counts) -> Mapping[str, Any]:  # noqa: ARG002  # there are none
+        return {}
+
+    def environment(self) -> Mapping[str, Any]:
+        return self.given
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfFolder:
+    """The common part of recipes whose source is a folder of shards with a manifest. `given`: places as given."""
+
+    given: Mapping[str, Any]
+
+    def verified(self, shard: SourceShard) -> SourceShard:
+        return verify_hash(shard)
+
+    def check_unchanged(self, shard: SourceShard) -> None:
+        check_still_hashed(shard)
+
+    def input_of(self, shard: SourceShard) -> Mapping[str, Any]:
+        return shard.entry
+
+    def environment(self) -> Mapping[str, Any]:
+        return self.given
 
 
 def target_of(recipe: Recipe, *, lists_rejects: bool) -> Target:

@@ -16,7 +16,6 @@ of one model: parallel calls, several system texts and the names of keys stay as
 `content` and `reasoning` are text, or a list of texts if the record had several parts.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from json import dumps
@@ -25,9 +24,8 @@ from typing import Any, get_args
 import orjson
 
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
+from spanloom.conversations.source.structure import is_weight, messages_of
 from spanloom.conversations.turns import Call, Channel, Message
-from spanloom.records import strict_json
-from spanloom.records.scalars import is_number
 
 CHANNELS = frozenset(get_args(Channel))
 
@@ -130,12 +128,7 @@ def parse_conversation(text: str | bytes | None, quotes: int | None = None) -> C
     Raises RowRefusedError: no text, not UTF-8, not JSON, duplicate or unknown key or role, a value of the wrong type,
     no assistant message, no trained message.
     """
-    whole = _object(text, quotes)
-    messages = whole.get("messages")
-    if not isinstance(messages, list):
-        raise RowRefusedError(Reason.NO_MESSAGES_LIST, 'messages_json must be an object with a list under "messages"')
-    if not messages:
-        raise RowRefusedError(Reason.NO_MESSAGES, "the list of messages is empty")
+    whole, messages = messages_of(text, quotes)
     _refuse_unknown(whole, WHOLE_KEYS, "messages_json")
     parsed = tuple([_message(message, index) for index, message in enumerate(messages)])
     answers = [message for message in parsed if message.role == "assistant"]
@@ -155,26 +148,6 @@ def parse_conversation(text: str | bytes | None, quotes: int | None = None) -> C
         chat_template_kwargs=kwargs or {},
         weight=None if weight is None else float(weight),
     )
-
-
-def is_weight(value: Any) -> bool:
-    """Whether a value is a valid document weight: a number greater than 0."""
-    return is_number(value) and 0 < value < math.inf
-
-
-def _object(text: str | bytes | None, quotes: int | None) -> dict[str, Any]:
-    if text is None:
-        raise RowRefusedError(Reason.MESSAGES_JSON_MISSING, "messages_json is null")
-    try:
-        value = strict_json.loads(text, quotes)
-    except strict_json.RepeatedKeyError as fault:
-        detail = f"messages_json holds the key {fault.key!r} twice in one object"
-        raise RowRefusedError(Reason.DUPLICATE_KEY, detail) from None
-    except UnicodeDecodeError:
-        raise RowRefusedError(Reason.NOT_UTF8, "messages_json is not UTF-8") from None
-    except (ValueError, RecursionError) as fault:
-        raise RowRefusedError(Reason.MESSAGES_JSON_INVALID, f"messages_json is not JSON: {fault}") from None
-    return value if isinstance(value, dict) else {}
 
 
 def _message(value: Any, index: int) -> Message:

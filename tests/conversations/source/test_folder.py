@@ -9,9 +9,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spanloom.conversations.source import folder as source
-from spanloom.conversations.source.folder import Part, SourceShard, plan_parts, read_rows, text_bytes, verify_hash
+from spanloom.conversations.source.folder import (
+    Part,
+    SourceShard,
+    open_source,
+    plan_parts,
+    read_rows,
+    text_bytes,
+    verify_hash,
+)
+from spanloom.conversations.source.format import SYNTH
 from spanloom.errors import SourceError
-from spanloom.families.harmony.contract.source import open_source
+from spanloom.families.harmony.defaults import SHARDS
 from support import sources
 
 
@@ -161,6 +170,11 @@ def test_a_column_that_is_there_twice_is_a_fault_of_the_file(tmp_path: Path) -> 
 
 
 # --- What the manifest says ------------------------------------------------------------------------------------------
+
+
+def test_the_shards_of_synth_are_as_many_as_the_option_says() -> None:
+    """`pipelines/` reads the default without Spanloom, so it is written twice."""
+    assert SYNTH.shards == SHARDS
 
 
 def test_a_right_source_says_what_its_manifest_says(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from spanloom.families.harmony.build import BuildOptions, build
 from spanloom.families.harmony.contract.messages import SystemFields
 from spanloom.families.harmony.convert.chat import convert_chat, open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion
+from support import chat_sources
 
 CALLS = [{"id": name, "type": "function", "function": {"name": "f", "arguments": "{}"}} for name in "ab"]
 TOOL = {"type": "function", "function": {"name": "f", "description": "F.", "parameters": {"type": "object"}}}
@@ -98,6 +99,19 @@ def test_what_harmony_cannot_hold_is_counted_by_convert_and_refused_by_build(tmp
     assert result.manifest.content.totals.rejected == reasons
     lines = (result.root / "rejects/shard_00.jsonl").read_text().splitlines()
     assert {line["id"]: line["reason"] for line in map(json.loads, lines)} == {reason: reason for reason in reasons}
+
+
+def test_an_answer_without_text_and_a_weight_beyond_a_float_are_refused(tmp_path: Path) -> None:
+    """Validation judges both as the build does."""
+    question, answer = {"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}
+    rows = [chat_sources.row(name, [question, answer]) for name in ("right", "nothing_trained", "field_invalid")]
+    rows[1]["messages_json"] = json.dumps({"messages": [question, {**answer, "content": ""}]})
+    rows[2]["messages_json"] = rows[0]["messages_json"][:-1] + f', "weight": 1{"0" * 400}}}'
+    folder = chat_sources.write_source(tmp_path / "source", [rows])
+    chat_sources.write_manifest(folder, 1, schema_version="conversations_v1")
+    result = build(BuildOptions(source=folder, out=tmp_path / "root", workers=1, max_rejects="2"))
+    assert result.report.clean, result.report.findings
+    assert result.manifest.content.totals.rejected == {"field_invalid": 1, "nothing_trained": 1}
 
 
 def test_validation_finds_a_reject_whose_reason_was_changed(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 import torch
 
 from conftest import Cli
+from spanloom.conversations.source.folder import open_source
 from spanloom.conversations.source.manifest import ConversationsManifest
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
 from spanloom.conversations.source.structure import row_id
@@ -30,7 +31,6 @@ from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import CutRules
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT, SYNTH_KD, profile_of_source
-from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.estimate import growth
 from spanloom.findings import Report
 from spanloom.split import id_digests, is_valid

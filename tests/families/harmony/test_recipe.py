@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from spanloom.building.shards.making import PartJob, build_key
-from spanloom.conversations.source.folder import SourceShard
+from spanloom.conversations.source.folder import SourceShard, open_source
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.history import CutRules
-from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.recipe import HarmonyRecipe, recipe_of
 from support import sources
 

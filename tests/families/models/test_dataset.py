@@ -24,7 +24,7 @@ from spanloom.conversations.source.caps import RowCaps
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.validate.dataset import validate_dataset
-from spanloom.errors import ConflictError, DuplicateIdError, RejectedRowError, SpanloomError
+from spanloom.errors import ConflictError, DuplicateIdError, RejectedRowError, SourceError, SpanloomError
 from spanloom.families.models import dataset as family
 from spanloom.families.models.build import BuildOptions, build
 from spanloom.families.models.documents.rules import ModelRules
@@ -33,7 +33,7 @@ from spanloom.families.models.steps.tokenize_conversations import artifact_metad
 from spanloom.families.models.steps.tokenize_conversations import run as run_step
 from spanloom.findings import Report
 from spanloom.report.progress import Mode, Progress
-from support import chat_sources
+from support import chat_sources, sources
 from support.chat_models import CHATML, small_tokenizer, write_model
 from support.model_datasets import TOOL, documents_on_disk, record, runs_that_agree, stored, write_conversations
 from support.model_material import Pair, write_pair
@@ -237,6 +237,28 @@ def test_harmony_conversations_build_for_any_model(model: Path, tmp_path: Path) 
     cutting = result.manifest.content.totals.cutting
     assert cutting is not None
     assert (cutting["conversations"], cutting["runs"]) == (8, 4 * 4 + 4)
+
+
+def test_synth_builds_for_any_model_under_the_rules_of_its_format(model: Path, tmp_path: Path) -> None:
+    """Its number of shards and its columns of metadata are checked as in a build for gpt-oss."""
+    source = sources.write_source(tmp_path / "source", [sources.rows(5), sources.rows(4, "b")])
+    with pytest.raises(SourceError, match=r"lists 2 shards, 4 are expected.*\n.*\n.*--shards 2"):
+        made(source, model, tmp_path / "four")
+    root = tmp_path / "root"
+    result = made(source, model, root, shards=2)
+    assert result.report.clean, result.report.findings
+    assert result.report.checked["rows rendered again"] == 9
+    assert audit(AuditOptions(data=root, model=ModelOptions(folder=model), messages=source)).found == {}
+    channel = [{"role": "user", "content": "q"}, {"role": "assistant", "channel": "commentary", "content": "a"}]
+    third = sources.write_source(tmp_path / "third", [[sources.row("a", channel)]])
+    with pytest.raises(RejectedRowError, match=r"channel_unknown: .* has channel 'commentary', not analysis or final"):
+        made(third, model, tmp_path / "commentary", shards=1)
+    numbers = pq.read_table(source / sources.shard_name(0))
+    place = numbers.schema.names.index("language")
+    pq.write_table(numbers.set_column(place, "language", [list(range(5))]), source / sources.shard_name(0))
+    sources.write_manifest(source, 2)
+    with pytest.raises(SourceError, match="the column language is int64, not string"):
+        made(source, model, tmp_path / "wrong", shards=2)
 
 
 def test_the_step_makes_what_the_build_makes(source: Path, model: Path, root: Path, tmp_path: Path) -> None:

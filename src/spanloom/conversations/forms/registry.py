@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from spanloom.conversations.conversation import SETTINGS, is_weight
+from spanloom.conversations.conversation import SETTINGS
 from spanloom.conversations.forms.beside import (
     labels,
     refuse_beside,
@@ -45,6 +45,7 @@ from spanloom.conversations.reading.messages import ROLE_KEYS, plain_turn, turns
 from spanloom.conversations.reading.parts import joined_parts
 from spanloom.conversations.reading.schemas import without_absent
 from spanloom.conversations.reading.tools import parsed_json, tool_descriptions
+from spanloom.conversations.source.structure import is_weight
 from spanloom.conversations.turns import (
     PADDING,
     ChatRecord,

@@ -1,8 +1,8 @@
 """A source folder: Parquet shards and a manifest, opened, checked and read.
 
-In: a directory, the accepted formats. Out: `Source` (the manifest, checked against the files) and batches of rows. The
-manifest's `schema_version` names the format. A fault in the manifest, a file or a column raises `SourceError` and
-always stops; faults in rows are found later.
+In: a directory. Out: `Source` (the manifest, checked against the files) and batches of rows. The manifest's
+`schema_version` names one of the `FORMATS`. A fault in the manifest, a file or a column raises `SourceError` and always
+stops; faults in rows are found later.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import ValidationError
 
-from spanloom.conversations.source.format import SourceFormat
+from spanloom.conversations.source.format import FORMATS, SourceFormat, format_named
 from spanloom.errors import SourceError
 from spanloom.records.parquet import byte_lengths, column_values, one_line, open_parquet
 from spanloom.storage import parse_json, read_small, sha256_file
@@ -43,7 +43,6 @@ BATCH_BYTES = 8 << 20
 """JSON of conversations in one batch, unless a single row is larger. This limits memory, whatever the size of rows."""
 ROWS_PER_PART = 4096
 
-
 Only = int | tuple[int, ...] | None
 """Number or numbers of the shards to open; None means all."""
 
@@ -64,6 +63,11 @@ class SourceShard:
     def where(self) -> str:
         return f"shard {self.index:02d}, {self.path}"
 
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The shard as the manifest of a dataset lists it: path, rows, bytes, sha256."""
+        return {"path": self.path.name, "rows": self.rows, "bytes": self.bytes, "sha256": self.sha256}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
@@ -74,6 +78,14 @@ class Source:
     manifest: dict[str, Any]
     manifest_sha256: str
     shards: tuple[SourceShard, ...]
+
+    @property
+    def origin(self) -> dict[str, str]:
+        """The source as the manifest of a dataset names it; with the name and licence of the text, if it has them."""
+        conversion = self.manifest.get("conversion")
+        of_text = conversion if isinstance(conversion, dict) else {}
+        named = {name: text for name in ("dataset", "license") if isinstance(text := of_text.get(name), str) and text}
+        return {"schema_version": self.format.schema_version, "manifest_sha256": self.manifest_sha256, **named}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,15 +115,13 @@ class SourceRows:
         return len(self.messages_json)
 
 
-def open_source(
-    directory: Path, formats: Sequence[SourceFormat], *, shards: int | None = None, only: Only = None
-) -> Source:
+def open_source(directory: Path, *, shards: int | None = None, only: Only = None) -> Source:
     """Reads the manifest and checks the files against it: names, number, sizes, rows and columns (not yet hashes).
 
-    `formats`: the accepted formats. `shards`: the required number; None means the format's number, or as many as the
-    manifest lists. `only`: numbers of the shards to check; the others need not exist.
+    `shards`: the required number; None means the format's number, or as many as the manifest lists. `only`: numbers of
+    the shards to check; the others need not exist. Raises SourceError.
     """
-    source = read_listing(directory, formats)
+    source = read_listing(directory)
     listed = source.shards
     _check_names(source, shards or source.format.shards or len(listed), only)
     for number in (only,) if isinstance(only, int) else only or ():
@@ -145,27 +155,27 @@ def not_converted(place: str) -> SourceError:
     )
 
 
-def read_listing(directory: Path, formats: Sequence[SourceFormat]) -> Source:
+def read_listing(directory: Path) -> Source:
     """The manifest and the shards that it lists, whether or not their files exist."""
     path = directory / MANIFEST_NAME
     if directory.is_file() and directory.name.endswith(RECORD_FILES):
         raise not_converted(str(directory))
     if not directory.is_dir():
-        remedy = f"give a folder of {_schema_versions(formats)}"
+        remedy = f"give a folder of {_SCHEMA_VERSIONS}"
         raise SourceError("the source is not a directory", where=str(directory), remedy=remedy)
     try:
         raw = read_small(path, SourceError, "the source manifest", _DISAGREE)
     except FileNotFoundError:
         for file in directory.iterdir():
-            is_shard = any(file.match(each.shard_glob) for each in formats)  # the shards of a source without a manifest
+            is_shard = any(file.match(each.shard_glob) for each in FORMATS)  # the shards of a source without a manifest
             if file.name.endswith(RECORD_FILES) and not is_shard:
                 raise not_converted(str(directory)) from None
         raise SourceError(
             f"the source has no {MANIFEST_NAME}",
             where=str(directory),
-            remedy=f"a folder of {_schema_versions(formats)} always has one; {_converters(formats)} writes it",
+            remedy=f"a folder of {_SCHEMA_VERSIONS} always has one; {_CONVERTERS} writes it",
         ) from None
-    manifest, source_format = _read_manifest(raw, path, formats)
+    manifest, source_format = _read_manifest(raw, path)
     entries = enumerate(manifest["storage"]["shards"])
     return Source(
         format=source_format,
@@ -183,23 +193,19 @@ def _disagreeing(what: str, where: Path | str) -> SourceError:
     return SourceError(what, where=str(where), remedy=_DISAGREE)
 
 
-def _schema_versions(formats: Sequence[SourceFormat]) -> str:
-    return " or ".join(each.schema_version for each in formats)
+_SCHEMA_VERSIONS = " or ".join(each.schema_version for each in FORMATS)
+_CONVERTERS = " or ".join(dict.fromkeys(f"`{each.converter}`" for each in FORMATS))
 
 
-def _converters(formats: Sequence[SourceFormat]) -> str:
-    return " or ".join(dict.fromkeys(f"`{each.converter}`" for each in formats))
-
-
-def _read_manifest(raw: bytes, path: Path, formats: Sequence[SourceFormat]) -> tuple[dict[str, Any], SourceFormat]:
+def _read_manifest(raw: bytes, path: Path) -> tuple[dict[str, Any], SourceFormat]:
     manifest = parse_json(raw, SourceError, "the source manifest", str(path), _DISAGREE)
     version = manifest.get("schema_version") if isinstance(manifest, dict) else None
-    source_format = next((each for each in formats if each.schema_version == version), None)
+    source_format = format_named(version)
     if source_format is None:
         raise SourceError(
-            f"the source manifest has schema_version {repr(version)[:200]}, not {_schema_versions(formats)}",
+            f"the source manifest has schema_version {repr(version)[:200]}, not {_SCHEMA_VERSIONS}",
             where=str(path),
-            remedy=f"convert the raw data with {_converters(formats)} of this release",
+            remedy=f"convert the raw data with {_CONVERTERS} of this release",
         )
     storage = manifest.get("storage")
     if not isinstance(storage, dict) or not isinstance(storage.get("shards"), list):
@@ -213,7 +219,7 @@ def _read_manifest(raw: bytes, path: Path, formats: Sequence[SourceFormat]) -> t
                 f"the source manifest does not follow {version} at {'.'.join(map(str, first['loc']))[:200]}: "
                 f"{first['msg'][:300]}",
                 where=str(path),
-                remedy=f"convert the raw data with {_converters(formats)} of this release",
+                remedy=f"convert the raw data with {_CONVERTERS} of this release",
             ) from None
     return dict(manifest), source_format
 
@@ -265,13 +271,6 @@ def _check_file(shard: SourceShard) -> None:
         rows = file.metadata.num_rows
     if rows != shard.rows:
         raise _disagreeing(f"the shard holds {rows} rows, the manifest says {shard.rows}", shard.where)
-
-
-def named_origin(manifest: dict[str, Any]) -> dict[str, str]:
-    """The origin of the text as the source manifest names it: name and licence, if present."""
-    conversion = manifest.get("conversion")
-    origin = conversion if isinstance(conversion, dict) else {}
-    return {name: origin[name] for name in ("dataset", "license") if isinstance(origin.get(name), str) and origin[name]}
 
 
 def verify_hash(shard: SourceShard) -> SourceShard:
@@ -360,6 +359,23 @@ def plan_parts(row_group_rows: Sequence[int], *, max_rows: int | None = None) ->
             parts.append(Part(index=len(parts), row_groups=tuple(groups), first_row=first_row, rows=rows))
             groups, first_row, rows = [], first_row + rows, 0
     return parts
+
+
+def group_rows(shard: SourceShard) -> list[int]:
+    """The number of rows of each row group."""
+    with open_source_shard(shard) as file:
+        return [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+
+
+def parts_of(shard: SourceShard, max_rows: int | None = None) -> list[Part]:
+    """The parts of a shard, or of its first `max_rows` rows: see `plan_parts`."""
+    return plan_parts(group_rows(shard), max_rows=max_rows)
+
+
+def first_rows(shard: SourceShard, max_rows: int | None = None) -> Iterator[SourceRows]:
+    """All rows of a shard, or its first `max_rows`, in batches: see `read_rows`."""
+    for part in parts_of(shard, max_rows):
+        yield from read_rows(shard, part)
 
 
 def read_rows(shard: SourceShard, part: Part) -> Iterator[SourceRows]:

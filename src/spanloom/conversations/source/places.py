@@ -1,26 +1,27 @@
 """Source folders of conversations, local or at a URI.
 
-In: a path or URI as text, the accepted formats. Out: a local path. A local folder is not copied.
+In: a path or URI as text. Out: a local path. A local folder is not copied.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from spanloom.conversations.source.folder import (
     MANIFEST_NAME,
     RECORD_FILES,
     Only,
+    Source,
     is_wanted,
     not_converted,
     read_listing,
 )
-from spanloom.conversations.source.format import SourceFormat
-from spanloom.storage.scratch import Scratch
+from spanloom.storage.scratch import Scratch, scratch_for
 from spanloom.storage.staging import Download, safe_name, stage_file, stage_files
 from spanloom.storage.uri import is_uri, parse_uri
 
 
-def staged_source(scratch: Scratch, place: str, formats: Sequence[SourceFormat], *, only: Only = None) -> Path:
+def staged_source(scratch: Scratch, place: str, only: Only = None) -> Path:
     """The manifest of a source and its shards, or `only` some of them, each with the expected size and sha256."""
     path = scratch.path(place)
     if not is_uri(place):
@@ -37,8 +38,20 @@ def staged_source(scratch: Scratch, place: str, formats: Sequence[SourceFormat],
                 bytes=shard.bytes,
                 sha256=shard.sha256,
             )
-            for shard in read_listing(path, formats).shards
+            for shard in read_listing(path).shards
             if is_wanted(shard.index, only)
         ]
     )
     return path
+
+
+def staged_listing(scratch: Scratch, place: str) -> Source:
+    """The listing in the manifest of a source. No shard is staged or read."""
+    return read_listing(staged_source(scratch, place, only=-1))
+
+
+@contextmanager
+def local_source(source: str, scratch: Path | None = None) -> Iterator[Path]:
+    """A whole source folder on this machine, while the block runs."""
+    with scratch_for("source", [source], scratch) as staging:
+        yield staged_source(staging, source)

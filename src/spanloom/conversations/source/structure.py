@@ -9,9 +9,8 @@ unchanged: a channel on a user message, an invalid tool or recipient.
 
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 
@@ -32,7 +31,6 @@ CONTENT_TYPE = re.compile(r"(<\|constrain\|>)?[A-Za-z0-9_.+/-]+")
 NAME = re.compile(r"[A-Za-z0-9_.-]+")
 TOOL_CHANNELS = ("commentary", "analysis")
 CONVERSATION_KEYS = frozenset({"messages", "weight"})
-LARGEST_WEIGHT = sys.float_info.max
 PART_KEYS = {
     "text": frozenset({"type", "text"}),
     "system_content": frozenset(
@@ -82,69 +80,75 @@ def row_id(value: str | None, metadata_json: str | None, column: str) -> str:
 
 
 def parse_conversation(
-    messages_json: str | bytes | None,
-    source_format: SourceFormat,
-    span_of_channel: Mapping[str, int],
-    quotes: int | None = None,
+    messages_json: str | bytes | None, source_format: SourceFormat, quotes: int | None = None
 ) -> LabelledConversation:
     """`{"messages": [...]}` → a conversation whose structure the format allows.
 
     A strict format may mark an assistant message with `"trained": false`, and with `"truncated": true`; these keys are
     removed from the message. It may also have a number above 0 under "weight" next to "messages".
 
-    `span_of_channel`: allowed channels of assistant messages → span on each, a number from 1.
     `quotes`: see `strict_json.loads`.
 
     Raises RowRefusedError: no text, not UTF-8, not JSON, a duplicate key, no list, an empty list, a message that is no
-    object, an unknown role, an assistant message outside these channels, no assistant message; and what a
+    object, an unknown role, an assistant message on another channel than the format's, no assistant message; and what a
     strict format refuses.
     """
+    whole, messages = messages_of(messages_json, quotes)
+    weight = None
+    if source_format.strict and len(whole) > 1:
+        if not CONVERSATION_KEYS.issuperset(whole):
+            raise RowRefusedError(Reason.KEY_UNKNOWN, f"messages_json has the keys {', '.join(map(repr, whole))}")
+        weight = whole["weight"]
+        if weight is not None and not is_weight(weight):
+            raise RowRefusedError(Reason.HEADER_INVALID, f"weight is {weight!r}, not a number above 0")
+    conversation = labelled(messages, source_format, weight)
+    if not conversation.labels.any() and not conversation.untrained:
+        raise RowRefusedError(Reason.NO_ASSISTANT, "no message is from the assistant: nothing would be trained")
+    return conversation
+
+
+def messages_of(messages_json: str | bytes | None, quotes: int | None = None) -> tuple[dict[str, Any], list[Any]]:
+    """The object of a row, and its messages, at least one; the messages are not checked. `quotes`: see
+    `strict_json.loads`. Raises RowRefusedError."""
     if messages_json is None:
         raise RowRefusedError(Reason.MESSAGES_JSON_MISSING, "messages_json is null")
-    value = _parsed(messages_json, Reason.MESSAGES_JSON_INVALID, "messages_json", quotes)
-    messages = value.get("messages") if isinstance(value, dict) else None
+    whole = _parsed(messages_json, Reason.MESSAGES_JSON_INVALID, "messages_json", quotes)
+    messages = whole.get("messages") if isinstance(whole, dict) else None
     if not isinstance(messages, list):
         raise RowRefusedError(Reason.NO_MESSAGES_LIST, 'messages_json must be an object with a list under "messages"')
     if not messages:
         raise RowRefusedError(Reason.NO_MESSAGES, "the list of messages is empty")
-    weight = 1.0
-    if source_format.strict and len(value) > 1:
-        if not CONVERSATION_KEYS.issuperset(value):
-            raise RowRefusedError(Reason.KEY_UNKNOWN, f"messages_json has the keys {', '.join(map(repr, value))}")
-        weight = _weight(value["weight"])
+    return whole, messages
+
+
+def is_weight(value: object) -> TypeGuard[float]:
+    """Whether a value is a valid weight of a conversation: a number above 0 that a float holds."""
+    return is_number(value) and 0 < value <= sys.float_info.max
+
+
+def labelled(messages: list[Any], source_format: SourceFormat, weight: float | None = None) -> LabelledConversation:
+    """Harmony messages, checked by the rules of a format: see `parse_conversation`; without one of the assistant too.
+    Raises RowRefusedError."""
     untrained: list[int] = []
     truncated: list[int] = []
     labels = bytearray(
-        _label(index, message, source_format, span_of_channel, untrained, truncated)
-        for index, message in enumerate(messages)
+        _label(index, message, source_format, untrained, truncated) for index, message in enumerate(messages)
     )
-    if not any(labels):
-        raise RowRefusedError(Reason.NO_ASSISTANT, "no message is from the assistant: nothing would be trained")
     for index in untrained:
         labels[index] = SPAN_CONTEXT
     return LabelledConversation(
         messages=messages,
         labels=np.frombuffer(labels, dtype=np.uint8),
-        weight=weight,
+        weight=1.0 if weight is None else float(weight),
         untrained=len(untrained),
         truncated=tuple(index for index in truncated if labels[index] != SPAN_CONTEXT),
     )
-
-
-def _weight(value: object) -> float:
-    """The weight of a conversation. Raises RowRefusedError if it is not a finite number above 0."""
-    if value is None:
-        return 1.0
-    if not is_number(value) or not 0 < value <= LARGEST_WEIGHT:
-        raise RowRefusedError(Reason.HEADER_INVALID, f"weight is {value!r}, not a number above 0")
-    return float(value)
 
 
 def _label(
     index: int,
     message: object,
     source_format: SourceFormat,
-    span_of_channel: Mapping[str, int],
     untrained: list[int],
     truncated: list[int],
 ) -> int:
@@ -164,13 +168,13 @@ def _label(
     if role != "assistant":
         return SPAN_CONTEXT
     channel = message.get("channel")
-    if not isinstance(channel, str) or channel not in span_of_channel:
-        *others, last = span_of_channel
+    if not isinstance(channel, str) or channel not in source_format.span_of_channel:
+        *others, last = source_format.channels
         channels = f"{', '.join(others)} or {last}"
         raise RowRefusedError(
             Reason.CHANNEL_UNKNOWN, f"message {index} (assistant) has channel {channel!r}, not {channels}"
         )
-    return span_of_channel[channel]
+    return source_format.span_of_channel[channel]
 
 
 def _is_marked(index: int, message: dict[str, Any], key: str, mark: bool) -> bool:

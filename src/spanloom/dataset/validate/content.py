@@ -15,6 +15,7 @@ from spanloom.dataset.root.layout import array_prefix, rejects_file, rows_file
 from spanloom.dataset.statistics import SEQUENCE_LENGTHS
 from spanloom.findings import Finding
 from spanloom.provenance import sha256_json
+from spanloom.records.scalars import is_integer
 from spanloom.split import VALID
 from spanloom.supervision import ALIGNMENT
 
@@ -142,6 +143,38 @@ def check_input(content: Content, schema_version: str, without: Sequence[str] = 
     for name in without:
         if getattr(content.input, name) is not None:
             yield wrong(f"input.{name} is given, but {schema_version} has none")
+
+
+def check_caps(content: Content, names: Sequence[str]) -> Iterator[Finding]:
+    """Checks that of each shard those rows were read that `config.caps` allows, or fewer where the tokens ran out, and
+    that it has no more tokens. `names`: of the caps; without the section there are none."""
+    caps = content.config.get("caps", dict.fromkeys(names))
+    if (
+        not isinstance(caps, dict)
+        or set(caps) != set(names)
+        or any(cap is not None and not (is_integer(cap) and cap >= 0) for cap in caps.values())
+    ):
+        yield wrong(f"config.caps is {caps!r}, not a number or null for each of {', '.join(names)}")
+        return
+    shards = len(content.shards)
+    if len(content.input.shards) != shards:
+        yield wrong(f"the input has {len(content.input.shards)} shards, the dataset {shards}")
+        return
+    for shard, source in zip(content.shards, content.input.shards, strict=True):
+        of_each, number = caps["max_rows_per_shard"], shard.shard
+        shares = _share(caps["max_rows"], number, shards)
+        most = min([source.rows, *shares, *([] if of_each is None else [of_each])])
+        budget = _share(caps.get("max_tokens"), number, shards)
+        if shard.rows_read > most or (shard.rows_read < most and not budget):
+            yield wrong(f"{shard.rows_read} rows read of {source.rows}, the caps allow {most}", number)
+        tokens = sum(counts.tokens for counts in shard.splits.values())
+        if budget and tokens > budget[0]:
+            yield wrong(f"{tokens} tokens, the caps allow {budget[0]}", number)
+
+
+def _share(cap: int | None, shard: int, shards: int) -> list[int]:
+    """The share of a shard: even; the first shards take the remainder; empty if there is no cap."""
+    return [] if cap is None else [cap // shards + (shard < cap % shards)]
 
 
 def check_files(content: Content, wanted: Mapping[str, str | None]) -> Iterator[Finding]:

@@ -18,7 +18,7 @@ from spanloom.errors import TokenizerError
 from spanloom.findings import Finding
 from spanloom.storage import sha256_file
 from spanloom.storage.scratch import Scratch
-from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer
+from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer, tokenizer_faults
 
 
 def stage_tokenizer(scratch: Scratch, place: str | None) -> Path | None:
@@ -47,24 +47,36 @@ def own_vocabulary(content: Content, path: Path | None, control: Iterable[str], 
     return JsonVocabulary(loaded, {*control, content.config["eod"]["text"]})
 
 
-def encoded_between(
-    tokenizer: Any, text: str, controls: Sequence[tuple[int, int]] | None
-) -> tuple[list[int], list[tuple[int, int]]]:
-    """Ids and offsets of a text, by the package's tokenizer. `controls`: the only characters that are control tokens,
-    [start, end) in order; None: wherever the tokenizer finds some."""
-    ids: list[int] = []
-    offsets: list[tuple[int, int]] = []
-    edges = [0, *(edge for places in controls or () for edge in places), len(text)]
-    with _ENCODING:
-        try:
-            for number, (begin, end) in enumerate(pairwise(edges)):
-                tokenizer.encode_special_tokens = controls is not None and number % 2 == 0
-                encoded = tokenizer.encode(text[begin:end], add_special_tokens=False)
-                ids += encoded.ids
-                offsets += [(begin + first, begin + last) for first, last in encoded.offsets]
-        finally:
-            tokenizer.encode_special_tokens = False
-    return ids, offsets
+class CheckedEncoder:
+    """A tokenizer.json that encodes texts a second time. Raises TokenizerError for a file that is no tokenizer, and for
+    a text that it cannot encode.
+
+    `special`: the texts of its special tokens.
+    """
+
+    def __init__(self, place: Path, *, extra: str) -> None:
+        self.place, self.loaded = place, load_json_tokenizer(place, extra=extra)
+        self.added = list(self.loaded.get_added_tokens_decoder().values())
+        self.special = frozenset(token.content for token in self.added if token.special)
+
+    def encode(
+        self, text: str, controls: Sequence[tuple[int, int]] | None = None
+    ) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids and offsets of a text. `controls`: the only characters that are control tokens, [start, end) in order;
+        None: wherever the tokenizer finds some."""
+        ids: list[int] = []
+        offsets: list[tuple[int, int]] = []
+        edges = [0, *(edge for places in controls or () for edge in places), len(text)]
+        with tokenizer_faults(self.place), _ENCODING:
+            try:
+                for number, (begin, end) in enumerate(pairwise(edges)):
+                    self.loaded.encode_special_tokens = controls is not None and number % 2 == 0
+                    encoded = self.loaded.encode(text[begin:end], add_special_tokens=False)
+                    ids += encoded.ids
+                    offsets += [(begin + first, begin + last) for first, last in encoded.offsets]
+            finally:
+                self.loaded.encode_special_tokens = False
+        return ids, offsets
 
 
 _ENCODING = Lock()

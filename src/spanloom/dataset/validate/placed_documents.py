@@ -6,6 +6,7 @@ step with the source, so that memory does not grow with the number of rows.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from heapq import merge
 from pathlib import Path
 from typing import Any, TypeVar
@@ -29,7 +30,7 @@ T = TypeVar("T")
 class PlacedDocument:
     """A document and its row of the row table. `sequence`: its position in the file, not the number in its row.
 
-    `open_with`: the reader of arrays.
+    `open_with`: the reader of arrays; it should keep what it has opened, since an index is read as a whole.
     """
 
     split: str
@@ -43,10 +44,12 @@ class PlacedDocument:
             check=check, message=message, split=self.split, shard=self.shard, sequence=self.sequence, offset=offset
         )
 
-    def read(self, root: Path, name: str) -> npt.NDArray[Any]:
-        """One array of the document, [T]."""
-        array: npt.NDArray[Any] = self.open_with(array_prefix(root, self.split, self.shard, name)).get(self.sequence)
-        return array
+    def read(self, root: Path, names: Iterable[str]) -> dict[str, npt.NDArray[Any]] | None:
+        """Arrays of the document by name, [T] each; None if one of them has no such document."""
+        opened = {name: self.open_with(array_prefix(root, self.split, self.shard, name)) for name in names}
+        if not all(0 <= self.sequence < len(array) for array in opened.values()):
+            return None
+        return {name: array.get(self.sequence) for name, array in opened.items()}
 
     def differences(
         self, root: Path, origin: str, tokens: Sequence[int], **labels: Sequence[Sequence[int]]
@@ -55,13 +58,16 @@ class PlacedDocument:
 
         `labels`: name of an array → all of its valid values, token-aligned, [T] each; `origin`: of what, in messages.
         """
-        stored = self.read(root, "tokens").tolist()
+        arrays = self.read(root, ("tokens", *labels))
+        if arrays is None:  # in the report already
+            return
+        stored = arrays["tokens"].tolist()
         if stored != tokens:
             message = f"the tokens are not those of {origin}"
             yield self.finding("source", message, first_difference(stored, tokens))
             return
         for name, ways in labels.items():
-            label = self.read(root, name).astype(np.uint8)
+            label = arrays[name].astype(np.uint8)
             aligned = shift_to_tokens(label, np.array([label.size], dtype=np.int32)).tolist()
             if aligned not in ways:
                 message = f"the {_LABELS[name]} of {origin}"
@@ -77,10 +83,12 @@ def documents_by_row(whole: WholeCheck, shard: ShardEntry, columns: pa.Schema) -
     The tables are read side by side, a batch of each at a time. Raises ArtifactError if one cannot be read.
     """
 
+    open_with = cache(whole.open_with)
+
     def documents(split: str) -> Iterator[PlacedDocument]:
         batches = row_batches(rows_file(whole.root, split, shard.shard), columns)
         for sequence, row in enumerate(row for batch in batches for row in batch.to_pylist()):
-            yield PlacedDocument(split=split, shard=shard.shard, sequence=sequence, row=row, open_with=whole.open_with)
+            yield PlacedDocument(split=split, shard=shard.shard, sequence=sequence, row=row, open_with=open_with)
 
     return merge(*map(documents, whole.readable_splits(shard)), key=lambda document: document.row["row"])
 

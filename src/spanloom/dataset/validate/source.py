@@ -3,8 +3,7 @@
 In: a `SourceCheck`; a family's way to open its source, and to check one shard against it. Out: findings.
 
     check_against_source   every family's `check_source`: the source as a whole once, then shard by shard
-    is_same_folder         the source is a folder of shards with a manifest
-    is_same_shard          one shard of such a folder
+    check_against_folder   the same, where the source is a folder of shards with a manifest
     is_same_files          the source is a file, or files, that each shard reads as a whole
     carried                what is made of the tokenizer and the template in the root
     deep_shares            how many rows of each shard are made again
@@ -14,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from spanloom.conversations.source.folder import Source, SourceShard, named_origin
+from spanloom.conversations.source.folder import Source, SourceShard, open_source
 from spanloom.dataset.family import SourceCheck
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.validate.content import check_stated
@@ -53,27 +52,43 @@ def check_against_source(
     check.whole.run.each(report, check.whole.content.shards, check_one)
 
 
-def is_same_folder(report: Report, check: SourceCheck, source: Source) -> bool:
+def check_against_folder(
+    report: Report,
+    check: SourceCheck,
+    opened: Callable[[Report, Source], Opened | None],
+    check_shard: Callable[[Report, ShardEntry, SourceShard, Opened], None],
+) -> None:
+    """Opens the source folder and runs `check_shard` on each shard whose file has the sha256 in the source's manifest.
+
+    `opened` gets the folder if it is the one in the dataset's manifest, see `check_against_source`.
+    """
+
+    def open_folder(own: Report) -> tuple[Source, Opened] | None:
+        source = open_source(check.source, shards=len(check.whole.content.shards), only=check.at_hand)
+        more = opened(own, source) if _is_same_folder(own, check, source) else None
+        return None if more is None else (source, more)
+
+    def check_one(own: Report, shard: ShardEntry, held: tuple[Source, Opened]) -> None:
+        source = held[0].shards[shard.shard]
+        if _is_same_shard(own, shard, source):
+            check_shard(own, shard, source, held[1])
+
+    check_against_source(report, check, open_folder, check_one)
+
+
+def _is_same_folder(report: Report, check: SourceCheck, source: Source) -> bool:
     """Whether the manifest of a source folder is the one that the dataset's manifest names; also checks `input`."""
     content = check.whole.content
     if source.manifest_sha256 != content.input.manifest_sha256 or len(source.shards) != len(content.shards):
         report.wrong("source", _ANOTHER, file=str(check.source))
         return False
-    wanted = {
-        "schema_version": source.manifest["schema_version"],
-        "manifest_sha256": source.manifest_sha256,
-        **named_origin(source.manifest),
-        "shards": [
-            {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
-            for shard in source.shards
-        ],
-    }
+    wanted = {**source.origin, "shards": [shard.entry for shard in source.shards]}
     stated = content.input.model_dump(mode="json", exclude_unset=True)
     report.add(check_stated(stated, wanted, "input", check="source"))
     return True
 
 
-def is_same_shard(report: Report, shard: ShardEntry, source: SourceShard) -> bool:
+def _is_same_shard(report: Report, shard: ShardEntry, source: SourceShard) -> bool:
     """Whether the file of a source's shard has the sha256 in the source's manifest."""
     report.ran("source files", 1)
     if (digest := sha256_file(source.path)) != source.sha256:

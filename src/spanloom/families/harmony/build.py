@@ -17,7 +17,7 @@ from spanloom import workers
 from spanloom.building.make import BuildResult
 from spanloom.building.request import DatasetRequest, build_requested
 from spanloom.building.shards.files import DatasetJob
-from spanloom.conversations.source.folder import Source, read_listing
+from spanloom.conversations.source.folder import Source, open_source, read_listing
 from spanloom.dataset import manifest
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.manifest import Manifest
@@ -33,16 +33,10 @@ from spanloom.families.harmony.contract.profile import (
     profile_of_family,
     profile_of_source,
 )
-from spanloom.families.harmony.contract.source import FORMATS, open_source
 from spanloom.families.harmony.estimate import estimate
 from spanloom.families.harmony.options import BuildOptions, check_options, settled
 from spanloom.families.harmony.recipe import recipe_of
-from spanloom.families.harmony.render.routes import (
-    ROWS_WORTH_LOADING,
-    loading_ahead,
-    renderer_version,
-    worker_bytes,
-)
+from spanloom.families.harmony.render.routes import ROWS_WORTH_LOADING, loading_ahead, renderer_version, worker_bytes
 from spanloom.findings import Report
 from spanloom.machine import workers_that_fit
 from spanloom.megatron.readers import ReaderChoice
@@ -108,7 +102,7 @@ def _request_of(options: BuildOptions, source: Source, asset: Path) -> DatasetRe
     )
 
     def check(_: Sequence[Mapping[str, Any]]) -> None:
-        if read_listing(options.source, FORMATS).manifest_sha256 != source.manifest_sha256:
+        if read_listing(options.source).manifest_sha256 != source.manifest_sha256:
             raise SourceError(
                 "the source's manifest has changed since the build began",
                 where=str(options.source),

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from spanloom.conversations.source.places import staged_source
 from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.family import (
     CheckRun,
@@ -34,7 +35,6 @@ from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract.history import TRUNCATED
 from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, SYNTH_KD, profile_of_family
 from spanloom.families.harmony.contract.shown import messages_of
-from spanloom.families.harmony.contract.source import staged_source
 from spanloom.families.harmony.verify import documents as verify
 from spanloom.families.harmony.verify.content import check_content as check_content
 from spanloom.families.harmony.verify.spans import untrained_ends

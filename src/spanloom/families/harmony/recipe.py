@@ -11,19 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from spanloom.building.recipe import Counts, DatasetForm, Made, Target
+from spanloom.building.recipe import Counts, DatasetForm, Made, OfFolder, Target
 from spanloom.building.recipe import Part as MachinePart
-from spanloom.conversations.source.folder import (
-    Part,
-    Source,
-    SourceShard,
-    check_still_hashed,
-    named_origin,
-    open_source_shard,
-    plan_parts,
-    read_rows,
-    verify_hash,
-)
+from spanloom.conversations.source.folder import Part, Source, SourceShard, parts_of, read_rows
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.config import facts_of
@@ -50,7 +40,7 @@ class PartWork:
 
 
 @dataclass(frozen=True, kw_only=True)
-class HarmonyRecipe:
+class HarmonyRecipe(OfFolder):
     """A build of SYNTH KD or harmony_chat. `origin`: what the source's manifest says of it; `caps`: of the whole run;
     `shards`: how many the source has; `rules`: None if the profile cuts no rows; `given`: places as given, for the
     manifest."""
@@ -63,7 +53,6 @@ class HarmonyRecipe:
     audit_fraction: float
     caps: Caps
     shards: int
-    given: Mapping[str, Any]
     valid_fraction: float = defaults.VALID_FRACTION
 
     code = "harmony"
@@ -81,17 +70,9 @@ class HarmonyRecipe:
             "audit_fraction": self.audit_fraction,
         }
 
-    def verified(self, shard: SourceShard) -> SourceShard:
-        return verify_hash(shard)
-
-    def check_unchanged(self, shard: SourceShard) -> None:
-        check_still_hashed(shard)
-
     def parts(self, shard: SourceShard, rows: int) -> Iterator[MachinePart]:
-        with open_source_shard(shard) as file:
-            group_rows = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
         stride = audit_stride(rows, self.audit_fraction)
-        for part in plan_parts(group_rows, max_rows=rows):
+        for part in parts_of(shard, rows):
             floor = audit_floor(part.rows, rows)
             yield MachinePart(
                 index=part.index,
@@ -119,9 +100,6 @@ class HarmonyRecipe:
                 token_budget -= made.documents.tokens.size
             yield made
 
-    def input_of(self, shard: SourceShard) -> Mapping[str, Any]:
-        return {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
-
     @property
     def build(self) -> Mapping[str, Any]:
         return facts_of(self.profile, {"shards": self.shards, **self._facts()}, self.valid_fraction)
@@ -141,9 +119,6 @@ class HarmonyRecipe:
         cutting = {"cutting": self.rules.counts([counts.get("cutting", Counter())])} if self.rules else {}
         return {**self._facts(), "audit": audit, **cutting}
 
-    def environment(self) -> Mapping[str, Any]:
-        return self.given
-
 
 def recipe_of(
     source: Source,
@@ -159,11 +134,7 @@ def recipe_of(
     """The recipe for an opened source. `rules`: those of its profile."""
     return HarmonyRecipe(
         profile=profile_of_source(source.format),
-        origin={
-            "schema_version": source.manifest["schema_version"],
-            "manifest_sha256": source.manifest_sha256,
-            **named_origin(source.manifest),
-        },
+        origin=source.origin,
         asset=asset,
         renderer=renderer,
         rules=rules,

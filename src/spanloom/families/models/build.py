@@ -18,7 +18,6 @@ from spanloom.families.models import dataset as family
 from spanloom.families.models import defaults
 from spanloom.families.models.documents.rules import ModelRules, load_ingredients
 from spanloom.families.models.places import held_model
-from spanloom.families.models.source.formats import FORMATS
 from spanloom.families.models.steps.tokenize_conversations import check_caps_of, request_of
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import TRAIN, VALID, empty_valid
@@ -68,7 +67,7 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
 
 def _built(options: BuildOptions, model: Path, progress: Progress) -> BuildResult:
     """`build`, of checked options. `model`: the copy of the model's folder."""
-    source = open_source(options.source, FORMATS, shards=options.shards)
+    source = open_source(options.source, shards=options.shards)
     for shard in source.shards:
         if not shard.rows:
             progress.say(f"warning: {shard.where} has 0 rows; it will have no files")

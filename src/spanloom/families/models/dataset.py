@@ -8,6 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from spanloom.conversations.source.format import format_named
+from spanloom.conversations.source.places import staged_source
 from spanloom.dataset.document import ShownMessage, ShownToken, cut_before_eod
 from spanloom.dataset.family import (
     CheckRun,
@@ -30,7 +32,6 @@ from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_to
 from spanloom.dataset.validate.row_ids import check_rows_and_ids, firsts_in_turn
 from spanloom.families.models import defaults, recipe
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
-from spanloom.families.models.source.formats import format_named, staged_source
 from spanloom.families.models.verify import documents as verify
 from spanloom.families.models.verify.content import check_carried
 from spanloom.families.models.verify.content import check_content as check_content

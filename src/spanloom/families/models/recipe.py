@@ -11,19 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.building.assembly import build_facts
-from spanloom.building.recipe import Counts, DatasetForm, Made, Part
+from spanloom.building.recipe import Counts, DatasetForm, Made, OfFolder, Part
 from spanloom.building.shards.ids import split_decided
 from spanloom.conversations.source.caps import RowCaps
-from spanloom.conversations.source.folder import (
-    Source,
-    SourceShard,
-    check_still_hashed,
-    named_origin,
-    open_source_shard,
-    plan_parts,
-    read_rows,
-    verify_hash,
-)
+from spanloom.conversations.source.folder import Source, SourceShard, first_rows
 from spanloom.conversations.source.format import SourceFormat
 from spanloom.dataset.family import Layout
 from spanloom.families.models import defaults
@@ -61,14 +52,13 @@ _loaded: dict[str, Ingredients] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelRecipe:
+class ModelRecipe(OfFolder):
     """A build for the model in the folder `model`. `build`: see `build_facts`; `given`: places as given."""
 
     model: Path
     rules: ModelRules
     source_format: SourceFormat
     build: Mapping[str, Any]
-    given: Mapping[str, Any]
 
     code = "models"
     libraries = LIBRARIES
@@ -86,18 +76,9 @@ class ModelRecipe:
     def identity(self) -> Mapping[str, Any]:
         return {name: value for name, value in self.build.items() if name != "source"}
 
-    def verified(self, shard: SourceShard) -> SourceShard:
-        return verify_hash(shard)
-
-    def check_unchanged(self, shard: SourceShard) -> None:
-        check_still_hashed(shard)
-
     def parts(self, shard: SourceShard, rows: int) -> Iterator[Part]:
         """A part is a batch of rows, which this process reads: proving takes much longer than reading."""
-        with open_source_shard(shard) as file:
-            groups = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
-        batches = (batch for part in plan_parts(groups, max_rows=rows) for batch in read_rows(shard, part))
-        for index, batch in enumerate(batches):
+        for index, batch in enumerate(first_rows(shard, rows)):
             yield Part(index=index, first_row=batch.first_row, rows=len(batch), key=shard.sha256, holds=batch)
 
     def made(self, shard: SourceShard, part: Part, token_budget: int | None) -> Iterator[Made]:
@@ -116,18 +97,12 @@ class ModelRecipe:
         """A hash of the model and the options."""
         return sha256_json([str(self.model), self.build])
 
-    def input_of(self, shard: SourceShard) -> Mapping[str, Any]:
-        return {"path": shard.path.name, "rows": shard.rows, "bytes": shard.bytes, "sha256": shard.sha256}
-
     def counted(self, counts: Counts) -> Mapping[str, Any]:
         audited = counts.get("audit", Counter())["audited_rows"]
         return {
             "audit": {"fallback_rows": 0, "audited_rows": audited},
             "cutting": dict.fromkeys(COUNTED, 0) | dict(counts.get("cutting", Counter())),
         }
-
-    def environment(self) -> Mapping[str, Any]:
-        return self.given
 
 
 def recipe_of(source: Source, ingredients: Ingredients, caps: RowCaps, given: Mapping[str, Any]) -> ModelRecipe:
@@ -146,11 +121,7 @@ def recipe_of(source: Source, ingredients: Ingredients, caps: RowCaps, given: Ma
         recipe.form,
         config=config,
         tokenizer=model.tokenizer.entry(config["eod"]["id"]),
-        source={
-            "schema_version": source.format.schema_version,
-            "manifest_sha256": source.manifest_sha256,
-            **named_origin(source.manifest),
-        },
+        source=source.origin,
         split=split_decided(SPLIT_COLUMN, config["valid_fraction"]),
         renderer={"name": encoded_by, "version": library_versions(encoded_by)[encoded_by] or "unknown"},
     )

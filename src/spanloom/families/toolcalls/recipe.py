@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 
 from spanloom.building.assembly import build_facts
-from spanloom.building.recipe import Counts, DatasetForm, FileShard, Made, Part
+from spanloom.building.recipe import DatasetForm, FileShard, Made, OfFile, Part
 from spanloom.building.shards.ids import split_decided
 from spanloom.conversations.source.rejects import Reject
 from spanloom.dataset.family import Layout
@@ -183,7 +183,7 @@ def read_file(path: Path) -> SampleFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ToolCallRecipe:
+class ToolCallRecipe(OfFile):
     """A build of one split. The template and the tokenizer are files, which workers load; `given`: places as given."""
 
     file: SampleFile
@@ -193,8 +193,6 @@ class ToolCallRecipe:
     tokenizer: Path
     tools_dir: Path | None
     rules: TokenizeRules
-    build: Mapping[str, Any]
-    given: Mapping[str, Any]
 
     code = "toolcalls"
     libraries = LIBRARIES
@@ -231,9 +229,6 @@ class ToolCallRecipe:
 
     def identity(self) -> Mapping[str, Any]:
         return {"build": self.build, "input": self.file.sha256, "shards": len(self.shards)}
-
-    def verified(self, shard: FileShard) -> FileShard:
-        return shard
 
     def check_unchanged(self, shard: FileShard) -> None:  # noqa: ARG002  # all shards are made of one file
         check_unchanged(self.file.path, self.file.state, sha256=self.file.sha256)
@@ -314,12 +309,6 @@ class ToolCallRecipe:
         file = self.file
         rows = file.samples.total()
         return {"path": file.path.name, "rows": rows, "bytes": file.state.bytes, "sha256": file.sha256}
-
-    def counted(self, counts: Counts) -> Mapping[str, Any]:  # noqa: ARG002  # there are none
-        return {}
-
-    def environment(self) -> Mapping[str, Any]:
-        return self.given
 
 
 _loaded: dict[str, Ingredients] = {}

@@ -19,7 +19,7 @@ from typing import Any
 import pyarrow as pa
 
 from spanloom.building.assembly import build_facts
-from spanloom.building.recipe import Counts, DatasetForm, FileShard, Made, Part
+from spanloom.building.recipe import DatasetForm, FileShard, Made, OfFile, Part
 from spanloom.building.shards.ids import split_decided
 from spanloom.conversations.source.rejects import Reject
 from spanloom.dataset.family import Layout
@@ -117,7 +117,7 @@ class Export:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TraceRecipe:
+class TraceRecipe(OfFile):
     """A build of one dataset of traces. `snapshot`, `ids`: of the rows, only in the process that reads; `given`: places
     as given."""
 
@@ -127,8 +127,6 @@ class TraceRecipe:
     shards: tuple[FileShard, ...]
     tokenizer: Path
     rules: TokenizeRules
-    build: Mapping[str, Any]
-    given: Mapping[str, Any]
 
     code = "traces"
     libraries = LIBRARIES
@@ -142,9 +140,6 @@ class TraceRecipe:
 
     def identity(self) -> Mapping[str, Any]:
         return {"build": self.build, "export": self.export.sha256, "shards": len(self.shards)}
-
-    def verified(self, shard: FileShard) -> FileShard:
-        return shard
 
     def check_unchanged(self, shard: FileShard) -> None:
         """The snapshot does not change."""
@@ -205,12 +200,6 @@ class TraceRecipe:
     def input_of(self, shard: FileShard) -> Mapping[str, Any]:  # noqa: ARG002  # all shards are made of one export
         export = self.export
         return {"path": export.path, "rows": export.rows, "bytes": export.bytes, "sha256": export.sha256}
-
-    def counted(self, counts: Counts) -> Mapping[str, Any]:  # noqa: ARG002  # there are none
-        return {}
-
-    def environment(self) -> Mapping[str, Any]:
-        return self.given
 
 
 DELETED = "deleted"

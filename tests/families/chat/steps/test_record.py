@@ -14,7 +14,6 @@ def test_the_manifest_names_the_asset_that_was_found_where_none_was_given(tmp_pa
     built = build_chat(
         PackOptions(transcripts=source, root=tmp_path / "built", tokenizer=None, rules=rules, workers=1, deep=0)
     )
-    task = StepTask(max_rejects=None)
     step = pack_chat.run(
         transcripts=str(source), root=str(tmp_path / "step"), rules=rules, task=StepTask(max_rejects=None)
     )

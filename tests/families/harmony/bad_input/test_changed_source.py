@@ -8,13 +8,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spanloom.building import recipe as building
 from spanloom.building.shards.making import PartJob, build_key, make_part
-from spanloom.conversations.source.folder import SourceShard, verify_hash
+from spanloom.conversations.source.folder import SourceShard, open_source, verify_hash
 from spanloom.dataset.root.lock import claim_or_discard
 from spanloom.errors import SourceError
 from spanloom.families.harmony import recipe as recipes
 from spanloom.families.harmony.contract.caps import Caps
-from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.convert.synth import convert_synth
 from support import sources
 from support.bad_builds import assert_nothing_looks_finished, build_it
@@ -49,7 +49,7 @@ def test_a_shard_changed_after_it_was_hashed_stops_the_build_and_is_not_kept(
         return hashed
 
     with monkeypatch.context() as patch:
-        patch.setattr(recipes, "verify_hash", hash_then_change)
+        patch.setattr(building, "verify_hash", hash_then_change)
         with pytest.raises(SourceError, match=CHANGED.format(1)):
             build_it(source, tmp_path / "out", shards=2)
     assert_nothing_looks_finished(tmp_path / "out")

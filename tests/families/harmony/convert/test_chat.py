@@ -14,14 +14,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from spanloom.conversations.ids import SeenIds
-from spanloom.conversations.source.folder import verify_hash
+from spanloom.conversations.source.folder import open_source, verify_hash
 from spanloom.conversations.source.manifest import CONVERSATIONS_COLUMNS
 from spanloom.conversations.source.structure import row_id
 from spanloom.errors import ArtifactError, ConflictError, RejectedRowError, SourceError, SpanloomError
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.messages import SystemFields
 from spanloom.families.harmony.contract.profile import CHAT_OF_ANY_MODEL
-from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.convert.chat import RECORD_NAME, convert_chat, count_chat, open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion
 from support.killed import STRIDE, killed_before

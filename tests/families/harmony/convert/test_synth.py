@@ -9,11 +9,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spanloom.conversations.source.folder import verify_hash
+from spanloom.conversations.source.folder import open_source, verify_hash
 from spanloom.conversations.source.structure import row_id
 from spanloom.errors import SourceError, SpanloomError
 from spanloom.families.harmony.contract.conversation import parse_conversation
-from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.convert import synth as convert
 from spanloom.families.harmony.convert.synth import Conversion, convert_synth, find_raw_files
 from spanloom.families.harmony.render.official import render_one

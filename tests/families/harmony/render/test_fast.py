@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from spanloom.building.shards.making import ShardJob, make_shards
 from spanloom.conversations.source import folder
+from spanloom.conversations.source.folder import open_source
 from spanloom.conversations.source.structure import LabelledConversation
 from spanloom.errors import AuditError
 from spanloom.families.harmony import recipe as recipes
@@ -22,7 +23,6 @@ from spanloom.families.harmony.build import BuildOptions, build
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT
-from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.render import fast as fast_module
 from spanloom.families.harmony.render import rows
 from spanloom.families.harmony.render.audit import Auditor, audit_floor, audit_share, audit_stride

@@ -1,8 +1,6 @@
 """The definition of Harmony datasets, as values and pure functions: from a source row to its documents.
 
-spans         the spans, by name
 profile       what differs between SYNTH KD and harmony_chat
-source        their source folders, opened and staged
 messages      a conversation of any kind → the messages of a Harmony conversation
 conversation  one row → its checked conversation
 call_format   a call as the model emits it, and as servers show it

@@ -26,6 +26,7 @@ import numpy as np
 
 from spanloom.conversations.runs import assistant_runs, last_turn
 from spanloom.conversations.source.structure import LabelledConversation
+from spanloom.conversations.trained import SPAN_NAMES, check_train
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.call_format import CALL_FORMATS, emitted_and_served
@@ -71,15 +72,11 @@ class CutRules:
                 " emitted",
                 remedy="--history serve, or --call-format json, which writes every call as servers show it",
             )
-        names = HARMONY_CHAT.span_names[1:]
-        if not self.train or set(self.train) - set(names) or len(set(self.train)) != len(self.train):
-            raise SpanloomError(
-                f"--train must name spans of {', '.join(names)}, each once, not {','.join(self.train)!r}"
-            )
+        check_train(self.train)
 
     def as_dict(self) -> dict[str, Any]:
         """The entries in a manifest's config; the spans in the order of their ids."""
-        train = [name for name in HARMONY_CHAT.span_names if name in self.train]
+        train = [name for name in SPAN_NAMES if name in self.train]
         config: dict[str, Any] = {"history": self.history, "train": train, "turns": self.turns}
         if self.call_format != defaults.CALL_FORMAT:
             config["call_format"] = self.call_format
@@ -92,11 +89,6 @@ class CutRules:
             counted.update(part)
         names = (*CUTTING, *DIVIDED) if self.call_format == "as-served" else CUTTING
         return {name: counted[name] for name in (*names, *([TRUNCATED] if counted[TRUNCATED] else []))}
-
-
-def parsed_train(text: str) -> tuple[str, ...]:
-    """`analysis,final` → its names."""
-    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def rules_for(profile: Profile, rules: CutRules | None) -> CutRules | None:
@@ -183,7 +175,7 @@ def cut_conversation(conversation: LabelledConversation, rules: CutRules) -> Cut
     messages, before = emitted_and_served(conversation.messages, rules.call_format)
     roles = [message["role"] for message in messages]
     runs = assistant_runs(roles)
-    trained = {HARMONY_CHAT.span_names.index(name) for name in rules.train}
+    trained = {SPAN_NAMES.index(name) for name in rules.train}
     first_trained = last_turn(roles, runs) if rules.turns == "last" else 0
     labels = [
         span if span in trained and at >= first_trained else SPAN_CONTEXT

@@ -8,18 +8,17 @@ opens, checks, renders, splits, writes and verifies.
                                              documents of the assistant runs of a row, as a server would show them
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from spanloom.building.recipe import DatasetForm
-from spanloom.conversations.source.format import ANY_MODEL, CONVERSATIONS, SourceFormat
+from spanloom.conversations.source.format import ANY_MODEL, CONVERSATIONS, SYNTH, SourceFormat
 from spanloom.conversations.source.structure import ANY_KEYS
 from spanloom.dataset.family import Layout
 from spanloom.dataset.rows.table import DOCUMENTS_OF_CONVERSATIONS
 from spanloom.families.harmony import defaults
-from spanloom.families.harmony.contract import spans
 
 ARRAY_DTYPES = {"tokens": "int32", "lossmask": "uint8", "span": "uint8"}
 """File name part → dtype of its `.bin`."""
@@ -32,8 +31,6 @@ class Profile:
     family           in a dataset's manifest
     source           the format of the source
     root, capped_root   default output roots of a build without --out
-    span_of_channel  channel of an assistant message → span id
-    span_names       `span_names[span_id]`
     table_keys       keys of a message that the fast renderer's table covers
     table_tools      the table also covers tool definitions and contents of several parts
     cuts             a row may become several documents
@@ -45,13 +42,15 @@ class Profile:
     source: SourceFormat
     root: str
     capped_root: str
-    span_of_channel: Mapping[str, int]
-    span_names: tuple[str, ...]
     table_keys: frozenset[str]
     table_tools: bool
     cuts: bool
     split_column: str
     about: pa.Schema
+
+    @property
+    def span_names(self) -> tuple[str, ...]:
+        return self.source.span_names
 
     @property
     def form(self) -> DatasetForm:
@@ -69,27 +68,11 @@ class Profile:
         return profile_of_family, (self.family, self.source.schema_version)
 
 
-SYNTH = SourceFormat(
-    schema_version="synth_harmony_v1",
-    converter="spanloom convert-synth",
-    manifest=None,
-    shard_glob="synth_harmony_shard_*.parquet",
-    shards=defaults.SHARDS,
-    id_column="synth_id",
-    id_is_demanded=False,
-    metadata_columns=("language", "exercise"),
-    roles=("system", "developer", "user", "assistant"),
-    strict=False,
-)
-"""`synth_harmony_v1`, the locked contract: docs/format.md. Its metadata columns are copied to the row table."""
-
 SYNTH_KD = Profile(
     family="synth_kd",
     source=SYNTH,
     root=defaults.ROOT,
     capped_root=defaults.CAPPED_ROOT,
-    span_of_channel={"analysis": spans.SPAN_ANALYSIS, "final": spans.SPAN_FINAL},
-    span_names=spans.SPAN_NAMES,
     table_keys=frozenset({"role", "content", "channel"}),
     table_tools=False,
     cuts=False,
@@ -109,8 +92,6 @@ HARMONY_CHAT = Profile(
     source=CONVERSATIONS,
     root=defaults.CHAT_ROOT,
     capped_root=defaults.CAPPED_CHAT_ROOT,
-    span_of_channel={"analysis": spans.SPAN_ANALYSIS, "final": spans.SPAN_FINAL, "commentary": spans.SPAN_COMMENTARY},
-    span_names=spans.CHAT_SPAN_NAMES,
     table_keys=ANY_KEYS,
     table_tools=True,
     cuts=True,

@@ -30,8 +30,8 @@ from spanloom.conversations.forms.unknown import PLAIN_TEXT
 from spanloom.conversations.ids import SeenIds
 from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
 from spanloom.conversations.source.folder import MANIFEST_NAME
-from spanloom.conversations.source.format import SourceFormat
-from spanloom.conversations.source.manifest import CONVERSATIONS_COLUMNS, CONVERSATIONS_GLOB, ConversationsManifest
+from spanloom.conversations.source.format import CONVERSATIONS, SourceFormat
+from spanloom.conversations.source.manifest import CONVERSATIONS_COLUMNS, ConversationsManifest
 from spanloom.conversations.source.rejects import reject_limit
 from spanloom.conversations.source.writer import OutputRow, ShardWriter
 from spanloom.conversations.turns import RecordRefusedError, Refusal
@@ -436,12 +436,7 @@ def _manifest(
             "rejects": [entry["rejects"] for entry in ended if "rejects" in entry],
             "spanloom": version("spanloom"),
         },
-        "storage": {
-            "format": "parquet",
-            "glob": CONVERSATIONS_GLOB,
-            "total_rows": counts.written,
-            "shards": [entry["shard"] for entry in ended if "shard" in entry],
-        },
+        "storage": CONVERSATIONS.storage([entry["shard"] for entry in ended if "shard" in entry]),
     }
     return ConversationsManifest.model_validate(whole).as_dict()
 

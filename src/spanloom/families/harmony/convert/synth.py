@@ -362,7 +362,7 @@ def source_manifest(
             "rows_written": written,
             "skipped": {reason.value: skipped[reason] for reason in Skip if skipped.get(reason)},
         },
-        "storage": {"format": "parquet", "glob": SYNTH_KD.source.shard_glob, "total_rows": written, "shards": shards},
+        "storage": SYNTH_KD.source.storage(shards),
     }
 
 

@@ -112,7 +112,7 @@ def derive_wrappers(encoding: HarmonyEncoding, profile: Profile = SYNTH_KD) -> d
     """(role, channel) → the wrapper of a message with no other header fields."""
     roles = [role for role in profile.source.roles if role not in ("assistant", "tool")]
     shapes: list[tuple[str, str | None]] = [(role, None) for role in roles]
-    shapes += [("assistant", channel) for channel in profile.span_of_channel]
+    shapes += [("assistant", channel) for channel in profile.source.channels]
     return {
         (role, channel): derive_wrapper({"role": role, **({"channel": channel} if channel else {})}, encoding)
         for role, channel in shapes

@@ -14,14 +14,14 @@ from spanloom.building.parts.work import ShardWork, check_one_number, default_wo
 from spanloom.building.shards.files import Running
 from spanloom.building.shards.making import ShardJob, make_shards, write_record
 from spanloom.building.steps import publish_parts
-from spanloom.conversations.source.folder import Source
+from spanloom.conversations.source.folder import Source, open_source
+from spanloom.conversations.source.places import staged_listing, staged_source
 from spanloom.conversations.source.rejects import reject_limit
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.contract.history import CutRules, rules_for
 from spanloom.families.harmony.contract.profile import profile_of_source
-from spanloom.families.harmony.contract.source import open_source, staged_listing, staged_source
 from spanloom.families.harmony.recipe import recipe_of
 from spanloom.families.harmony.render.routes import LIBRARIES, loading_ahead, renderer_version, worker_bytes
 from spanloom.machine import workers_that_fit

@@ -6,7 +6,7 @@ are equal on purpose: they are compared with those in the rejects.
 """
 
 import json
-import math
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -47,7 +47,7 @@ def harmony_json(messages_json: bytes | None) -> bytes:
     if type(whole.get("chat_template_kwargs", {})) not in (dict, type(None)):
         raise _wrong("chat_template_kwargs", "an object")
     weight = whole.get("weight")
-    if weight is not None and not (type(weight) in (int, float) and math.isfinite(weight) and weight > 0):
+    if weight is not None and not (type(weight) in (int, float) and 0 < weight <= sys.float_info.max):
         raise _wrong("weight", "a number greater than 0")
     tools = _tools(whole.get("tools"))
     messages = [_system(whole.get("settings")), *_messages(listed, tools)]

@@ -7,14 +7,13 @@ the counts. The rules are implemented here again; of the code that writes a mani
 import re
 from collections.abc import Iterator
 
-from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.validate.content import check_documents_by_id, check_input, check_stated, wrong
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.validate.content import check_caps, check_documents_by_id, check_input, check_stated, wrong
 from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract.config import rule_of_split
 from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, Profile, profile_of_family
 from spanloom.families.harmony.render.routes import RENDERERS
 from spanloom.findings import Finding
-from spanloom.records.scalars import is_integer
 from spanloom.supervision import ALIGNMENT
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256
 
@@ -25,21 +24,13 @@ def check_content(content: Content) -> Iterator[Finding]:
     """All sections but the counts."""
     profile = profile_of_family(content.family, content.input.schema_version)
     split_rule = rule_of_split(profile)
-    caps = content.config.get("caps")
-    caps_are_sound = (
-        isinstance(caps, dict)
-        and tuple(caps) == CAPS
-        and all(cap is None or (is_integer(cap) and cap >= 0) for cap in caps.values())
-    )
-    if not caps_are_sound:
-        yield wrong(f"config.caps is {caps!r}, not a number or null for each of {', '.join(CAPS)}")
     cut_options = (
         ("history", "train", "turns", "merge", "call_format", "mask_generation_prompt") if profile.cuts else ()
     )
     wanted = {
         "input_schema": profile.source.schema_version,
         "shards": len(content.shards),
-        "caps": caps,
+        "caps": content.config.get("caps"),
         "split_rule": split_rule,
         "tokenizer_sha256": ASSET_SHA256,
         "eod": tokenizer.EOD,
@@ -62,9 +53,7 @@ def check_content(content: Content) -> Iterator[Finding]:
         yield wrong(f"config.train is {content.config['train']}, not in the order of the spans")
     yield from _check_renderer(content)
     yield from _check_input(content, profile)
-    if caps_are_sound and len(content.input.shards) == len(content.shards):
-        for shard in content.shards:
-            yield from _check_caps(content, shard)
+    yield from check_caps(content, CAPS)
 
 
 def _check_renderer(content: Content) -> Iterator[Finding]:
@@ -97,22 +86,3 @@ def _check_input(content: Content, profile: Profile) -> Iterator[Finding]:
     yield from check_input(content, profile.source.schema_version)
     names = [shard.path for shard in content.input.shards]
     yield from check_stated(names, [profile.source.shard_name(shard.shard) for shard in content.shards], "input.shards")
-
-
-def _check_caps(content: Content, shard: ShardEntry) -> Iterator[Finding]:
-    """The rows that were read are all that the caps allow, or fewer where the tokens ran out; so are the tokens."""
-    caps, shards, number = content.config["caps"], len(content.shards), shard.shard
-    rows = content.input.shards[number].rows
-    of_each = caps["max_rows_per_shard"]
-    most = min([rows, *_share(caps["max_rows"], number, shards), *([] if of_each is None else [of_each])])
-    tokens = sum(counts.tokens for counts in shard.splits.values())
-    budget = _share(caps["max_tokens"], number, shards)
-    if shard.rows_read > most or (shard.rows_read < most and not budget):
-        yield wrong(f"{shard.rows_read} rows read of {rows}, the caps allow {most}", number)
-    if budget and tokens > budget[0]:
-        yield wrong(f"{tokens} tokens, the caps allow {budget[0]}", number)
-
-
-def _share(cap: int | None, shard: int, shards: int) -> list[int]:
-    """The share of a shard: even; the first shards take the remainder; empty if there is no cap."""
-    return [] if cap is None else [cap // shards + (shard < cap % shards)]

@@ -72,11 +72,13 @@ def judge_row(
     messages_json: bytes | None,
     undecodable: bool,
     encoding: HarmonyEncoding | None,
+    converted: bool = False,
 ) -> Judgement:
     """Decides whether a row must be refused.
 
     `config`: of the dataset. `undecodable`: a column other than the conversation is not UTF-8. `encoding`: also render
-    with openai-harmony; the detail of its refusal is empty.
+    with openai-harmony; the detail of its refusal is empty. `converted`: from a conversation for any model, of which an
+    empty message of the assistant is no message of Harmony.
     """
     form = _FORMATS[family]
     row_id = given_id
@@ -85,6 +87,8 @@ def judge_row(
             raise RowRefused("not_utf8", "a column of this row is not UTF-8")
         row_id = judged_id(family, given_id, metadata_json)
         messages, untrained = _messages(messages_json, form)
+        if not converted and all(message["role"] != "assistant" for message in messages):
+            raise RowRefused("no_assistant", "no message is from the assistant: nothing would be trained")
         documents = [messages]
         if form.cut:
             documents = [document.messages for document in shown_documents((messages, untrained), config)]
@@ -147,8 +151,6 @@ def _messages(messages_json: bytes | None, form: _Format) -> Flagged:
     for at, message in enumerate(messages):
         if _check_message(at, message, form):
             untrained.add(at)
-    if all(message["role"] != "assistant" for message in messages):
-        raise RowRefused("no_assistant", "no message is from the assistant: nothing would be trained")
     return messages, untrained
 
 

@@ -11,10 +11,9 @@ The rules are a second implementation (`rules`), not that of the build. The samp
 
 import json
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
-from pathlib import Path
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,17 +22,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from openai_harmony import HarmonyEncoding
 
-from spanloom.conversations.source.folder import Source, SourceShard, open_source_shard, source_batches
+from spanloom.conversations.source.folder import Source, SourceShard, group_rows, open_source_shard, source_batches
 from spanloom.conversations.source.manifest import ANY_MODEL_V1
 from spanloom.conversations.source.rejects import Reason
 from spanloom.dataset.family import SourceCheck, WholeCheck
 from spanloom.dataset.manifest import ShardEntry
-from spanloom.dataset.root.layout import array_prefix
 from spanloom.dataset.rows.places import RejectedRow, RowPlaces, rejected_rows, row_numbers
-from spanloom.dataset.validate.source import check_against_source, deep_shares, is_same_folder, is_same_shard
+from spanloom.dataset.validate.placed_documents import PlacedDocument
+from spanloom.dataset.validate.source import check_against_folder, deep_shares
 from spanloom.families.harmony.contract.history import rules_of
 from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, Profile, profile_of_source
-from spanloom.families.harmony.contract.source import open_source
 from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
 from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.families.harmony.verify.any_model import harmony_or_refusal
@@ -51,6 +49,7 @@ from spanloom.families.harmony.verify.reference import (
 from spanloom.families.harmony.verify.rules import Judgement, judge_row, refused_id
 from spanloom.families.harmony.verify.texts import TextCheck
 from spanloom.findings import Finding, Report
+from spanloom.megatron.readers import OpenIndexed
 from spanloom.records.parquet import BATCH_ROWS, column_values
 from spanloom.tokenizers.o200k.asset import locate_asset
 
@@ -64,13 +63,8 @@ rows drawn from them; the sample is evenly spaced among these."""
 WORDS_OF_LIBRARIES = " is not JSON: "
 """The text after it in a reject's detail comes from a library, and may differ between versions."""
 
-ReadDocument = Callable[[str, int], Mapping[str, npt.NDArray[Any]] | None]
-"""`(split, sequence)` → `tokens`, `lossmask`, `span` of that document from Megatron's reader, or None."""
-
-Place = tuple[str, int, Mapping[str, Any]]
-"""Split and sequence of a document, and its `ABOUT_CUTS` columns of the row table."""
-Places = dict[int, list[Place]]
-"""Row → the places of its documents, in order."""
+Places = dict[int, list[PlacedDocument]]
+"""Row → its documents, in order, each with its `ABOUT_CUTS` columns of the row table."""
 ABOUT_CUTS = ("cut", "runs", "weight")
 """Columns of the row table about the cutting of a conversation; datasets of earlier releases have only the first."""
 
@@ -85,68 +79,35 @@ def check_source(report: Report, check: SourceCheck) -> None:
     whole, content = check.whole, check.whole.content
     shares = deep_shares(content, check.deep)
 
-    def opened(own: Report) -> "_Opened | None":
-        source = open_source(check.source, shards=len(content.shards), only=check.at_hand)
-        if not is_same_folder(own, check, source):
-            return None
+    def opened(own: Report, source: Source) -> "list[tuple[HarmonyEncoding, tiktoken.Encoding]]":  # noqa: ARG001
+        """The encodings of openai-harmony and of tiktoken, or none if nothing is rendered again."""
         rules_of(content.config, profile_of_source(source.format))  # raises if they are missing or invalid
         if not check.deep:
-            return _Opened(source=source)
+            return []
         asset = locate_asset(check.tokenizer)
-        return _Opened(source=source, encodings=(load_encoding(asset), load_tiktoken(asset)))
+        return [(load_encoding(asset), load_tiktoken(asset))]
 
-    def check_shard(own: Report, shard: ShardEntry, opened: "_Opened") -> None:
-        source_shard = opened.source.shards[shard.shard]
-        if not is_same_shard(own, shard, source_shard):
-            return
-        held = ShardSource(
-            root=whole.root,
-            shard=shard,
-            source=source_shard,
-            splits=whole.readable_splits(shard),
-            config=content.config,
-            go_on=whole.run.go_on,
-        )
-        share = shares[shard.shard]
-        sample: Places = {row: [] for row in sampled_rows(source_shard, shard.rows_read, share)}
+    def check_shard(
+        own: Report,
+        shard: ShardEntry,
+        source: SourceShard,
+        encodings: "list[tuple[HarmonyEncoding, tiktoken.Encoding]]",
+    ) -> None:
+        held, share = ShardSource(whole=whole, shard=shard, source=source), shares[shard.shard]
+        sample: Places = {row: [] for row in sampled_rows(source, shard.rows_read, share)}
         own.ran("source rows", shard.rows_read)
         own.add(held.check_all(sample))
-        own.add(held.check_rejected(opened.encodings and opened.encodings[0]))
+        own.add(held.check_rejected(encodings[0][0] if encodings else None))
         places = {row: documents for row, documents in sample.items() if documents}
-        if opened.encodings is None:
-            return
-        encoding, second = opened.encodings
-        texts = TextCheck(second)
-        own.ran("rows rendered again", len(places))
-        whole_tokens = None if share >= shard.rows_read else WHOLE_TOKENS // len(content.shards)
-        own.add(held.check_sample(places, encoding, texts, _reading(whole, shard), whole_tokens))
-        own.ran("documents rendered again", texts.documents)
-        own.ran("texts encoded again", texts.texts)
+        for encoding, second in encodings:
+            texts = TextCheck(second)
+            own.ran("rows rendered again", len(places))
+            whole_tokens = None if share >= shard.rows_read else WHOLE_TOKENS // len(content.shards)
+            own.add(held.check_sample(places, encoding, texts, whole_tokens))
+            own.ran("documents rendered again", texts.documents)
+            own.ran("texts encoded again", texts.texts)
 
-    check_against_source(report, check, opened, check_shard)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Opened:
-    """A source, and if rows are rendered again the encodings of openai-harmony and of tiktoken."""
-
-    source: Source
-    encodings: "tuple[HarmonyEncoding, tiktoken.Encoding] | None" = None
-
-
-def _reading(whole: WholeCheck, shard: ShardEntry) -> ReadDocument:
-    @cache  # many documents are read from the same files
-    def opened(split: str) -> dict[str, Any]:
-        return {name: whole.open_with(array_prefix(whole.root, split, shard.shard, name)) for name in ARRAY_DTYPES}
-
-    def read_document(split: str, sequence: int) -> dict[str, npt.NDArray[Any]] | None:
-        whole.run.go_on()
-        arrays = opened(split)
-        if not all(0 <= sequence < len(array) for array in arrays.values()):  # rows of other arrays
-            return None
-        return {name: array.get(sequence) for name, array in arrays.items()}
-
-    return read_document
+    check_against_folder(report, check, opened, check_shard)
 
 
 def _small(profile: Profile) -> tuple[str, ...]:
@@ -177,8 +138,7 @@ def sampled_rows(shard: SourceShard, rows_read: int, count: int) -> list[int]:
     if count >= rows_read:
         return list(range(rows_read))
     drawn = max(ROWS_DRAWN, count)
-    with open_source_shard(shard) as file:
-        sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
+    sizes = group_rows(shard)
     firsts = np.concatenate([[0], np.cumsum(sizes)])[:-1]
     usable = np.flatnonzero((firsts < rows_read) & (np.array(sizes, dtype=np.int64) > 0))
     random = np.random.default_rng([shard.index, rows_read, drawn])
@@ -251,19 +211,20 @@ def _cells(batch: pa.RecordBatch, profile: Profile) -> tuple[dict[str, list[str 
     return cells, torn
 
 
-def refusal(row: SourceRow, family: str, config: Mapping[str, Any], encoding: HarmonyEncoding | None) -> Judgement:
+def refusal(row: SourceRow, profile: Profile, config: Mapping[str, Any], encoding: HarmonyEncoding | None) -> Judgement:
     """Why the rules, or openai-harmony with `encoding`, refuse a row; see `judge_row`."""
     if row.unheld is not None and not row.undecodable:
-        judged = refused_id(family, row.id, row.metadata_json)
+        judged = refused_id(profile.family, row.id, row.metadata_json)
         return judged if judged.reason is not None else replace(row.unheld, id=judged.id)
     return judge_row(
-        family,
+        profile.family,
         config,
         given_id=row.id,
         metadata_json=row.metadata_json,
         messages_json=row.messages_json,
         undecodable=row.undecodable,
         encoding=encoding,
+        converted=profile.source.schema_version == ANY_MODEL_V1,
     )
 
 
@@ -271,19 +232,20 @@ def refusal(row: SourceRow, family: str, config: Mapping[str, Any], encoding: Ha
 class ShardSource:
     """One shard of a dataset, and the shard of the source that it was built from.
 
-    `splits`: those with readable files. `config`: of the dataset. `go_on` is called regularly, and may raise.
+    `whole`: the dataset.
     """
 
-    root: Path
+    whole: WholeCheck
     shard: ShardEntry
     source: SourceShard
-    splits: Sequence[str]
-    config: Mapping[str, Any]
-    go_on: Callable[[], object]
 
     @property
     def profile(self) -> Profile:
         return profile_of_source(self.source.format)
+
+    @property
+    def config(self) -> Mapping[str, Any]:
+        return self.whole.content.config
 
     @property
     def _about_cuts(self) -> tuple[str, ...]:
@@ -301,16 +263,18 @@ class ShardSource:
         """
         profile = self.profile
         columns = ("sequence", "row", profile.split_column, *profile.source.metadata_columns, *self._about_cuts)
-        rows = RowPlaces(self.root, self.shard, self.splits, columns, profile.source.id_column, lambda _: None)
+        splits, id_column = self.whole.readable_splits(self.shard), profile.source.id_column
+        rows = RowPlaces(self.whole.root, self.shard, splits, columns, id_column, lambda _: None)
+        open_with = cache(self.whole.open_with)
         with open_source_shard(self.source) as file:
             for first, batch in _batches(file, self.source, _small(profile), BATCH_ROWS * 16):
                 if first >= self.shard.rows_read:
                     return
-                self.go_on()
+                self.whole.run.go_on()
                 cells, torn = _cells(batch, profile)
                 for split, table in rows.before(first + batch.num_rows).tables.items():
                     inside = table.filter(pa.array(row_numbers(table) >= first))  # earlier rows were checked
-                    yield from self._check_table(split, inside, first, cells, torn, places)
+                    yield from self._check_table(split, inside, first, cells, torn, places, open_with)
 
     def _check_table(
         self,
@@ -320,6 +284,7 @@ class ShardSource:
         cells: Mapping[str, list[str | None]],
         torn: set[int],
         places: Places,
+        open_with: OpenIndexed,
     ) -> Iterator[Finding]:
         profile = self.profile
         id_column, metadata = profile.source.id_column, profile.source.metadata_columns
@@ -333,7 +298,7 @@ class ShardSource:
             at, place = row - first, {"split": split, "sequence": stored["sequence"][index]}
             if row in places and place["sequence"] is not None:  # null: the row table is damaged, which is reported
                 about = {name: stored[name][index] for name in self._about_cuts}
-                places[row].append((split, stored["sequence"][index], about))
+                places[row].append(PlacedDocument(shard=self.shard.shard, **place, row=about, open_with=open_with))
             if at in torn:
                 yield self.finding(row, "source", "is not UTF-8, yet was not rejected", **place)
                 continue
@@ -357,16 +322,16 @@ class ShardSource:
         waiting: deque[RejectedRow] = deque()
 
         def numbers() -> Iterator[int]:
-            for reject in rejected_rows(self.root, self.shard, self.profile.source.id_column, lambda _: None):
+            for reject in rejected_rows(self.whole.root, self.shard, self.profile.source.id_column, lambda _: None):
                 if encoding is not None or reject.reason != Reason.RENDERER_REFUSED:
                     waiting.append(reject)
                     yield reject.row
 
         for row in whole_rows(self.source, numbers()):
-            self.go_on()
+            self.whole.run.go_on()
             line = waiting.popleft()
             by_harmony = line.reason == Reason.RENDERER_REFUSED
-            judged = refusal(row, self.profile.family, self.config, encoding if by_harmony else None)
+            judged = refusal(row, self.profile, self.config, encoding if by_harmony else None)
             reason, detail = judged.reason, judged.detail
             place: dict[str, Any] = {"line": line.line}
             if reason is None:
@@ -384,22 +349,21 @@ class ShardSource:
 
     def check_sample(
         self,
-        places: Mapping[int, Sequence[Place]],
+        places: Mapping[int, Sequence[PlacedDocument]],
         encoding: HarmonyEncoding,
         texts: TextCheck,
-        read_document: ReadDocument,
         whole_tokens: int | None = None,
     ) -> Iterator[Finding]:
-        """Renders the rows of a sample again and compares. `places`: row → the places of its documents, by row.
+        """Renders the rows of a sample again and compares. `places`: row → its documents, by row.
 
         `whole_tokens`: once this many tokens are rendered, only one document per row is: number `n` modulo their count
         for the n-th row of the sample.
         """
         rendered = 0
         for number, row in enumerate(whole_rows(self.source, places)):
-            split, sequence, _ = places[row.row][0]
-            place = {"split": split, "sequence": sequence}
-            judged = refusal(row, self.profile.family, self.config, None)
+            documents = places[row.row]
+            finding = partial(_of_document, row.row, documents)
+            judged = refusal(row, self.profile, self.config, None)
             shown = self._shown(row) if judged.reason is None else []
             is_whole = whole_tokens is None or rendered < whole_tokens
             wanted: dict[int, DiskSequences] = {}
@@ -410,30 +374,28 @@ class ShardSource:
             except RenderRefusedError:
                 judged = replace(judged, reason=Reason.RENDERER_REFUSED)
             except PromptError as fault:
-                yield self.finding(row.row, "rerender", str(fault), **place)
+                yield finding("rerender", str(fault))
                 continue
             if judged.reason is not None:
                 message = f"is refused ({judged.reason}: {judged.detail}), yet was not rejected"
-                yield self.finding(row.row, "source", message, **place)
+                yield finding("source", message)
                 continue
-            if len(shown) != len(places[row.row]):
-                message = f"makes {len(shown)} documents, the dataset has {len(places[row.row])}"
-                yield self.finding(row.row, "rerender", message, **place)
+            if len(shown) != len(documents):
+                yield finding("rerender", f"makes {len(shown)} documents, the dataset has {len(documents)}")
             weight = _weight(row)
-            for at, (document, (split, sequence, about)) in enumerate(zip(shown, places[row.row], strict=False)):
-                place = {"split": split, "sequence": sequence}
+            for at, (document, place) in enumerate(zip(shown, documents, strict=False)):
+                self.whole.run.go_on()
                 cut, runs = (0, 1) if document is None else (document.cut, len(document.runs))
                 expected = {"cut": cut, "runs": runs, "weight": weight}
-                for name in about:
-                    if about[name] != expected[name]:
-                        message = f"{name} is {expected[name]}, the dataset says {about[name]}"
-                        yield self.finding(row.row, "rerender", message, **place)
-                if at in wanted and (stored := read_document(split, sequence)) is not None:
+                for name, stated in place.row.items():
+                    if stated != expected[name]:
+                        yield finding("rerender", f"{name} is {expected[name]}, the dataset says {stated}", at)
+                if at in wanted and (stored := place.read(self.whole.root, ARRAY_DTYPES)) is not None:
                     for check, offset, message in (
                         *_differences(wanted[at], encoding, stored),
                         *(("tiktoken", *each) for each in texts.differences(wanted[at].messages, stored["tokens"])),
                     ):
-                        yield self.finding(row.row, check, message, offset=offset, **place)
+                        yield finding(check, message, at, offset)
 
     def _shown(self, row: SourceRow) -> list[ShownDocument | None]:
         """The documents of a row; None for a document that is the whole row."""
@@ -446,6 +408,12 @@ class ShardSource:
         if document is None:
             return disk_sequences((row.messages_json or b"").decode(), encoding)
         return disk_document(document, encoding, self.config)
+
+
+def _of_document(
+    row: int, documents: Sequence[PlacedDocument], check: str, message: str, at: int = 0, offset: int | None = None
+) -> Finding:
+    return documents[at].finding(check, f"source row {row}: {message}", offset)
 
 
 def _weight(row: SourceRow) -> float:

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.families.harmony.contract.spans import SPAN_ANALYSIS, SPAN_COMMENTARY, SPAN_FINAL
 from spanloom.families.harmony.tokenizer import CALL, CHANNEL, CONSTRAIN, END, EOD, MESSAGE, RETURN, START
 from spanloom.supervision import SPAN_CONTEXT, Flags, Lengths, Tokens
 
@@ -27,6 +26,7 @@ TOOLS = {"functions": 44580, "python": 29010, "browser": 46071}
 """First tokens of tool names. In the header of a tool message the name takes the place of the role."""
 ANALYSIS, FINAL = 35644, 17196
 COMMENTARY = (12606, 815)
+SPAN_ANALYSIS, SPAN_FINAL, SPAN_COMMENTARY = 1, 2, 3
 CLOSERS = (END, RETURN, CALL)
 
 

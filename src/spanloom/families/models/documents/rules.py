@@ -133,18 +133,6 @@ def find_eod(model: Model) -> dict[str, Any]:
     raise ModelError("no token ends a document: the tokenizer has no stop token", remedy="give one: --stop")
 
 
-def parsed_train(text: str) -> tuple[str, ...]:
-    """Parses `--train`, names of spans separated by commas, into the order of the spans. Raises ModelError."""
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    known = defaults.SPAN_NAMES[1:]
-    unknown = [name for name in names if name not in known]
-    if unknown or not names:
-        raise ModelError(
-            f"--train names {', '.join(unknown) or 'no span'}", remedy=f"give some of {', '.join(known)}, with commas"
-        )
-    return tuple(name for name in known if name in names)
-
-
 def parsed_date(text: str) -> datetime:
     """Parses `--date YYYY-MM-DD`. Raises ModelError."""
     try:

@@ -1,6 +1,6 @@
 """Harmony messages → a conversation that is independent of a model's format.
 
-In: the messages of a row of `harmony_conversations_v1` or `synth_harmony_v1`. Out: a `Conversation`. Raises
+In: a checked row of `harmony_conversations_v1` or `synth_harmony_v1`. Out: a `Conversation`. Raises
 RowRefusedError for what has no counterpart outside Harmony: its built-in tools, content that is not text.
 
     system            settings; its text, if any, is a system message
@@ -11,29 +11,29 @@ RowRefusedError for what has no counterpart outside Harmony: its built-in tools,
     tool              a result; it belongs to the first call that has no result yet
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from spanloom.conversations.conversation import Conversation, Settings
+from spanloom.conversations.conversation import SETTINGS, Conversation, Settings
+from spanloom.conversations.reading.tools import PREFIX
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
+from spanloom.conversations.source.structure import LabelledConversation
 from spanloom.conversations.turns import Call, Message
-
-_FUNCTION = "functions."
-_SETTINGS = ("reasoning_effort", "model_identity", "conversation_start_date", "knowledge_cutoff")
+from spanloom.supervision import SPAN_CONTEXT
 
 
-def neutral_conversation(messages: Sequence[Mapping[str, Any]], *, weight: float | None = None) -> Conversation:
-    """The conversation of these messages; an untrained message has `trained` false, a truncated one `truncated` true.
-
-    Raises RowRefusedError (`field_invalid`).
-    """
+def neutral_conversation(row: LabelledConversation) -> Conversation:
+    """The conversation of a row. Raises RowRefusedError (`field_invalid`)."""
     parts = _Parts()
-    for place, message in enumerate(messages):
-        parts.add(message, f"message {place}")
+    for place, (message, span) in enumerate(zip(row.messages, row.labels.tolist(), strict=True)):
+        # SYNTH has no marks; a message that has one nevertheless is read as it says.
+        trained = span != SPAN_CONTEXT and message.get("trained") is not False
+        truncated = place in row.truncated or message.get("truncated") is True
+        parts.add(message, f"message {place}", trained=trained, truncated=truncated)
     parts.close()
     return Conversation(
-        messages=tuple(parts.messages), tools=tuple(parts.tools), settings=parts.settings, weight=weight
+        messages=tuple(parts.messages), tools=tuple(parts.tools), settings=parts.settings, weight=row.weight
     )
 
 
@@ -53,10 +53,14 @@ class _Parts:
     open_calls: list[str] = field(default_factory=list)
     calls_made: int = 0
 
-    def add(self, message: Mapping[str, Any], where: str) -> None:
+    def add(self, message: Mapping[str, Any], where: str, *, trained: bool, truncated: bool) -> None:
         role = message["role"]
         if role == "assistant":
             self._assistant(message, where)
+            self.trained.add(trained)
+            self.truncated |= truncated
+            if len(self.trained) > 1:
+                raise _refused(f"a part of the assistant's message before {where} is trained, and another one is not")
             return
         self.close()
         if role == "system":
@@ -64,7 +68,7 @@ class _Parts:
         elif role == "developer":
             self._developer(message, where)
         elif role == "tool":
-            name = str(message.get("name") or "").removeprefix(_FUNCTION)
+            name = str(message.get("name") or "").removeprefix(PREFIX)
             call_id = self.open_calls.pop(0) if self.open_calls else None
             self.messages.append(Message(role="tool", texts=_texts(message, where), name=name, call_id=call_id))
         else:
@@ -77,13 +81,13 @@ class _Parts:
         if ended and not (recipient is not None and self.calls):
             self.close()
         if recipient is not None:
-            if not str(recipient).startswith(_FUNCTION):
+            if not str(recipient).startswith(PREFIX):
                 raise _refused(f"{where} calls {recipient!r}, a tool of Harmony's own")
             self.calls_made += 1
             # Nine letters and digits: the format that templates with a check of call ids accept.
             call = Call(
                 id=f"call{self.calls_made:05d}",
-                name=str(recipient).removeprefix(_FUNCTION),
+                name=str(recipient).removeprefix(PREFIX),
                 arguments="".join(texts),
             )
             self.calls.append(call)
@@ -92,10 +96,6 @@ class _Parts:
         else:
             self.texts += texts
             self.channel = channel
-        self.trained.add(message.get("trained") is not False)
-        self.truncated |= message.get("truncated") is True
-        if len(self.trained) > 1:
-            raise _refused(f"a part of the assistant's message before {where} is trained, and another one is not")
 
     def close(self) -> None:
         """Ends the assistant's message that is being read."""
@@ -123,7 +123,7 @@ class _Parts:
                 if part.get("tools"):
                     raise _refused(f"{where} has tools of Harmony's own")
                 self.settings = replace(
-                    self.settings, **{name: part[name] for name in _SETTINGS if part.get(name) is not None}
+                    self.settings, **{name: part[name] for name in SETTINGS if part.get(name) is not None}
                 )
             else:
                 texts.append(_text(part, where))

@@ -18,8 +18,6 @@ from spanloom.families.models.conversation import Conversation, Message
 from spanloom.families.models.source.harmony import neutral_conversation
 from spanloom.tokenizers.chat_template import ChatTemplate
 
-_SPAN_OF_CHANNEL = {"analysis": 1, "final": 2, "commentary": 3}
-
 REASONING_SEPARATOR = "\n\n"
 """Joins the parts of a reasoning. The parts of a content are joined without a separator, as templates do."""
 
@@ -74,7 +72,7 @@ def read_row(
     if source_format == ANY_MODEL:
         whole = neutral.parse_conversation(messages_json)
     else:
-        whole = _of_harmony(messages_json, source_format)
+        whole = neutral_conversation(parse_conversation(messages_json, source_format))
     if not any_runs and (fault := run_fault(whole.messages)) is not None:
         raise RowRefusedError(fault.reason, fault.detail, fault.remedy)
     messages = tuple(_message(message, words) for message in whole.messages)
@@ -106,17 +104,6 @@ def read_row(
         unread=tuple(unread),
         identity=dropped_identity,
     )
-
-
-def _of_harmony(messages_json: str | bytes | None, source_format: SourceFormat) -> neutral.Conversation:
-    labelled = parse_conversation(messages_json, source_format, _SPAN_OF_CHANNEL)
-    messages = [
-        {**message, "trained": False} if message["role"] == "assistant" and not label else message
-        for message, label in zip(labelled.messages, labelled.labels.tolist(), strict=True)
-    ]
-    for place in labelled.truncated:
-        messages[place] = {**messages[place], "truncated": True}
-    return neutral_conversation(messages, weight=labelled.weight)
 
 
 def _message(message: turns.Message, words: TemplateWords) -> Message:

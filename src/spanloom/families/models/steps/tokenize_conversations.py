@@ -19,21 +19,15 @@ from spanloom.building.shards.files import DatasetJob, require_documents
 from spanloom.building.steps import StepTask, make_requested, shard_metadata
 from spanloom.conversations.source.caps import RowCaps, check_capped_root
 from spanloom.conversations.source.folder import Source, is_wanted, open_source, text_bytes
+from spanloom.conversations.source.places import staged_source
 from spanloom.dataset.root.layout import MODEL_FOLDER
 from spanloom.families.models import defaults
-from spanloom.families.models.documents.rules import (
-    MODEL_FILES,
-    PROBE_NAME,
-    Ingredients,
-    ModelRules,
-    load_ingredients,
-)
+from spanloom.families.models.documents.rules import MODEL_FILES, PROBE_NAME, Ingredients, ModelRules, load_ingredients
 from spanloom.families.models.errors import ModelError
 from spanloom.families.models.places import held_model, staged_model
 from spanloom.families.models.probe.conversations import probed_conversations
 from spanloom.families.models.probe.result import as_json, probe
 from spanloom.families.models.recipe import ARRAY_DTYPES, FAMILY, recipe_of, useful_workers
-from spanloom.families.models.source.formats import FORMATS, staged_source
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import readable_json
 from spanloom.report.progress import Mode, Progress
@@ -144,7 +138,7 @@ def run(
         scratch_for("tokenize-conversations", [source, model, root, asset, only], scratch) as staging,
         held_model(staged_model(staging, model)) as folder,
     ):
-        opened = open_source(staged_source(staging, source, only=only), FORMATS, shards=shards, only=only)
+        opened = open_source(staged_source(staging, source, only=only), shards=shards, only=only)
         loaded = load_ingredients(folder, rules)
         staging.create(asset, loaded.model.tokenizer.path.read_bytes())
         given = {"source": source, "model": model, "root": root}

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+from spanloom.conversations.source.format import format_named
 from spanloom.conversations.source.rejects import Reason
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import MODEL_FOLDER
 from spanloom.dataset.validate.content import (
+    check_caps,
     check_documents_by_id,
     check_files,
     check_rejected,
@@ -21,10 +23,8 @@ from spanloom.dataset.validate.content import (
 )
 from spanloom.families.models.documents.rules import PROBE_NAME
 from spanloom.families.models.prove.refusals import REMEDIES
-from spanloom.families.models.source.formats import format_named
 from spanloom.findings import Finding
 from spanloom.provenance import sha256_json
-from spanloom.records.scalars import is_integer
 from spanloom.tokenizers.chat_template import ChatTemplateError, load_chat_template
 
 NOT_CHECKABLE = {
@@ -73,27 +73,9 @@ def check_content(content: Content) -> Iterator[Finding]:
     yield from check_files(content, {**files, PROBE_NAME: None})
     if files.get(f"{MODEL_FOLDER}/tokenizer.json") != content.tokenizer.sha256:
         yield wrong(f"tokenizer.sha256 is {content.tokenizer.sha256}, but the model's file has another one")
-    yield from _check_input(content)
-
-
-def _check_input(content: Content) -> Iterator[Finding]:
-    recorded = content.input
-    if format_named(recorded.schema_version) is None:
-        yield wrong(f"input.schema_version is {recorded.schema_version!r}")
-    caps = content.config.get("caps", {})
-    if not isinstance(caps, dict) or any(not is_integer(cap) or cap < 0 for cap in caps.values() if cap is not None):
-        yield wrong(f"config.caps is {caps!r}, not a number or null for each cap")
-        return
-    rows = [shard.rows for shard in recorded.shards]
-    if _rows_within(rows, caps) != [shard.rows_read for shard in content.shards]:
-        yield wrong("the rows of the source's shards, within the caps, are not those that were read")
-
-
-def _rows_within(rows: list[int], caps: dict[str, int | None]) -> list[int]:
-    """The number of rows read from each shard: `max_rows` is dealt out one row at a time, from shard 0 on."""
-    total, of_each = caps.get("max_rows"), caps.get("max_rows_per_shard")
-    dealt = [len(range(number, total, len(rows))) if total is not None else there for number, there in enumerate(rows)]
-    return [min(there, most, there if of_each is None else of_each) for there, most in zip(rows, dealt, strict=True)]
+    if format_named(content.input.schema_version) is None:
+        yield wrong(f"input.schema_version is {content.input.schema_version!r}")
+    yield from check_caps(content, ("max_rows", "max_rows_per_shard"))
 
 
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import MODEL_FOLDER, TOKENIZER_NAME
-from spanloom.dataset.validate.json_tokenizer import encoded_between
+from spanloom.dataset.validate.json_tokenizer import CheckedEncoder
 from spanloom.families.models.model import UNDATED
 from spanloom.families.models.verify.messages import (
     CALL,
@@ -32,7 +32,6 @@ from spanloom.families.models.verify.messages import (
     template_tools,
 )
 from spanloom.tokenizers.chat_template import ChatTemplateError, load_chat_template
-from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
 
 ANALYSIS, FINAL, COMMENTARY = 1, 2, 3
 _SETTINGS = frozenset({"reasoning_effort", "model_identity"})
@@ -98,10 +97,9 @@ class Reference:
         folder, date = root / MODEL_FOLDER, content.config["date"]
         now = UNDATED if date is None else datetime.fromisoformat(date)
         self.template = load_chat_template(folder, now=now)
-        self._place = folder / TOKENIZER_NAME
-        self._tokenizer = load_json_tokenizer(self._place, extra="chat")
-        self.special = {token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special}
-        added = [token.content for token in self._tokenizer.get_added_tokens_decoder().values()]
+        self._tokenizer = CheckedEncoder(folder / TOKENIZER_NAME, extra="chat")
+        self.special = self._tokenizer.special
+        added = [token.content for token in self._tokenizer.added]
         words = sorted((text for text in added if text.strip()), key=len, reverse=True)
         self._added = re.compile("|".join(map(re.escape, words)) or "(?!)")
         controls = sorted({*self.special, *self.config["stops"]} - {""}, key=len, reverse=True)
@@ -169,7 +167,7 @@ class Reference:
             ids, offsets, first = self.encoded(prompt, whole, boundary, plain and plain + stop)
             end = self.end(ids, offsets, first, ended)
             ids, offsets = ids[:end], offsets[:end]
-        if end is None or (stop is not None and self._tokenizer.id_to_token(ids[end - 1]) != stop):
+        if end is None or (stop is not None and self._tokenizer.loaded.id_to_token(ids[end - 1]) != stop):
             raise UnprovenError(f"the turn of message {place} does not end in {stop!r}")
         last = _last_trained(message, offsets, first, end, ended)
         spans = [self._spans(whole, texts, offsets[first:last], way=way) for way in (0, 1)]
@@ -202,7 +200,7 @@ class Reference:
             )
             for at, message in enumerate([*conversation.messages[:count], *more])
         ]
-        template = self.template if now is None else load_chat_template(self._place.parent, now=now)
+        template = self.template if now is None else load_chat_template(self._tokenizer.place.parent, now=now)
         described = template_tools(conversation) if tools is None else tools
         return template.render(messages, tools=described, add_generation_prompt=prompt, **variables)
 
@@ -293,8 +291,7 @@ class Reference:
     def _ids(self, text: str, plain: str | None = None) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids and offsets of a text. With `plain`, only what is a control token there is one."""
         controls = None if plain is None else [match.span() for match in self._controls.finditer(plain)]
-        with tokenizer_faults(self._place):
-            return encoded_between(self._tokenizer, text, controls)
+        return self._tokenizer.encode(text, controls)
 
     def end(self, ids: Sequence[int], offsets: Sequence[tuple[int, int]], first: int, ended: int) -> int | None:
         """The number of tokens through the first stop token after the texts; None without one."""

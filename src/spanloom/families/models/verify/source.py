@@ -10,58 +10,40 @@ In: the dataset, a source folder, how many rows are made again. Out: findings.
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 
-from spanloom.conversations.source.folder import (
-    Source,
-    SourceRows,
-    open_source_shard,
-    plan_parts,
-    read_rows,
-)
-from spanloom.dataset.family import SourceCheck
+from spanloom.conversations.source.folder import Source, SourceRows, SourceShard, first_rows
+from spanloom.dataset.family import SourceCheck, WholeCheck
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.places import PlacedRows, RejectedRow, RowPlaces
 from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows
-from spanloom.dataset.validate.source import (
-    carried,
-    check_against_source,
-    deep_shares,
-    is_same_folder,
-    is_same_shard,
-)
+from spanloom.dataset.validate.source import carried, check_against_folder, deep_shares
 from spanloom.families.models.defaults import SPAN_NAMES
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
 from spanloom.families.models.prove.refusals import REMEDIES
-from spanloom.families.models.source.formats import open_source
 from spanloom.families.models.verify.faults import fitting_classes, lost_texts
 from spanloom.families.models.verify.messages import PlainConversation, plain_conversation
 from spanloom.families.models.verify.reference import Reference
 from spanloom.findings import Finding, Report
+from spanloom.megatron.readers import OpenIndexed
 
 _COLUMNS = ("sequence", *ABOUT_SCHEMA.names)
 
 
 def check_source(report: Report, check: SourceCheck) -> None:
     """Checks that the source is the manifest's, byte by byte; compares all ids; makes some rows again."""
-    whole, content = check.whole, check.whole.content
+    content = check.whole.content
     shares = deep_shares(content, check.deep)
 
-    def opened(own: Report) -> tuple[Source, Reference | None] | None:
-        source = open_source(check.source, only=check.at_hand)
-        if not is_same_folder(own, check, source):
-            return None
-        if not check.deep:
-            return source, None
-        reference = carried(own, lambda: Reference(whole.root, content))
-        return None if reference is None else (source, reference)
+    def opened(own: Report, source: Source) -> list[Reference] | None:  # noqa: ARG001  # nothing depends on it
+        """What makes documents again, or nothing if none is."""
+        return carried(own, lambda: [Reference(check.whole.root, content)]) if check.deep else []
 
-    def check_shard(own: Report, shard: ShardEntry, opened: tuple[Source, Reference | None]) -> None:
-        source, reference = opened
-        if is_same_shard(own, shard, source.shards[shard.shard]):
-            again = drawn_rows(shard.rows_read, shares[shard.shard])
-            _ShardCheck(own, check, shard, source, reference, again).run()
+    def check_shard(own: Report, shard: ShardEntry, source: SourceShard, references: list[Reference]) -> None:
+        again = drawn_rows(shard.rows_read, shares[shard.shard])
+        _ShardCheck(own, check.whole, shard, source, next(iter(references), None), again).run()
 
-    check_against_source(report, check, opened, check_shard)
+    check_against_folder(report, check, opened, check_shard)
 
 
 @dataclass
@@ -69,15 +51,15 @@ class _ShardCheck:
     """Checks one shard against its source file. `again`: the rows that are made again."""
 
     report: Report
-    check: SourceCheck
+    whole: WholeCheck
     shard: ShardEntry
-    given: Source
+    source: SourceShard
     reference: Reference | None
     again: set[int]
 
     def run(self) -> None:
-        source = self.given.shards[self.shard.shard]
-        whole = self.check.whole
+        whole, source = self.whole, self.source
+        open_with = cache(whole.open_with)
         places = RowPlaces(
             whole.root,
             self.shard,
@@ -86,17 +68,14 @@ class _ShardCheck:
             source.format.id_column,
             lambda finding: self.report.add([finding]),
         )
-        with open_source_shard(source) as file:
-            sizes = [file.metadata.row_group(group).num_rows for group in range(file.metadata.num_row_groups)]
         rows = 0
-        for part in plan_parts(sizes, max_rows=self.shard.rows_read):
-            for batch in read_rows(source, part):
-                whole.run.go_on()
-                self._check_batch(batch, places.before(batch.first_row + len(batch)))
-                rows += len(batch)
+        for batch in first_rows(source, self.shard.rows_read):
+            whole.run.go_on()
+            self._check_batch(batch, places.before(batch.first_row + len(batch)), open_with)
+            rows += len(batch)
         self.report.ran("source rows", rows)
 
-    def _check_batch(self, batch: SourceRows, placed: PlacedRows) -> None:
+    def _check_batch(self, batch: SourceRows, placed: PlacedRows, open_with: OpenIndexed) -> None:
         documents: dict[int, list[PlacedDocument]] = {}
         for split, table in placed.tables.items():
             for row in table.to_pylist():
@@ -105,11 +84,11 @@ class _ShardCheck:
                     shard=self.shard.shard,
                     sequence=row["sequence"],
                     row=row,
-                    open_with=self.check.whole.open_with,
+                    open_with=open_with,
                 )
                 documents.setdefault(row["row"], []).append(place)
         refused = {each.row: each for each in placed.rejected}
-        id_column = self.given.format.id_column
+        id_column = self.source.format.id_column
         for at, text in enumerate(batch.messages_json.to_pylist()):
             row = batch.first_row + at
             columns = {name: values[at] for name, values in batch.columns.items()}
@@ -130,7 +109,7 @@ class _ShardCheck:
         if refused.reason not in REMEDIES or text is None or self.reference is None:
             return
         self.report.ran("refused rows judged again", 1)
-        conversation = plain_conversation(text, self.given.format.schema_version)
+        conversation = plain_conversation(text, self.source.format.schema_version)
         fitting = fitting_classes(self.reference, conversation)
         if not fitting:
             yield self._finding(refused.row, f"it is refused as {refused.reason}, but nothing is wrong with it")
@@ -142,8 +121,8 @@ class _ShardCheck:
         return Finding(check="rejects", message=f"source row {row}: {message}", shard=self.shard.shard)
 
     def _wrong_documents(self, made: Sequence[PlacedDocument], text: bytes) -> Iterator[Finding]:
-        conversation = plain_conversation(text, self.given.format.schema_version)
-        yield from _wrong_runs(made, conversation, self.check.whole.content.config["train"])
+        conversation = plain_conversation(text, self.source.format.schema_version)
+        yield from _wrong_runs(made, conversation, self.whole.content.config["train"])
         for place in made:
             yield from self._wrong_document(place, conversation)
 
@@ -160,7 +139,7 @@ class _ShardCheck:
             return
         masks = [[int(span > 0) for span in spans] for spans in expected.spans]
         yield from place.differences(
-            self.check.whole.root, "the conversation", expected.tokens, span=expected.spans, lossmask=masks
+            self.whole.root, "the conversation", expected.tokens, span=expected.spans, lossmask=masks
         )
 
 

@@ -6,7 +6,7 @@ For a sample without a document, the reason is determined again.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,22 +16,12 @@ from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.root.layout import tokenizer_at
 from spanloom.dataset.rows.places import rows_of_file
 from spanloom.dataset.validate.content import rows_to_read
-from spanloom.dataset.validate.json_tokenizer import encoded_between, own_tokenizer
-from spanloom.dataset.validate.placed_documents import (
-    PlacedDocument,
-    documents_by_row,
-    drawn_rows,
-    with_documents,
-)
+from spanloom.dataset.validate.json_tokenizer import CheckedEncoder, own_tokenizer
+from spanloom.dataset.validate.placed_documents import PlacedDocument, documents_by_row, drawn_rows, with_documents
 from spanloom.dataset.validate.source import carried, check_against_source, is_same_files
 from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.format.source import one_file, read_samples
-from spanloom.families.toolcalls.recipe import (
-    NO_ID,
-    REGISTRIES_NAME,
-    TEMPLATE_NAME,
-    about_schema,
-)
+from spanloom.families.toolcalls.recipe import NO_ID, REGISTRIES_NAME, TEMPLATE_NAME, about_schema
 from spanloom.families.toolcalls.rules import Rules, check_sample
 from spanloom.families.toolcalls.tokens import masks
 from spanloom.families.toolcalls.tokens.tokenizer import EXTRA
@@ -39,7 +29,6 @@ from spanloom.families.toolcalls.verify import documents as verify
 from spanloom.findings import Finding, Report
 from spanloom.records.scalars import is_integer
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
-from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
 
 
 def check_source(report: Report, check: SourceCheck) -> None:
@@ -142,8 +131,8 @@ class _Remake:
             (self._root / TEMPLATE_NAME).read_text("utf-8"), special_tokens=config["special_tokens"]
         )
         self._registries = json.loads((self._root / REGISTRIES_NAME).read_bytes())
-        self._place = own_tokenizer(self._content, tokenizer_at(self._root, check.tokenizer))
-        self._tokenizer = load_json_tokenizer(self._place, extra=EXTRA)
+        place = own_tokenizer(self._content, tokenizer_at(self._root, check.tokenizer))
+        self._tokenizer = CheckedEncoder(place, extra=EXTRA)
 
     def reason(self, sample: Mapping[str, Any]) -> str | None:
         """Why a sample has no document, one of `content.REASONS`; None if it should have one."""
@@ -176,19 +165,11 @@ class _Remake:
         controls = verify.Controls(
             how=self._content.config.get("control_texts", how),
             eod=self._content.config["eod"]["text"],
-            special=frozenset(
-                token.content for token in self._tokenizer.get_added_tokens_decoder().values() if token.special
-            ),
+            special=self._tokenizer.special,
         )
         try:
             return verify.expected_document(
-                sample, self._template.render, tools, self._encode, eod, max_length, controls
+                sample, self._template.render, tools, self._tokenizer.encode, eod, max_length, controls
             )
         except ChatTemplateError:
             return masks.NOT_RENDERED
-
-    def _encode(
-        self, text: str, controls: Sequence[tuple[int, int]] | None = None
-    ) -> tuple[list[int], list[tuple[int, int]]]:
-        with tokenizer_faults(self._place):
-            return encoded_between(self._tokenizer, text, controls)

@@ -7,44 +7,27 @@ of its document.
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-import pyarrow as pa
-
 from spanloom.dataset.family import SourceCheck
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.root.layout import tokenizer_at
 from spanloom.dataset.rows.table import weighed
-from spanloom.dataset.validate.json_tokenizer import encoded_between, own_tokenizer
-from spanloom.dataset.validate.placed_documents import (
-    PlacedDocument,
-    documents_by_row,
-    drawn_rows,
-    with_documents,
-)
+from spanloom.dataset.validate.json_tokenizer import CheckedEncoder, own_tokenizer
+from spanloom.dataset.validate.placed_documents import PlacedDocument, documents_by_row, drawn_rows, with_documents
 from spanloom.dataset.validate.source import carried, check_against_source, is_same_files
+from spanloom.families.traces.recipe import ABOUT_SCHEMA
 from spanloom.families.traces.verify import documents as verify
 from spanloom.findings import Finding, Report
 from spanloom.records.json_lines import lines
-from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
+from spanloom.tokenizers.json_file import tokenizer_faults
 
 Encode = Callable[..., tuple[list[int], list[tuple[int, int]]]]
 """A text, whether special tokens are added, and the only characters that are control tokens → ids and offsets."""
-
-_COLUMNS = pa.schema(
-    [
-        pa.field("row", pa.int64(), nullable=False),
-        pa.field("trace_id", pa.string(), nullable=False),
-        pa.field("source", pa.string()),
-        pa.field("response_start", pa.int64(), nullable=False),
-        pa.field("boundary_tokens", pa.int64(), nullable=False),
-        pa.field("control_strings", pa.int64(), nullable=False),
-    ]
-)
 
 
 def check_source(report: Report, check: SourceCheck) -> None:
     """Checks that the export matches the manifest and its lines match the rows; encodes `deep` of the lines again."""
     content, path = check.whole.content, check.source
-    columns = weighed(_COLUMNS, content.config)
+    columns = weighed(ABOUT_SCHEMA, content.config)
     rows = sum(file.rows for file in content.input.shards)
     again = drawn_rows(rows, check.deep)
 
@@ -81,17 +64,16 @@ def check_source(report: Report, check: SourceCheck) -> None:
 
 def _encoding(content: Content, check: SourceCheck) -> Encode:
     place = own_tokenizer(content, tokenizer_at(check.whole.root, check.tokenizer))
-    loaded = load_json_tokenizer(place, extra="traces")
+    tokenizer = CheckedEncoder(place, extra="traces")
 
     def encode(
         text: str, special: bool, controls: Sequence[tuple[int, int]] | None = None
     ) -> tuple[list[int], list[tuple[int, int]]]:
-        with tokenizer_faults(place):
-            ids, offsets = encoded_between(loaded, text, controls)
-            if not special:
-                return ids, offsets
-            # What the post-processor adds, it adds to a text of one letter too.
-            added, alone = (loaded.encode("x", add_special_tokens=each).ids for each in (True, False))
+        ids, offsets = tokenizer.encode(text, controls)
+        if not special:
+            return ids, offsets
+        with tokenizer_faults(place):  # what the post-processor adds, it adds to a text of one letter too
+            added, alone = (tokenizer.loaded.encode("x", add_special_tokens=each).ids for each in (True, False))
         begin = next(at for at in range(len(added)) if added[at : at + len(alone)] == alone)
         behind = len(added) - begin - len(alone)
         around = [(0, 0)] * begin, [(0, 0)] * behind
