@@ -18,7 +18,6 @@ from spanloom.families.toolcalls.convert.sources import convert as convert_sourc
 
 def convert(given: Convert) -> None:
     place = given.place
-
     if place is None:
         if given.source not in INPUTS:
             raise typer.BadParameter(f"{given.source} has no usual place: give --input")
