@@ -88,7 +88,6 @@ def check_options(options: BuildOptions) -> None:
 
 
 def _built_for_harmony(options: BuildOptions, progress: "Progress") -> "BuildResult":
-
     from spanloom.megatron.validator import validating_process
 
     with validating_process(options.reader) as validator:  # starts before the imports of this process

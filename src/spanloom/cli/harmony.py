@@ -71,7 +71,6 @@ def build(options: api_options.BuildOptions, printed: Printed) -> None:
 
     Example: `spanloom build --source data/synth_harmony --out data/megatron/synth_kd_v1 --valid-fraction 0.001`
     """
-
     check_options(options)
     progress = printed.progress()
     progress.say(f"checking {visible_line(str(options.source))} …")
@@ -231,7 +230,6 @@ def step_render_shard(
     Of the source only manifest.json and this shard are read. A second try resumes after what the first published;
     `spanloom work clear` removes it.
     """
-
     _check_shard(options.shard, options.shards)
     caps = Caps(max_rows=rows.max_rows, max_rows_per_shard=rows.max_rows_per_shard, max_tokens=rows.max_tokens)
     return {**vars(options), "rules": cut_rules(cut), "caps": caps, "max_rejects": rows.max_rejects}

@@ -49,7 +49,6 @@ def step_tokenize(
 
     Every file is created, never overwritten. A root at a URI is claimed for this dataset first (claim.json).
     """
-
     return {
         **vars(options),
         **vars(task),
