@@ -15,13 +15,25 @@ MODULES = {name.removesuffix(".__init__"): path for name, path in FILES.items()}
 SLOW = {
     "boto3", "botocore", "chess", "fastapi", "fastokens", "google", "google_crc32c", "jinja2", "jsonschema",
     "matplotlib", "megatron", "mlcroissant", "numpy", "openai_harmony", "prometheus_client", "psycopg", "pyarrow",
-    "pydantic", "requests", "rich", "sqlalchemy", "starlette", "tiktoken", "tiktoken_ext", "tokenizers", "torch",
-    "transformers", "urllib.request", "urllib3", "uvicorn",
+    "pyarrow.compute", "pydantic", "requests", "rich", "sqlalchemy", "starlette", "tiktoken", "tiktoken_ext",
+    "tokenizers", "torch", "transformers", "urllib.request", "urllib3", "uvicorn",
 }  # fmt: skip
 """What takes 13 ms or more to import, and the packages of optional extras."""
 
-OTHERS: dict[tuple[str, str], str] = {}
-"""Module and what its functions import, where the reason is another one."""
+OTHERS = {
+    ("spanloom", "importlib.metadata"): "`import spanloom` imports nothing: 9 ms for the version",
+    ("spanloom.__main__", "spanloom.no_pandas"): "Ctrl-C ends the command in a word while all is imported",
+    ("spanloom.api.building", "spanloom.megatron.validator"): "multiprocessing: 8 ms of `spanloom --help`",
+    ("spanloom.cli", "typer"): "rich, which typer imports for its errors alone",
+    ("spanloom.cli.app", "spanloom"): "importlib.metadata: 9 ms for `spanloom --version` alone",
+    ("spanloom.cli.models.commands", "spanloom.families.models.fetch"): "tarfile: 7 ms of `spanloom --help`",
+    (
+        "spanloom.families.harmony.build",
+        "spanloom.families.harmony.tiktoken_encoding",
+    ): "the validating process imports it while this one works",
+    ("spanloom.provenance", "importlib.metadata"): "9 ms of each process that writes no manifest",
+}
+"""Module and what its functions import → the reason, where it is another one."""
 
 
 def imported(node: ast.Import | ast.ImportFrom) -> set[str]:

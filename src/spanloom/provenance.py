@@ -3,6 +3,7 @@
 In: values, the installed package, the environment. Out: strings and dictionaries for a manifest.
 """
 
+import getpass
 import hashlib
 import json
 import os
@@ -137,8 +138,6 @@ def library_versions(*more: str) -> dict[str, str | None]:
 
 def built_by() -> str:
     """`user@host`; in a pod, host is the pod's name."""
-    import getpass
-
     try:
         user = getpass.getuser()
     except (KeyError, OSError):  # a numeric user of a container has no name

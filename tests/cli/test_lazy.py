@@ -5,12 +5,14 @@ import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
+from typing import Any, get_type_hints
 
 import pytest
 import typer
 
 import spanloom.cli
 from spanloom.cli import app as frame
+from spanloom.cli.declared import does
 from support.commands import all_commands
 from support.demo_datasets import built
 from support.sources import rows, write_source
@@ -90,6 +92,18 @@ def test_every_command_that_a_file_defines_is_listed_and_loads() -> None:
 
     collect(frame, ())
     assert set(all_commands()) == defined
+
+
+def test_a_command_that_is_a_dataclass_is_taken_by_the_function_of_its_name() -> None:
+    """mypy cannot see it: the function is imported by its name when the command runs."""
+    for file in FILES:
+        import_module(f"spanloom.cli.{file}")
+    apps = [frame, *(group.typer_instance for group in frame.registered_groups)]
+    callbacks: list[Any] = [command.callback for app in apps if app for command in app.registered_commands]
+    declared = [called.__wrapped__ for called in callbacks if isinstance(getattr(called, "__wrapped__", None), type)]
+    assert len(declared) > 10
+    for options in declared:
+        assert get_type_hints(does(options)) == {"given": options, "return": type(None)}
 
 
 @pytest.fixture(scope="module")

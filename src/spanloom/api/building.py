@@ -87,7 +87,6 @@ def check_options(options: BuildOptions) -> None:
 
 
 def _built_for_harmony(options: BuildOptions, progress: "Progress") -> "BuildResult":
-
     from spanloom.megatron.validator import validating_process
 
     with validating_process(options.reader) as validator:  # starts before the imports of this process
@@ -145,14 +144,13 @@ def cut_rules(options: CutOptions) -> "CutRules | None":
 
 def _built_for_model(options: BuildOptions, progress: "Progress") -> "BuildResult":
     from spanloom.conversations.source.places import local_source
-    from spanloom.families.models.build import BuildOptions as ForModel
-    from spanloom.families.models.build import build as run
+    from spanloom.families.models import build as of_model
     from spanloom.families.models.places import local_model
 
     assert options.model is not None
     source, model, scratch = os.fspath(options.source), os.fspath(options.model), local(options.scratch)
     with local_source(source, scratch) as source_folder, local_model(model, scratch) as model_folder:
-        settings = ForModel(
+        settings = of_model.BuildOptions(
             **_of_both(options),
             source=source_folder,
             source_as_given=source,
@@ -162,7 +160,7 @@ def _built_for_model(options: BuildOptions, progress: "Progress") -> "BuildResul
             caps=RowCaps(max_rows=options.max_rows, max_rows_per_shard=options.max_rows_per_shard),
         )
         progress.detail(f"{settings}")
-        return run(settings, progress)
+        return of_model.build(settings, progress)
 
 
 def model_rules(options: ModelOptions, train: str | None, valid_fraction: float) -> "ModelRules":

@@ -138,7 +138,6 @@ def _run(words: list[str]) -> int:
 
 def _unnamed(words: Sequence[str]) -> str:
     """The place of a fault that names no file, such as a write to an open file on a full disk."""
-
     output = next((after for word, after in pairwise(words) if word == "--out"), "not given")
     return f"(unknown): the output is {output}, temporary files go to {tempfile.gettempdir()}"
 

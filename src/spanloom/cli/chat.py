@@ -47,7 +47,6 @@ def sample(
     scratch: options.Scratch = None,
 ) -> None:
     """Write small conversations of our own: several languages, code, and some of what `generate` leaves out."""
-
     run(out=out, conversations=conversations, scratch=scratch)
     say(out)
 

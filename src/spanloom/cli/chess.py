@@ -160,8 +160,7 @@ def prepare(
 
     Example: `spanloom chess prepare --source games --thinking thinking --out data/chess`
     """
-    from spanloom.families.chess.build import PrepareOptions
-    from spanloom.families.chess.build import prepare as prepare_games
+    from spanloom.families.chess import build
     from spanloom.families.chess.places import local_folders
     from spanloom.records.files import passed_over_line
 
@@ -171,7 +170,7 @@ def prepare(
         progress.stage("prepare"),
         progress.counting("prepare", "files") as on_progress,
     ):
-        prepared = PrepareOptions(
+        prepared = build.PrepareOptions(
             root=out,
             games=games_folder,
             thinking=thinking_folder,
@@ -182,7 +181,7 @@ def prepare(
             **vars(checks),
             **vars(running),
         )
-        result = prepare_games(prepared, on_progress)
+        result = build.prepare(prepared, on_progress)
     totals = result.manifest["content"]["totals"]
     with exit_by(result.report):
         if printed.as_json:

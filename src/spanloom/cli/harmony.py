@@ -7,18 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from spanloom.api import options as api_options
 from spanloom.api.building import built, check_options, cut_rules
-from spanloom.api.options import (
-    AuditFraction,
-    BuildOptions,
-    CapOptions,
-    CutOptions,
-    OnDuplicate,
-    Renderer,
-    Shards,
-    Source,
-    ValidFraction,
-)
 from spanloom.cli import options
 from spanloom.cli.app import MAKE, PIPELINE, Printed, app, counted, finish_build, print_json, say
 from spanloom.cli.steps import step
@@ -71,7 +61,7 @@ class SynthOptions:
 
 
 @app.command(rich_help_panel=MAKE)
-def build(options: BuildOptions, printed: Printed) -> None:
+def build(options: api_options.BuildOptions, printed: Printed) -> None:
     """Build and validate a dataset of SYNTH, or of conversations, on this machine.
 
     Renders every conversation through openai-harmony, marks which tokens are reasoning and which are answer (of
@@ -81,7 +71,6 @@ def build(options: BuildOptions, printed: Printed) -> None:
 
     Example: `spanloom build --source data/synth_harmony --out data/megatron/synth_kd_v1 --valid-fraction 0.001`
     """
-
     check_options(options)
     progress = printed.progress()
     progress.say(f"checking {visible_line(str(options.source))} …")
@@ -221,11 +210,11 @@ class RenderShardOptions:
         str | None,
         place("The dataset's root. Without --work, work goes to ROOT.work; the canonical root takes no caps."),
     ] = None
-    source: Source = defaults.SOURCE
+    source: api_options.Source = defaults.SOURCE
     tokenizer: options.TokenizerPlace = None
-    shards: Shards = None
-    renderer: Renderer = defaults.RENDERER
-    audit_fraction: AuditFraction = defaults.AUDIT_FRACTION
+    shards: api_options.Shards = None
+    renderer: api_options.Renderer = defaults.RENDERER
+    audit_fraction: api_options.AuditFraction = defaults.AUDIT_FRACTION
     workers: options.Workers = None
     resume: options.Resume = True
     scratch: options.Scratch = None
@@ -233,13 +222,14 @@ class RenderShardOptions:
 
 
 @step("render-shard", "families.harmony.steps.render_shard", switches=True)
-def step_render_shard(options: RenderShardOptions, cut: CutOptions, rows: CapOptions) -> dict[str, Any]:
+def step_render_shard(
+    options: RenderShardOptions, cut: api_options.CutOptions, rows: api_options.CapOptions
+) -> dict[str, Any]:
     """Step 2, once a shard: conversations → tokens with spans. Caps are those of the whole run.
 
     Of the source only manifest.json and this shard are read. A second try resumes after what the first published;
     `spanloom work clear` removes it.
     """
-
     _check_shard(options.shard, options.shards)
     caps = Caps(max_rows=rows.max_rows, max_rows_per_shard=rows.max_rows_per_shard, max_tokens=rows.max_tokens)
     return {**vars(options), "rules": cut_rules(cut), "caps": caps, "max_rejects": rows.max_rejects}
@@ -251,8 +241,8 @@ def step_assemble_split(
         list[str], place("The manifest of a rendered shard; give one for each shard, in order.", "--rendered")
     ],
     split: Annotated[str, place("File or URI for the split.")],
-    valid_fraction: ValidFraction = defaults.VALID_FRACTION,
-    on_duplicate: OnDuplicate = defaults.ON_DUPLICATE,
+    valid_fraction: api_options.ValidFraction = defaults.VALID_FRACTION,
+    on_duplicate: api_options.OnDuplicate = defaults.ON_DUPLICATE,
     scratch: options.Scratch = None,
 ) -> None:
     """Step 3: look for repeated ids, and count which rows are valid."""
@@ -263,7 +253,7 @@ def step_write_indexed(
     rendered: Annotated[str, place("File or URI of the manifest of the rendered shard.")],
     root: options.Root,
     inventory: options.Inventory,
-    valid_fraction: ValidFraction = defaults.VALID_FRACTION,
+    valid_fraction: api_options.ValidFraction = defaults.VALID_FRACTION,
     resume: options.Resume = True,
     scratch: options.Scratch = None,
 ) -> None:

@@ -48,6 +48,5 @@ file_option = partial(option, callback=output_file)
 
 def write_page(file: Path, page: str) -> None:
     """Writes a page and prints its path."""
-
     write_atomically(file, page.encode())
     say(str(file))

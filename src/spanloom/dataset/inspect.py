@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spanloom.dataset.document import ShownDocument, ShownToken
 from spanloom.dataset.family import DatasetFamily, Vocabulary
@@ -175,6 +174,8 @@ def _ranked(dataset: _Dataset, selection: Selection) -> Iterator[_Place]:
 
 
 def _filter(batch: pa.RecordBatch, selection: Selection, root: Path) -> npt.NDArray[np.bool_]:
+    import pyarrow.compute as pc
+
     keep = np.ones(batch.num_rows, dtype=np.bool_)
     for name, wanted in selection.groups.items():
         _require_column(batch, name, root)

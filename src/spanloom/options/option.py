@@ -62,7 +62,6 @@ def names_in(*texts: str) -> list[str]:
 
 def values_in(texts: list[str]) -> dict[str, Any]:
     """`["a=1", "b=x"]` → `{"a": 1, "b": "x"}`. Raises ValueError if there is no `=`."""
-
     values: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")

@@ -111,7 +111,6 @@ def _own_routes(app: FastAPI, ready: Callable[[], None], metrics: Metrics) -> AP
 
     @router.api_route("/docs", methods=PAGE_METHODS, include_in_schema=False)
     async def docs() -> HTMLResponse:
-
         return html(docs_page(app.openapi()))
 
     return router

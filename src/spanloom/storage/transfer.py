@@ -31,14 +31,16 @@ def _open(scheme: str, bucket: str) -> Store:
     needed, extra = ("google-cloud-storage", "gcs") if scheme == "gs" else ("boto3", "s3")
     try:
         if scheme == "gs":
-            from spanloom.storage.stores.gcs import GcsStore as BucketStore
-        else:
-            from spanloom.storage.stores.s3 import S3Store as BucketStore  # type: ignore[assignment]
+            from spanloom.storage.stores.gcs import GcsStore
+
+            return GcsStore(bucket, CONNECTIONS + PIECES)
+        from spanloom.storage.stores.s3 import S3Store
+
+        return S3Store(bucket, CONNECTIONS + PIECES)
     except ImportError as missing:
         raise StorageError(
             f"{scheme}:// needs {needed} ({missing})", remedy=f"pip install 'spanloom[{extra}]'"
         ) from None
-    return BucketStore(bucket, CONNECTIONS + PIECES)
 
 
 class Transfers:

@@ -177,7 +177,6 @@ def plan_flags(plan: Path | None) -> list[str]:
 
 def plan_splits(plan: Path) -> list[str]:
     """The splits of a plan that have samples."""
-
     return [split for split, planned in read_plan(plan)[0].splits.items() if planned.samples]
 
 

@@ -180,7 +180,6 @@ def step_validate_alignment(
     quiet: options.Quiet = False,
 ) -> dict[str, Any]:
     """Step 6: validate; promote the pending manifest to the manifest if it is clean. Exits with 4 on any finding."""
-
     return {"family_of": dataset_family, "deep": deep if source is not None else 0}
 
 
@@ -220,7 +219,6 @@ def step_validate_shard(
 
     Of the root only the manifest and this shard are read, and of a source in shards.
     """
-
     load_reader()
     return {"family_of": dataset_family}
 
@@ -245,5 +243,4 @@ def step_assemble_validation(
 
     The results are those of validate-alignment. Exits with 4 on any finding.
     """
-
     return {"family_of": dataset_family}

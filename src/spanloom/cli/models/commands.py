@@ -54,14 +54,13 @@ def probe(
     """
     from spanloom.families.models.documents.rules import find_eod
     from spanloom.families.models.model import load_model
+    from spanloom.families.models.probe import result as probed
     from spanloom.families.models.probe.page import probe_page
-    from spanloom.families.models.probe.result import as_json, as_lines
-    from spanloom.families.models.probe.result import probe as probe_model
 
     page = output_file(html)
     day = day_of(rendering.date or defaults.PROBE_DATE)
     loaded = load_model(model, stops=rendering.stop, date=day, template=rendering.template)
-    result = probe_model(
+    result = probed.probe(
         loaded,
         probed_conversations(conversations),
         thinking=rendering.thinking,
@@ -73,9 +72,9 @@ def probe(
     if page is not None:
         write_page(page, probe_page(result))
     if json:
-        print_json(as_json(result))
+        print_json(probed.as_json(result))
     else:
-        say("\n".join(as_lines(result)))
+        say("\n".join(probed.as_lines(result)))
 
 
 @model_app.command("sample")
@@ -84,7 +83,6 @@ def sample(
     scratch: options.Scratch = None,
 ) -> None:
     """Write small conversations and a small model's folder: to try `build --model` without a download."""
-
     for name in run(out=out, scratch=scratch):
         say(f"{out.rstrip('/')}/{name}")
 

@@ -53,7 +53,6 @@ def step_tokenize(
 
     Every file is created, never overwritten. A root at a URI is claimed for this dataset first (claim.json).
     """
-
     return {
         **vars(options),
         "task": task.as_task(max_rejects=rows.max_rejects),

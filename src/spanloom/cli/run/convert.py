@@ -17,17 +17,7 @@ from spanloom.cli.convert import Convert
 from spanloom.conversations.outcomes import LEFT_OUT, Counts, Rejected
 from spanloom.conversations.runs import calls_in_a_row, run_fault
 from spanloom.errors import EXIT_INTERRUPTED, SourceError, TokenizerError
-from spanloom.families.harmony.convert import chat as convert_chat
-from spanloom.families.harmony.convert.chat import (
-    LOOKED_AT,
-    ChatInput,
-    Examples,
-    conversations,
-    counts_text,
-    remedy_of,
-    reopened,
-    text_beside,
-)
+from spanloom.families.harmony.convert import chat as chats
 from spanloom.families.harmony.convert.conversion import REMEDIES, ChatConversion, Converted
 from spanloom.families.harmony.convert.preview import preview_documents
 from spanloom.report.terminal import Shown, print_documents, print_legend, print_outline
@@ -43,7 +33,7 @@ def convert(given: Convert) -> None:
     may_ask = not (given.yes or printed.quiet or printed.as_json or dry_run)
     progress = printed.progress()
     with scratch_for("convert", [*given.inputs, out], local(options.scratch)) as staging:
-        chat = convert_chat.open_chat(convert_chat.local_inputs(staging, given.inputs), conversion)
+        chat = chats.open_chat(chats.local_inputs(staging, given.inputs), conversion)
         for line in chat.described():
             progress.say(line)
         if may_ask and sys.stdin.isatty() and sys.stderr.isatty():
@@ -52,7 +42,7 @@ def convert(given: Convert) -> None:
         if given.preview:
             if not _show_first(chat, conversion, Console(), whole=printed.verbose):
                 raise SourceError(
-                    f"none of the first {convert_chat.LOOKED_AT:,} records makes a conversation",
+                    f"none of the first {chats.LOOKED_AT:,} records makes a conversation",
                     where=chat.first.where,
                     remedy="--dry-run shows the first record of each reason",
                 )
@@ -64,10 +54,10 @@ def convert(given: Convert) -> None:
                 progress.say("the first conversation is not shown: no tokenizer (`spanloom fetch-tokenizer`)")
         with progress.stage("convert"), progress.counting("convert", "bytes") as on_progress:
             if dry_run:
-                counts, examples = convert_chat.count_chat(chat, conversion, on_progress)
+                counts, examples = chats.count_chat(chat, conversion, on_progress)
             else:
                 assert out is not None
-                written = convert_chat.run(
+                written = chats.run(
                     staging=staging,
                     chat=chat,
                     out=out,
@@ -107,9 +97,9 @@ def _answered_settings(options: ConvertOptions) -> ConvertOptions:
     return replace(options, **answers)
 
 
-def _with_beside(chat: ChatInput, conversion: ChatConversion) -> tuple[ChatInput, ChatConversion]:
+def _with_beside(chat: chats.ChatInput, conversion: ChatConversion) -> tuple[chats.ChatInput, ChatConversion]:
     """Asks whether a text next to the question belongs to it, unless an option decides."""
-    while (asked := text_beside(chat)) is not None:
+    while (asked := chats.text_beside(chat)) is not None:
         key, query = asked
         question = f"{key!r} beside the question looks like a part of it. Append it to the question?"
         try:
@@ -121,7 +111,7 @@ def _with_beside(chat: ChatInput, conversion: ChatConversion) -> tuple[ChatInput
             conversion = replace(conversion, maps=maps)
         else:
             conversion = replace(conversion, metadata=(*conversion.metadata, key))
-        chat = reopened(chat, conversion)
+        chat = chats.reopened(chat, conversion)
     return chat, conversion
 
 
@@ -130,14 +120,13 @@ PREVIEWED = 3
 
 
 def _show_first(
-    chat: ChatInput, conversion: ChatConversion, console: Console, *, whole: bool, counting: bool = False
+    chat: chats.ChatInput, conversion: ChatConversion, console: Console, *, whole: bool, counting: bool = False
 ) -> bool:
     """Shows the first conversation as it will be trained. Returns whether there was one. Raises the error of a record
     before it, unless some records may be refused or all are only counted."""
-
     asset = locate_asset(None)
     is_named = False
-    for outcome in islice(conversations(chat, conversion), LOOKED_AT):
+    for outcome in islice(chats.conversations(chat, conversion), chats.LOOKED_AT):
         if isinstance(outcome, Converted) and outcome.fault is not None:
             if not is_named:
                 line = _unheld(outcome.fault.reason.value, f"{outcome.where}: {outcome.fault.detail}", REMEDIES)
@@ -162,7 +151,7 @@ def _show_first(
                 console.print("all of the text: --preview --verbose")
             return True
         if isinstance(outcome, Rejected) and conversion.max_rejects == "0" and not counting:
-            raise outcome.as_error(allowed=conversion.max_rejects, remedy=remedy_of(outcome, chat))
+            raise outcome.as_error(allowed=conversion.max_rejects, remedy=chats.remedy_of(outcome, chat))
     return is_named
 
 
@@ -176,7 +165,7 @@ def _number(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _tell_dry_run(counts: Counts, examples: Examples, drop: Sequence[str], as_json: bool) -> None:
+def _tell_dry_run(counts: Counts, examples: chats.Examples, drop: Sequence[str], as_json: bool) -> None:
     if as_json:
         refused = sorted(examples.refused.items())
         shown = {name: {"where": rejected.read.where, "detail": rejected.detail} for name, rejected in refused}
@@ -247,7 +236,8 @@ name in `Counts.messages` or `Counts.read_as`."""
 def _tell_models(refused: Mapping[str, int]) -> None:
     """Prints what a dataset for a model with a chat template would lose of the conversations."""
     if refused:
-        say(f"build --model would refuse: {counts_text(refused)} ({_number(sum(refused.values()), 'conversation')})")
+        lost = _number(sum(refused.values()), "conversation")
+        say(f"build --model would refuse: {chats.counts_text(refused)} ({lost})")
         for reason in sorted(refused):
             say(f"  {reason}: {_FOR_MODELS[reason]}")
 
@@ -264,12 +254,12 @@ def _tell_harmony(refused: Mapping[str, int], not_rendered: Mapping[str, int]) -
     if refused:
         count, remedies = sum(refused.values()), {reason.value: remedy for reason, remedy in REMEDIES.items()}
         noun = "conversation" if count == 1 else "conversations"
-        say(f"Harmony: {count:,} {noun} would be refused by build: {counts_text(refused)}")
+        say(f"Harmony: {count:,} {noun} would be refused by build: {chats.counts_text(refused)}")
         for reason in sorted(set(refused) & set(remedies)):
             say(f"  {reason}: {remedies[reason]}")
         say(f"  or build with --max-rejects {count}, which sets them aside")
     if not_rendered:
-        say(f"Harmony: not rendered: {counts_text(not_rendered)}")
+        say(f"Harmony: not rendered: {chats.counts_text(not_rendered)}")
 
 
 def _tell_keys(metadata: Mapping[str, int], refused: Mapping[str, int]) -> None:
@@ -282,9 +272,9 @@ def _tell_keys(metadata: Mapping[str, int], refused: Mapping[str, int]) -> None:
 def _tell_loss(
     skipped: Mapping[str, int], dropped: Mapping[str, int], characters: Mapping[str, int], drop: Sequence[str]
 ) -> None:
-    say(f"refused: {counts_text({name: count for name, count in skipped.items() if name not in LEFT_OUT})}")
+    say(f"refused: {chats.counts_text({name: count for name, count in skipped.items() if name not in LEFT_OUT})}")
     if left_out := {name: count for name, count in skipped.items() if name in LEFT_OUT}:
-        say(f"left out, not to be trained: {counts_text(left_out)}")
+        say(f"left out, not to be trained: {chats.counts_text(left_out)}")
     parts = [f"{count:,} {name} ({characters[name]:,} characters)" for name, count in sorted(dropped.items())]
     say(f"dropped: {', '.join(parts) or 'none'}")
     if absent := [name for name in dict.fromkeys(drop) if name not in dropped]:

@@ -122,5 +122,4 @@ def demo(
     scratch: options.Scratch = None,
 ) -> None:
     """Write small data of our own in the shapes of the five sources, with a chat template and a tokenizer."""
-
     say(f"{out}: {', '.join(run(out=out, scratch=scratch))}")

@@ -133,8 +133,7 @@ def serve(
 
     Needs `pip install 'spanloom[serve]'`. Logs are lines of JSON on stderr; no payload is logged.
     """
-    from spanloom.families.toolcalls.service.routes import body_limits as toolcalls_limits
-    from spanloom.families.toolcalls.service.routes import toolcalls_router
+    from spanloom.families.toolcalls.service.routes import body_limits, toolcalls_router
     from spanloom.families.traces.service.application import traces_application
     from spanloom.service.access import check_address, read_token
     from spanloom.service.serving import serve as serve_application
@@ -153,7 +152,7 @@ def serve(
             batch_max_bytes=batch_max_bytes,
             guards=serving.guards(),
             more_routers=[toolcalls_router()],
-            more_limits=toolcalls_limits(),
+            more_limits=body_limits(),
         )
         serve_application(
             application,

@@ -176,6 +176,7 @@ def _validate(
 
 def _load_checks() -> None:
     """Runs in the validating process: imports what it needs besides Megatron's reader."""
+    from spanloom.families.harmony import tiktoken_encoding  # noqa: F401
 
 
 def _validate_here(root: Path, **arguments: Any) -> tuple[Report, float]:

@@ -73,16 +73,10 @@ def differing(options: Any, without: Sequence[str] = ()) -> dict[str, object]:
 
 def inspect(given: Inspect) -> None:
     root, document, chosen, html = given.root, given.document, given.chosen, given.html
-
     if kind := data_folder(str(root)):
-        others: dict[str, object] = {
-            "DOCUMENT": document,
-            "--id": given.ids_wanted,
-            "--tokenizer": given.tokenizer,
-            "--json": given.as_json,
-        }
-        others |= differing(chosen, without=("count", "split", "seed")) | differing(given.shown, without=("most",))
-        _refuse("no documents", others)
+        own = {"DOCUMENT": document, "--id": given.ids_wanted, "--tokenizer": given.tokenizer, "--json": given.as_json}
+        others = differing(chosen, without=("count", "split", "seed")) | differing(given.shown, without=("most",))
+        _refuse("no documents", {**own, **others})
         drawn = chosen.split or "train"
         if html is None:
             for line in kind.sample_lines(root, count=chosen.count or 1, seed=chosen.seed, split=drawn):

@@ -9,20 +9,18 @@ from spanloom.cli.app import print_json, say
 from spanloom.cli.toolcalls.commands import Convert
 from spanloom.conversations.forms import ReadingOptions
 from spanloom.errors import SourceError
+from spanloom.families.toolcalls.convert import sources
 from spanloom.families.toolcalls.convert.drafts import Options
 from spanloom.families.toolcalls.convert.goals import read_goals
 from spanloom.families.toolcalls.convert.messages import read_labels
-from spanloom.families.toolcalls.convert.sources import INPUTS, outcome_table, summary
-from spanloom.families.toolcalls.convert.sources import convert as convert_source
 
 
 def convert(given: Convert) -> None:
     place = given.place
-
     if place is None:
-        if given.source not in INPUTS:
+        if given.source not in sources.INPUTS:
             raise typer.BadParameter(f"{given.source} has no usual place: give --input")
-        place = Path(INPUTS[given.source])
+        place = Path(sources.INPUTS[given.source])
     if given.goals is not None and given.source != "agentdojo":
         raise typer.BadParameter("--goals is for --from agentdojo")
     if given.min_reward is not None and given.source != "tau2":
@@ -42,9 +40,9 @@ def convert(given: Convert) -> None:
         reading=ReadingOptions(**vars(given.reading)),
         join_consecutive=given.join_consecutive,
     )
-    converted = convert_source(given.source, place, given.out, options, given.completions)
+    converted = sources.convert(given.source, place, given.out, options, given.completions)
     print_json(converted.as_dict())
-    for line in [*outcome_table(converted), *summary(converted)]:
+    for line in [*sources.outcome_table(converted), *sources.summary(converted)]:
         say(line, file=sys.stderr)
 
 

@@ -33,18 +33,16 @@ def rendered(rendering: Rendering) -> Render:
 
 
 def audit(given: Audit) -> None:
-    target, files = sample_files(
-        defaults.MERGED if given.data is given.data_dir is None else given.data, given.data_dir
-    )
+    data = defaults.MERGED if given.data is given.data_dir is None else given.data
+    target, files = sample_files(data, given.data_dir)
     render, registries = rendered(given.rendering), load_registries(given.rendering.tools_dir)
     located = ((file.name, line, sample) for file in files for line, sample in read_samples(file))
     looked_at = list(islice(located, given.limit or None))
     audited = audit_samples(looked_at, render, registries)
     result = audited.as_dict()
     if given.tokenizer is not None:
-        made = list(
-            masked_samples((sample[2] for sample in looked_at), render, load_tokenizer(given.tokenizer), registries)
-        )
+        samples = (sample for _, _, sample in looked_at)
+        made = list(masked_samples(samples, render, load_tokenizer(given.tokenizer), registries))
         masked = [outcome for outcome in made if isinstance(outcome, Masked)]
         reasons = Counter(outcome.reason for outcome in made if not isinstance(outcome, Masked))
         result["tokens"] = {
@@ -102,7 +100,6 @@ def mask(given: Mask) -> None:
 
 def export(given: Export) -> None:
     reasons: Counter[str] = Counter()
-
     outcomes = _outcomes(given)
 
     def masked() -> Iterator[Masked]:
