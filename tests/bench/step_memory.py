@@ -15,6 +15,7 @@ import hashlib
 import os
 import shutil
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic
@@ -60,6 +61,8 @@ def peak_of(work: Callable[[], object]) -> int:
             code = 0
         except SystemExit as end:
             code = int(end.code or 0)
+        except BaseException:
+            traceback.print_exc()
         finally:
             sys.stderr.flush()
             os._exit(code)

@@ -1,10 +1,11 @@
-"""By how many bytes a row does the memory of validation grow? Very many tiny documents of each family.
+"""By how many bytes a row does the memory of a build and of validation grow? Very many tiny documents of each family.
 
-In: two numbers of rows. Out: a table as Markdown: peak memory at both sizes, and the bytes that a row adds, without and
-with the source. Roots are made from a small one by writing its documents many times with other ids. Each validation is
-a process of its own. Peaks of equal runs differ by up to 10 MiB, and below 200,000 rows buffers are still being filled.
+In: two numbers of rows. Out: a table as Markdown: peak memory at both sizes, and the bytes that a row adds. Validated
+roots are made from a small one by writing its documents many times with other ids; built are the same sources. Each
+run is a process of its own. Peaks of equal runs differ by up to 10 MiB, and below 200,000 rows buffers are still being
+filled. A dataset of traces has at most 10,000, so its build is not measured.
 
-    PYTHONPATH=tests python -m bench.validate_memory --rows 400000 800000 [--family model_chat …]
+    PYTHONPATH=tests python -m bench.row_memory --rows 400000 800000 [--family model_chat …]
 """
 
 import argparse
@@ -18,12 +19,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 
-from bench.step_memory import MIB, peak_of
+from bench.step_memory import MIB, peak_of, raw_of
 from bench.tables import Sheet, markdown
+from spanloom import build
 from spanloom.dataset import manifest
 from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.families import dataset_family
+from spanloom.families.harmony.convert.synth import convert_synth
+from spanloom.families.toolcalls.build import BuildOptions as ToolCallOptions
+from spanloom.families.toolcalls.build import build as build_toolcalls
 from support import chat_sources, synthetic
+from support.cases import cases_of
 from support.chat_datasets import packed, transcript, write_transcripts
 from support.dealt_datasets import deal, named
 from support.family_datasets import Case, model_chat, reasoning_traces, tool_calls
@@ -81,7 +87,7 @@ def many_conversations(folder: Path, rows: int) -> Made:
     shards = []
     for path in sorted(case.source.glob("*.parquet")):
         records = pq.read_table(path).to_pylist()
-        shards.append([{**row, "id": named(row["id"], copy)} for copy in range(copies) for row in records])
+        shards.append([renamed(row, named(row["id"], copy)) for copy in range(copies) for row in records])
     source = chat_sources.write_source(folder / "source", shards, row_group_size=ROW_GROUP)
     write_manifest(source, len(shards), schema_version="conversations_v1")
     files = sorted(source.glob("*.parquet"))
@@ -93,6 +99,11 @@ def many_conversations(folder: Path, rows: int) -> Made:
     }
     root = deal(case.root, folder / "root", dataset_family(content.family), case.ids, copies=copies, input=given)
     return root, source, None
+
+
+def renamed(row: dict[str, Any], name: str) -> dict[str, Any]:
+    """A row of a source of conversations under another id."""
+    return {**row, "id": name, "metadata_json": json.dumps({**json.loads(row["metadata_json"]), "id": name})}
 
 
 def file_of(path: Path) -> dict[str, Any]:
@@ -114,8 +125,39 @@ MANY: dict[str, Callable[[Path, int], Made]] = {
 }
 
 
+def build_synth(folder: Path, source: Path) -> None:
+    build(source, out=folder / "built", workers=1, deep=DEEP)
+
+
+def build_conversations(folder: Path, source: Path) -> None:
+    build(source, out=folder / "built", model=folder / "small/m", workers=1, deep=DEEP)
+
+
+def build_blocks(folder: Path, source: Path) -> None:
+    packed(folder, transcripts=source, block_size=32, pad_tail=True, name="built")
+
+
+def build_tool_calls(folder: Path, source: Path) -> None:
+    options = ToolCallOptions(
+        data=source,
+        template=folder / "small/aware.jinja",
+        tokenizer=cases_of("toolcalls") / "fixtures/tokenizer_llamalike.json",
+        out=folder / "built",
+        workers=1,
+    )
+    assert all(result.report.clean for result in build_toolcalls(options))
+
+
+BUILDS: dict[str, Callable[[Path, Path], object]] = {
+    "synth_kd": build_synth,
+    "model_chat": build_conversations,
+    "packed_chat": build_blocks,
+    "tool_calls": build_tool_calls,
+}
+
+
 def peaks(name: str, folder: Path, rows: int) -> list[int | None]:
-    """Peak memory of validation without and with the source; None without a source."""
+    """Peak memory of validation without and with the source, and of a build; None for what is not measured."""
     folder.mkdir(parents=True)
     place = folder / "made.json"
 
@@ -133,28 +175,34 @@ def peaks(name: str, folder: Path, rows: int) -> list[int | None]:
         assert report.clean, report.findings[:3]
         print(f"{name}, {rows:,} rows: {report.checked}", file=sys.stderr, flush=True)
 
-    found = [peak_of(validate), None if source is None else peak_of(lambda: validate(source=source, deep=DEEP))]
+    found = [peak_of(validate), None if source is None else peak_of(lambda: validate(source=source, deep=DEEP)), None]
+    if name in BUILDS:
+        if source is None:
+            source = folder / "source"
+            raw_of(folder / "raw", rows, rows // 4)
+            peak_of(lambda: convert_synth(raw=folder / "raw", out=folder / "source"))
+        found[2] = peak_of(lambda: BUILDS[name](folder, source))
     shutil.rmtree(folder)
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.validate_memory", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.row_memory", description=__doc__)
     parser.add_argument("--rows", type=int, nargs=2, default=[400_000, 800_000])
     parser.add_argument("--family", nargs="*", default=list(MANY), choices=list(MANY))
-    parser.add_argument("--work", type=Path, default=Path("/tmp/spanloom-bench-validate"))
+    parser.add_argument("--work", type=Path, default=Path("/tmp/spanloom-bench-rows"))
     given = parser.parse_args()
     shutil.rmtree(given.work, ignore_errors=True)
     small, big = given.rows
     lines = []
     for name in given.family:
         first, second = (peaks(name, given.work / f"{name}-{rows}", rows) for rows in given.rows)
-        for what, few, many in zip(("alone", "with its source"), first, second, strict=True):
+        for what, few, many in zip(("validate", "validate --source", "build"), first, second, strict=True):
             if few is not None and many is not None:
                 growth = f"{(many - few) / (big - small):,.0f}"
                 lines.append((name, what, f"{few / MIB:,.0f} MiB", f"{many / MIB:,.0f} MiB", growth))
-    columns = ("family", "validated", f"{small:,} rows", f"{big:,} rows", "bytes a row")
-    print(markdown(Sheet(key="validate", title="Peak memory of validation", columns=columns, rows=lines)))
+    columns = ("family", "what", f"{small:,} rows", f"{big:,} rows", "bytes a row")
+    print(markdown(Sheet(key="rows", title="Peak memory by rows", columns=columns, rows=lines)))
 
 
 if __name__ == "__main__":
