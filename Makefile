@@ -42,6 +42,8 @@ CUDA_BASE ?=
 COMPILE_ARGS ?=
 # Tasks of each stage with one for each shard (SYNTH KD, chess), 1 to 64; set, `make compile` writes under dist/. Without it: four.
 SHARDS ?=
+# One pipeline of `make pipeline-shards`, such as model_chat.
+ONLY ?=
 KFP_ENDPOINT ?=
 PIPELINE ?= pipelines/synth_kd.yaml
 RUN_ARGS ?=
@@ -70,7 +72,7 @@ bake = export BASE_IMAGE=$(BASE_IMAGE) REGISTRY=$(REGISTRY) VERSION=$(VERSION) G
 	$(if $(PIP_CONF),export BUILDX_BAKE_ENTITLEMENTS_FS=0;) export TORCH_INDEX=$$($(probe_torch) && echo "$(TORCH_INDEX)"); SERIAL=$(SERIAL) docker/bake.sh
 
 help: ## List these verbs
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed $(ASSET) ## Virtual environment with pinned dependencies, and the verified tokenizer asset
 
@@ -256,7 +258,7 @@ pipeline-local: $(ASSET) ## The compiled Kubeflow pipeline on this machine, each
 	@VERSION=$(VERSION) docker/pipeline-store.sh $(abspath $(BIN)) $(CURDIR)/data/pipeline-local
 
 .PHONY: pipeline-shards
-pipeline-shards: $(ASSET) ## Pipelines with a task for each shard in their images, held against one process; ONLY=harmony_chat for one
+pipeline-shards: $(ASSET) ## The pipelines with a task for each shard, in their images, against one process; ONLY=model_chat for one
 	@$(bake) step
 	SPANLOOM_NIGHTLY=1 SPANLOOM_REQUIRE_DOCKER=1 $(BIN)/python -m pytest tests/containers/test_pipeline_local.py \
 	  -k "for_each_shard$(if $(ONLY), and $(ONLY))" --durations=0

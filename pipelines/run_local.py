@@ -54,7 +54,7 @@ def run(
         shutil.copytree(source, staged)
         words = [f"source_uri={staged}", f"dataset_root={root}", *words]
     arguments = run_arguments(task, words)
-    tasks = _tasks(documents[0], documents[0]["root"], arguments)
+    tasks = containers_of(documents[0], arguments)
     runner = local.DockerRunner(
         user=f"{os.getuid()}:{os.getgid()}",
         read_only=True,
@@ -89,12 +89,18 @@ def _drop_retries(specification: Mapping[str, Any]) -> None:
             task.pop("retryPolicy", None)
 
 
-def _tasks(specification: Mapping[str, Any], component: Mapping[str, Any], arguments: Mapping[str, object]) -> int:
-    """The number of containers of a run: without those under a condition whose parameter is empty."""
+def containers_of(
+    specification: Mapping[str, Any], arguments: Mapping[str, object], component: Mapping[str, Any] | None = None
+) -> int:
+    """The number of containers of a run: without those under a condition whose parameter is empty.
+
+    `component`: count its tasks alone, instead of those of the whole pipeline.
+    """
+    component = specification["root"] if component is None else component
     if "dag" not in component:
         return 1
     return sum(
-        _tasks(specification, specification["components"][task["componentRef"]["name"]], arguments)
+        containers_of(specification, arguments, specification["components"][task["componentRef"]["name"]])
         for task in component["dag"]["tasks"].values()
         if all(arguments.get(name) for name in CONDITION.findall(task.get("triggerPolicy", {}).get("condition", "")))
     )

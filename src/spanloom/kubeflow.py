@@ -124,19 +124,20 @@ def _write(path: Path, value: dict[str, Any]) -> None:
 
 
 def dataset_artifacts(
-    result: dict[str, Any], *, tokenizer: tuple[str, ...] = (), numbers: dict[str, Any] | None = None, **more: Any
+    result: dict[str, Any], *, tokenizer: tuple[str, ...] = (), **more: Any
 ) -> dict[str, dict[str, Any]]:
     """What Kubeflow shows for a token dataset that a step built: artifact → metadata.
 
-    `result`: the manifest; `numbers`: counts in addition to rows and splits, by default the realised valid fraction;
-    `more`: other metadata of the dataset; `tokenizer`: the manifest's tokenizer fields to show.
+    `result`: the manifest; `more`: other metadata of the dataset; `tokenizer`: the manifest's tokenizer fields to show.
     """
     content = result["content"]
+    split = content.get("split")  # packed blocks are not held out
     counts = {
         "rows_read": content["totals"]["rows_read"],
         "rejected": sum(content["totals"]["rejected"].values()),
         **split_metrics(content["totals"]["splits"]),
-        **(numbers or {"realised_valid_fraction": content["split"]["realised_valid_fraction"]}),
+        **({"realised_valid_fraction": split["realised_valid_fraction"]} if split else {}),
+        **content["totals"].get("packing", {}),
     }
     of_tokenizer = {"tokenizer": {name: content["tokenizer"][name] for name in tokenizer}} if tokenizer else {}
     return {"dataset": {**identity_of(result), **more, **counts}, **of_tokenizer, "metrics": counts}

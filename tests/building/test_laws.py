@@ -14,7 +14,7 @@ import pytest
 from spanloom.building.parts.stored import PartWriter
 from spanloom.building.parts.work import ShardWork
 from spanloom.building.shards import making
-from spanloom.building.steps import run_assemble
+from spanloom.building.steps import assembled_metadata, run_assemble
 from spanloom.errors import ConflictError, SpanloomError, StorageError
 from spanloom.families import dataset_family
 from spanloom.families.traces.store.keys import manifest_file
@@ -199,6 +199,9 @@ def test_tasks_for_each_shard_make_the_dataset_of_one_process(family: Family, tm
     report = validate_alignment(root=root, family=dataset_family(name), reader="independent")
     assert report.clean, report.findings
     assert (content(root), files(root)) == (content(whole), files(whole))
+    shown = assembled_metadata(json.loads((root / "manifest.json").read_bytes()))["metrics"]
+    assert shown["rows_read"] == content(whole)["totals"]["rows_read"]
+    assert shown.get("blocks") == content(whole)["totals"].get("packing", {}).get("blocks")
 
 
 def test_a_task_that_is_made_again_writes_nothing_new(family: Family, tmp_path: Path) -> None:

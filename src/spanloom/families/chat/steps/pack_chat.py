@@ -315,5 +315,4 @@ def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
         return shard_metadata(result)
     content = result["content"]
     settings = {name: content["config"][name] for name in ("block_size", "post_training", "strict_user")}
-    packing = content["totals"]["packing"]
-    return dataset_artifacts(result, tokenizer=("name", "sha256", "vocab_size", "eod"), numbers=packing, **settings)
+    return dataset_artifacts(result, tokenizer=("name", "sha256", "vocab_size", "eod"), **settings)
