@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.audit.frames.grammar import Grammar
+from spanloom.law.grammar import Grammar
 from spanloom.tokenizers.encoding import JsonTokenizer
 
 HEADER, STOP, CLOSER, SPACE, UNWRITTEN, ORDINARY, REASONING, ABSENT = (1 << bit for bit in range(8))

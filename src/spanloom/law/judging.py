@@ -10,11 +10,11 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.audit import classes
-from spanloom.audit.documents import Bools, Documents, Ints
-from spanloom.audit.frames.grammar import ASSISTANT, SYSTEM, TOOL, USER
-from spanloom.audit.frames.reading import Frames, read_frames
-from spanloom.audit.frames.tables import ABSENT, CLOSER, ORDINARY, REASONING, SPACE, UNWRITTEN, Tables
+from spanloom.law import classes
+from spanloom.law.documents import Bools, Documents, Ints
+from spanloom.law.frames import Frames, read_frames
+from spanloom.law.grammar import ASSISTANT, SYSTEM, TOOL, USER
+from spanloom.law.tables import ABSENT, CLOSER, ORDINARY, REASONING, SPACE, UNWRITTEN, Tables
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.audit.documents import Bools, Documents, Ints
-from spanloom.audit.frames.grammar import ASSISTANT, SYSTEM, TOOL, USER, Grammar
-from spanloom.audit.frames.tables import HEADER, SPACE, STOP, Tables
+from spanloom.law.documents import Bools, Documents, Ints
+from spanloom.law.grammar import ASSISTANT, SYSTEM, TOOL, USER, Grammar
+from spanloom.law.tables import HEADER, SPACE, STOP, Tables
 from spanloom.supervision import ranges
 
 
