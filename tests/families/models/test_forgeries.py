@@ -1,5 +1,8 @@
-"""Datasets for a model that are false and fit together: each forgery changes one thing, and all that follows from it but
-for what only the template, the tokens or the source can tell."""
+"""Datasets for a model that are false and fit together.
+
+Each forgery changes one thing, and all that follows from it but for what only the template, the tokens or the source
+can tell.
+"""
 
 import copy
 import hashlib
@@ -266,10 +269,10 @@ def forged(root: Path, forge: Callable[[Dataset], Any]) -> None:
     write_manifest(root, dataset.manifest)
 
 
-def test_an_honest_dataset_that_is_written_again_is_clean(made: tuple[Path, Path], tmp_path: Path) -> None:
+def test_an_honest_dataset_written_again_is_clean(made: tuple[Path, Path], tmp_path: Path) -> None:
     root, source = made
     shutil.copytree(root, tmp_path / "root")
-    forged(tmp_path / "root", lambda dataset: None)
+    forged(tmp_path / "root", lambda _: None)
     report = spanloom.validate(tmp_path / "root", source=source, deep=10**6, reader="independent")
     assert report.clean, report.findings
 
