@@ -38,6 +38,7 @@ class Grammar:
     bos         the id that the template writes first, or None
     written     ids of control tokens that the template writes
     stop_last   whether the template writes a stop token after the last turn
+    text_behind whether it writes ordinary text behind a closer: messages that no token of their own begins
     """
 
     headers: tuple[Header, ...]
@@ -49,3 +50,4 @@ class Grammar:
     bos: int | None
     written: frozenset[int]
     stop_last: bool
+    text_behind: bool

@@ -213,7 +213,8 @@ def _texts(
     behind = ordinary[frames.ends[inside]] - ordinary[closed[inside] + 1]
     # Another control token behind it belongs to the template: tools are written between messages by some.
     goes_on = (flags[np.minimum(closed[inside] + 1, flags.size - 1)] & (ORDINARY | SPACE)) != 0
-    findings.add(classes.SPECIAL_IN_TEXT, closed[inside][(behind > 0) & goes_on])
+    if not tables.grammar.text_behind:
+        findings.add(classes.SPECIAL_IN_TEXT, closed[inside][(behind > 0) & goes_on])
     if tables.grammar.reasoning is not None:
         findings.add(classes.HISTORY_REWRITTEN, _reasoning_in_history(documents, tables, marks, counted, frames))
 

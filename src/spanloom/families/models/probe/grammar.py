@@ -114,6 +114,7 @@ def find_grammar(model: Model, form: Form, variables: Sequence[Mapping[str, Any]
         reasoning=_reasoning(model, seen, headers),
         bos=_bos(model, seen),
         written=written,
+        text_behind=any(_text_behind(model, view, added, closers) for view in [*whole, *with_tools]),
         stop_last=any(stops & set(view.ids[view.places[-1][2] + 1 :]) for view in whole if view.places),
     )
 
@@ -301,6 +302,19 @@ def _split_tail(model: Model, ids: Ids) -> tuple[Ids, Ids]:
     while end and not model.tokenizer.token_bytes(ids[end - 1]).strip():
         end -= 1
     return ids[:end], ids[end:]
+
+
+def _text_behind(model: Model, view: _Seen, added: frozenset[int], closers: frozenset[int]) -> bool:
+    """Whether the template writes ordinary text behind the token that closes a message, as some do before results."""
+    for (number, _, last), (after, begin, _) in zip(view.places, view.places[1:], strict=False):
+        ids = view.ids[last + 1 : begin]
+        closer = max((place for place, token in enumerate(ids) if token in closers), default=None)
+        if after == number or closer is None:
+            continue
+        rest = _without_space(model, ids[closer + 1 :])
+        if rest and rest[0] not in added:
+            return True
+    return False
 
 
 def _closed_roles(whole: Sequence[_Seen], closers: frozenset[int]) -> frozenset[int]:
