@@ -145,6 +145,12 @@ def audit(
         repeated = _duplicates(spool, finding_counts)
     if not whole.documents:
         raise SourceError("the dataset has no documents", where=str(options.data), remedy="give another")
+    if options.messages is not None and written.read and not whole.matched:
+        raise SourceError(
+            f"none of the {whole.documents:,} documents is of a conversation in these messages",
+            where=str(options.messages),
+            remedy="give the conversations that the dataset was made of, or none: frames alone are judged then",
+        )
     if repeated:
         examples[classes.DUPLICATE] = [(0, each) for each in _shown_duplicates(repeated, tasks, auditor)]
     messages = {
