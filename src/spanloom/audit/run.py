@@ -145,12 +145,8 @@ def audit(
         repeated = _duplicates(spool, finding_counts)
     if not whole.documents:
         raise SourceError("the dataset has no documents", where=str(options.data), remedy="give another")
-    if options.messages is not None and written.read and not whole.matched:
-        raise SourceError(
-            f"none of the {whole.documents:,} documents is of a conversation in these messages",
-            where=str(options.messages),
-            remedy="give the conversations that the dataset was made of, or none: frames alone are judged then",
-        )
+    if written.read and not whole.matched:
+        raise _no_conversations(options, whole.documents)
     if repeated:
         examples[classes.DUPLICATE] = [(0, each) for each in _shown_duplicates(repeated, tasks, auditor)]
     messages = {
@@ -177,6 +173,14 @@ def audit(
         encoded=whole.encoded,
         messages=messages if options.messages is not None else None,
         seed=options.seed if chosen is not None else None,
+    )
+
+
+def _no_conversations(options: AuditOptions, documents: int) -> SourceError:
+    return SourceError(
+        f"none of the {documents:,} documents is of a conversation in these messages",
+        where=str(options.messages),
+        remedy="give the conversations that the dataset was made of, or none: frames alone are judged then",
     )
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from spanloom.law.classes import (
     COMPLETION_UNTRAINED,
-    HISTORY_REWRITTEN,
     HISTORY_UNTRAINED,
     PROMPT_TRAINED,
     RETOKENISED,
@@ -34,8 +33,7 @@ def declared_by(config: Mapping[str, Any], family: str) -> dict[str, str]:
     # The options of build and tool calls, and of traces.
     controls = config.get("control_texts", config.get("control_tokens"))
     if controls == "as-served":
-        # A text may hold the tokens that begin reasoning.
-        declared |= dict.fromkeys((SPECIAL_IN_TEXT, HISTORY_REWRITTEN), "--control-texts as-served")
+        declared[SPECIAL_IN_TEXT] = "--control-texts as-served"
     if controls == "text":
         declared[RETOKENISED] = "--control-texts text"
     return declared

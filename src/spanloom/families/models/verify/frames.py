@@ -93,10 +93,10 @@ def check_frames(frames: ModelFrames, documents: SpanDocuments, rows: pa.Table, 
     the rows say of runs what the tokens say."""
     of_batch = _token_aligned(documents)
     judged = judge(of_batch, frames.tables)
-    declared = declared_by(content.config, content.family)
+    left_out = {*frames.unshown, *declared_by(content.config, content.family), *_NOT_CERTAIN}
     ends, boundaries = rows.column("turn_end").to_pylist(), rows.column("boundary").to_pylist()
     for name, (numbers, places) in judged.found.items():
-        if name in frames.unshown or name in declared:
+        if name in left_out:
             continue
         for number, place in zip(numbers.tolist(), places.tolist(), strict=True):
             if DECLARED in boundaries[number] or (name in _OF_ENDS and None in ends[number]):
@@ -106,6 +106,9 @@ def check_frames(frames: ModelFrames, documents: SpanDocuments, rows: pa.Table, 
     yield from _check_runs(documents, rows, judged.frames, of_batch, content)
     yield from _check_served(frames.model, documents, rows, of_batch)
 
+
+_NOT_CERTAIN = (classes.HISTORY_REWRITTEN,)
+"""A text may hold the tokens that begin reasoning; that history is as the model meets it, rendering again shows."""
 
 _OF_ENDS = (classes.STOP_UNTRAINED, classes.TRUNCATED)
 """Classes of a truncated answer, whose end is not trained."""
