@@ -255,6 +255,12 @@ pipeline-local: $(ASSET) ## The compiled Kubeflow pipeline on this machine, each
 	$(BIN)/python -m pipelines.run_local --source data/pipeline-local/source --work data/pipeline-local/folders valid_fraction=0.1
 	@VERSION=$(VERSION) docker/pipeline-store.sh $(abspath $(BIN)) $(CURDIR)/data/pipeline-local
 
+.PHONY: pipeline-shards
+pipeline-shards: $(ASSET) ## Pipelines with a task for each shard in their images, held against one process; ONLY=harmony_chat for one
+	@$(bake) step
+	SPANLOOM_NIGHTLY=1 SPANLOOM_REQUIRE_DOCKER=1 $(BIN)/python -m pytest tests/containers/test_pipeline_local.py \
+	  -k "for_each_shard$(if $(ONLY), and $(ONLY))" --durations=0
+
 compile: setup ## The pipelines as YAML; with REGISTRY=… a copy under dist/ with the digests that `make push` wrote
 ifeq ($(origin REGISTRY),file)
 	$(BIN)/python -m pipelines.compile $(if $(SHARDS),--out dist --shards $(SHARDS)) $(COMPILE_ARGS)

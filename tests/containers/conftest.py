@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -67,23 +68,29 @@ def checkout_sha() -> str:
     return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", "src", "pyproject.toml") else "")
 
 
-@pytest.fixture(scope="session")
-def images() -> dict[str, dict[str, Any]]:
-    """What `docker image inspect` says of the images of this commit, by step, and those that are no step's."""
+def inspected(steps: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What `docker image inspect` says of the images of this commit, by step. Without Docker or one of them the test is
+    skipped."""
     try:
         docker("info")
     except (OSError, subprocess.CalledProcessError):
         absent(DOCKER, "no Docker answers")
     found = {}
-    for step in [*STEPS, "train", "traces-api"]:
-        inspected = docker("image", "inspect", image(step), check=False)
-        if inspected.returncode:
+    for step in steps:
+        done = docker("image", "inspect", image(step), check=False)
+        if done.returncode:
             absent(DOCKER, f"there is no image {image(step)}")
-        (found[step],) = json.loads(inspected.stdout)
+        (found[step],) = json.loads(done.stdout)
         made_of = found[step]["Config"]["Labels"]["org.opencontainers.image.revision"]
         if made_of != checkout_sha():
             absent(DOCKER, f"{image(step)} was made of {made_of}, the checkout is {checkout_sha()}")
     return found
+
+
+@pytest.fixture(scope="session")
+def images() -> dict[str, dict[str, Any]]:
+    """Of all images: those of the steps, and those that are no step's."""
+    return inspected([*STEPS, "train", "traces-api"])
 
 
 @pytest.fixture(scope="session")

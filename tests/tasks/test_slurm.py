@@ -1,5 +1,6 @@
-"""A real Slurm: what is tried again and what is not, and a pipeline whose dataset is that of one machine."""
+"""A real Slurm: what is tried again and what is not, and pipelines whose datasets are those of one machine."""
 
+import json
 import os
 import stat
 import sys
@@ -18,6 +19,7 @@ from spanloom.tasks.listed import MOST_SHARDS
 from spanloom.tasks.slurm import SUBMIT, slurm_files
 from spanloom.tasks.stage import Stage
 from support import sources
+from support.pipeline_inputs import BY_SHARD, Prepare, run
 from support.raw_synth import raw_row, tree, write_raw
 from support.slurm import Job, Slurm, slurm_cluster
 
@@ -142,7 +144,7 @@ def venv_that_kills_once(folder: Path, program: Path, victims: dict[str, int]) -
     )
     script = folder / "bin/spanloom"
     script.parent.mkdir()
-    script.write_text(f'#!/bin/bash\ncase "$2" in\n{cases}\nesac\nexec {program} "$@"\n')
+    script.write_text(f'#!/bin/bash\ncase "${{SLURM_JOB_NAME#spanloom-}}" in\n{cases}\nesac\nexec {program} "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return folder
 
@@ -210,37 +212,31 @@ def test_the_raw_sample_through_slurm_is_the_dataset_of_one_machine_though_a_tas
     assert sources.content(root) == sources.content(tmp_path / "host/root")
 
 
-@pytest.mark.nightly  # a minute
-def test_conversations_for_a_model_through_slurm_are_the_dataset_of_one_machine_though_a_task_is_killed(
-    slurm: Slurm, tmp_path: Path, cli: Cli
+@pytest.mark.nightly  # a minute or two each
+@pytest.mark.parametrize("prepare", BY_SHARD, ids=lambda one: one.__name__)
+def test_a_family_through_slurm_makes_the_datasets_of_one_process_though_a_task_of_each_stage_is_killed(
+    slurm: Slurm, tmp_path: Path, cli: Cli, asset: Path, prepare: Prepare
 ) -> None:
-    shards, sample, source = 3, tmp_path / "sample", tmp_path / "source"
-    for words in (
-        ("model", "sample", "--out", sample),
-        ("convert", sample / "chat.jsonl", "--out", source, "--rows-per-shard", 15, "--yes"),
-        ("build", "--source", source, "--model", sample / "model", "--out", tmp_path / "host", "--valid-fraction", 0.3),
-    ):
-        done = cli(*words)
-        assert done.returncode == 0, done.stderr
-    each, one = ("tokenize-conversations", "validate-shard"), ("assemble-dataset", "assemble-validation")
-    victims = {**dict.fromkeys(each, shards - 1), **dict.fromkeys(one, 0)}
-    venv = venv_that_kills_once(tmp_path / "venv", program(), victims)
-    parameters = (f"source_uri={source}", f"model_uri={sample}/model", f"dataset_root={tmp_path}/root")
-    done = cli(
-        *("tasks", "model_chat", *parameters, "valid_fraction=0.3", "workers=1", "tokenize_cpu=2"),
-        *("--shards", shards, "--work", tmp_path / "work", "--for", "slurm", "--out", tmp_path / "slurm"),
-        *("--venv", venv),
-    )
-    assert done.returncode == 0, done.stderr
-    slurm.run("bash", tmp_path / "slurm" / SUBMIT, SPANLOOM_GIT_SHA="0" * 40)
+    shards = 3
+    given = prepare(cli, tmp_path, shards)
+    words = ("tasks", prepare.__name__, *given.parameters, "--shards", shards, "--work", tmp_path / "work")
+    counts = {stage["stage"]: stage["count"] for stage in json.loads(run(cli, *words))["stages"]}
+    assert set(counts.values()) == {1, shards}
+    venv = venv_that_kills_once(tmp_path / "venv", program(), {stage: count - 1 for stage, count in counts.items()})
+    run(cli, *words, "--for", "slurm", "--out", tmp_path / "slurm", "--venv", venv)
+    slurm.run("bash", tmp_path / "slurm" / SUBMIT, O200K_HARMONY_VOCAB_PATH=str(asset), SPANLOOM_GIT_SHA="0" * 40)
     jobs = slurm.wait(PATIENCE)
     logs = {log.name: log.read_text()[-2000:] for log in (tmp_path / "slurm/logs").iterdir()}
     assert states(jobs) == {
-        **{(name, index): ("COMPLETED", int(index == shards - 1)) for name in each for index in range(shards)},
-        **{(name, None): ("COMPLETED", 1) for name in one},
+        (stage, index if count > 1 else None): ("COMPLETED", int(index == count - 1))
+        for stage, count in counts.items()
+        for index in range(count)
     }, logs
-    assert sources.data_files(tmp_path / "root") == sources.data_files(tmp_path / "host")
-    assert sources.content(tmp_path / "root") == sources.content(tmp_path / "host")
+    for command in given.whole:
+        run(cli, *command)
+    for root, whole in given.roots.items():
+        assert sources.data_files(root) == sources.data_files(whole)
+        assert sources.content(root) == sources.content(whole)
 
 
 @pytest.mark.nightly  # minutes
