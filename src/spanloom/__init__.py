@@ -20,8 +20,8 @@ SpanloomError with what was wrong, where, and what to do. docs/api.md of the rep
 
 The packages, in the order in which imports may run:
 
-    cli → api → audit → families, steps → building, service → report, training → dataset → conversations → megatron,
-    tokenizers, records → storage → the rest
+    cli → api → audit → families, steps → building, service → report, training → dataset → conversations → law →
+    megatron, tokenizers, records → storage → the rest
 
     cli/            the `spanloom` command
     api/            what `import spanloom` offers
@@ -34,6 +34,7 @@ The packages, in the order in which imports may run:
     training/       what trainers import: the dataset for Megatron and for plain PyTorch, the loss per span
     dataset/        what every dataset root has: manifest, files, validation, statistics, export
     conversations/  chat data of any form → conversations, and folders of conversations
+    law/            what a dataset may train: rules for validation and the audit
     megatron/       the IndexedDataset format
     tokenizers/     the o200k vocabulary, tokenizer.json files, spans of characters
     records/        reading JSON Lines and Parquet, strictly

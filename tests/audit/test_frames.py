@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from spanloom.audit.auditor import ModelOptions, make_auditor
-from spanloom.audit.classes import CONTEXT_TRAINED
-from spanloom.audit.frames.grammar import ASSISTANT, USER
 from spanloom.audit.run import AuditOptions, audit
 from spanloom.errors import SourceError
+from spanloom.law.classes import CONTEXT_TRAINED
+from spanloom.law.grammar import ASSISTANT, USER
 from support.audited import write_masks
 from support.chat_models import write_model
 

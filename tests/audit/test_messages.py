@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from audit.conftest import SmallModel
-from spanloom.errors import SpanloomError
+from spanloom.errors import SourceError, SpanloomError
 from spanloom.families.models.conversation import read_conversation
 from spanloom.families.models.prove.conversation import Proven, prove_conversation
 from support.audited import Document, write_masks
@@ -115,6 +115,13 @@ def test_conversations_are_read_from_all_that_the_product_reads(
     result = faithful.audit(data, messages=PLACES[name](folder, TALKS))
     assert {name: [each.row for each in shown] for name, shown in result.examples.items()} == {"text_differs": [3]}
     assert result.messages == {"rows": 5, "refused": {}, "matched": 5, "unmatched": 0, "not_proven": {}}
+
+
+def test_conversations_of_another_dataset_are_an_error(faithful: SmallModel, tmp_path: Path) -> None:
+    data = write_masks(tmp_path / "data.parquet", proven(faithful, TALKS))
+    others = [talk("Another question?", "another answer")]
+    with pytest.raises(SourceError, match="none of the 5 documents is of a conversation"):
+        faithful.audit(data, messages=_source(tmp_path, others))
 
 
 def test_rows_that_make_no_conversation_are_counted_and_their_documents_are_judged_by_tokens(

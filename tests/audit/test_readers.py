@@ -10,10 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spanloom.audit.documents import Documents
 from spanloom.audit.readers.opened import open_data, read_unit
 from spanloom.audit.readers.unit import Reading
 from spanloom.errors import SpanloomError
+from spanloom.law.documents import Documents
 from support.audited import Document, write_indexed, write_packed, write_saved
 
 DOCUMENTS: list[Document] = [([1, 2, 3], [0, 1, 1]), ([4, 5], [0, 1]), ([6, 7, 8, 9], [0, 0, 1, 0])]

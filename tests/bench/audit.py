@@ -19,11 +19,11 @@ import pyarrow.parquet as pq
 
 from spanloom.audit.auditor import Auditor, ModelOptions, make_auditor
 from spanloom.audit.duplicates import digests
-from spanloom.audit.judging import judge
 from spanloom.audit.readers.opened import open_data, read_unit
 from spanloom.audit.readers.unit import Reading
 from spanloom.families.models.prove.conversation import Proven, prove_conversation
 from spanloom.families.models.samples.conversations import sample_conversations
+from spanloom.law.judging import judge
 from support.chat_models import write_model
 
 SIZES = (1_000_000, 8_000_000)

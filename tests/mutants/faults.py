@@ -1,4 +1,4 @@
-"""Forty-nine faults that a careless change could make, each of which the tests must find.
+"""Fifty faults that a careless change could make, each of which the tests must find.
 
 In: nothing. Out: `FAULTS`. Each replaces one piece of text, which is in its module exactly once, by another. The
 texts are of expressions, never of import lines, so that a module may be moved by changing its name here alone.
@@ -441,8 +441,17 @@ FAULTS: tuple[Fault, ...] = (
     ),
     # --- Audit ---
     Fault(
+        name="duplicates-that-are-not",
+        module="spanloom.audit.duplicates",
+        old='yield records["number"][1:][same]',
+        new='yield records["number"][1:][~same]',
+        why="documents that differ would be called duplicates, and duplicates would not",
+        tests=("tests/audit/test_faults.py",),
+    ),
+    # --- Law ---
+    Fault(
         name="stop-token-not-looked-at",
-        module="spanloom.audit.judging",
+        module="spanloom.law.judging",
         old="findings.add(classes.STOP_UNTRAINED, frames.stops[stop_lost] - 1)",
         new="findings.add(classes.STOP_UNTRAINED, frames.stops[stop_lost][:0])",
         why="a model that never learns to end its turn would pass the audit",

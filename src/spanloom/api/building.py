@@ -14,6 +14,7 @@ from spanloom.api.options import BuildOptions, CutOptions, ModelOptions, local
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.errors import OptionError, SpanloomError
 from spanloom.families.harmony import defaults
+from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.models import defaults as model_defaults
 from spanloom.findings import FindingsError
 from spanloom.options.keywords import by_keywords
@@ -92,7 +93,6 @@ def _built_for_harmony(options: BuildOptions, progress: "Progress") -> "BuildRes
     with validating_process(options.reader) as validator:  # starts before the imports of this process
         from spanloom.conversations.source.places import local_source
         from spanloom.families.harmony.build import build as run
-        from spanloom.families.harmony.contract.caps import Caps
         from spanloom.families.harmony.options import BuildOptions as HarmonyOptions
 
         rules = cut_rules(options)

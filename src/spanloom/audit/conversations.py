@@ -20,17 +20,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.audit import classes
 from spanloom.audit.auditor import Auditor
-from spanloom.audit.documents import Documents, Ints
-from spanloom.audit.frames.grammar import USER
-from spanloom.audit.frames.reading import Frames
-from spanloom.audit.frames.tables import ORDINARY
-from spanloom.audit.judging import Proofs
 from spanloom.audit.messages import Messages
 from spanloom.families.models.prove.conversation import Proven, prove_conversation
 from spanloom.families.models.prove.documents import Document
 from spanloom.families.models.prove.refusals import Refusal
+from spanloom.law import classes
+from spanloom.law.documents import Documents, Ints
+from spanloom.law.frames import Frames
+from spanloom.law.grammar import USER
+from spanloom.law.judging import Proofs
+from spanloom.law.tables import ORDINARY
 
 _TextOf = Callable[[list[int]], bytes]
 

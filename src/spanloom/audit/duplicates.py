@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.audit.documents import Documents, Ints
+from spanloom.law.documents import Documents, Ints
 
 BUCKETS = 64
 RECORD = np.dtype([("digest", "<u8"), ("number", "<i8"), ("tokens", "<i8")])

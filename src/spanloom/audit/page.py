@@ -3,8 +3,8 @@
 In: a `Result`. Out: HTML in one file.
 """
 
-from spanloom.audit.classes import CLASSES
 from spanloom.audit.result import Result
+from spanloom.law.classes import CLASSES
 from spanloom.report.pages.documents import documents_page
 from spanloom.report.pages.html import percent
 from spanloom.report.terminal import Shown

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from spanloom.audit.classes import CLASSES
 from spanloom.dataset.document import ShownDocument
 from spanloom.errors import EXIT_FINDINGS
+from spanloom.law.classes import CLASSES
 
 EXAMPLES = 10
 """How many documents of each class are shown."""

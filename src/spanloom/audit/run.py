@@ -12,20 +12,20 @@ from tempfile import TemporaryDirectory
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.audit import classes
 from spanloom.audit.auditor import Auditor, ModelOptions, make_auditor
 from spanloom.audit.conversations import Conversations, merged
-from spanloom.audit.documents import Documents, Ints
 from spanloom.audit.duplicates import Spool, digests
-from spanloom.audit.judging import Judged, judge
 from spanloom.audit.messages import Written, write_messages
 from spanloom.audit.readers.opened import ROWS_OF_UNIT, open_data, read_unit
 from spanloom.audit.readers.unit import Reading, Unit
 from spanloom.audit.result import EXAMPLES, Example, Result
-from spanloom.audit.retokenised import retokenised
 from spanloom.audit.shown import shown_document
 from spanloom.building.ordered import in_order
 from spanloom.errors import SourceError
+from spanloom.families.models.probe.retokenised import retokenised
+from spanloom.law import classes
+from spanloom.law.documents import Documents, Ints
+from spanloom.law.judging import Judged, judge
 from spanloom.machine import workers_that_fit
 from spanloom.workers import OnProgress, process_pool
 
@@ -145,6 +145,8 @@ def audit(
         repeated = _duplicates(spool, finding_counts)
     if not whole.documents:
         raise SourceError("the dataset has no documents", where=str(options.data), remedy="give another")
+    if written.read and not whole.matched:
+        raise _no_conversations(options, whole.documents)
     if repeated:
         examples[classes.DUPLICATE] = [(0, each) for each in _shown_duplicates(repeated, tasks, auditor)]
     messages = {
@@ -171,6 +173,14 @@ def audit(
         encoded=whole.encoded,
         messages=messages if options.messages is not None else None,
         seed=options.seed if chosen is not None else None,
+    )
+
+
+def _no_conversations(options: AuditOptions, documents: int) -> SourceError:
+    return SourceError(
+        f"none of the {documents:,} documents is of a conversation in these messages",
+        where=str(options.messages),
+        remedy="give the conversations that the dataset was made of, or none: frames alone are judged then",
     )
 
 

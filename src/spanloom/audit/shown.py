@@ -9,12 +9,12 @@ from itertools import pairwise
 import numpy as np
 
 from spanloom.audit.auditor import Auditor
-from spanloom.audit.classes import CLASSES
-from spanloom.audit.documents import Documents
-from spanloom.audit.frames.grammar import ROLES
-from spanloom.audit.judging import Judged
 from spanloom.dataset.document import ShownDocument, ShownMessage
 from spanloom.dataset.inspect import shown_tokens
+from spanloom.law.classes import CLASSES
+from spanloom.law.documents import Documents
+from spanloom.law.grammar import ROLES
+from spanloom.law.judging import Judged
 
 SPAN_NAMES = ("context", "trained and sampled", "trained, but never sampled", "sampled, but not trained")
 """The last two: trained but not sampled by the model; sampled but not trained."""

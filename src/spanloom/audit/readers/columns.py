@@ -17,9 +17,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spanloom.audit.documents import Bools, Documents, Ints
 from spanloom.audit.readers.unit import LABELS, Reading
 from spanloom.errors import SourceError
+from spanloom.law.documents import Bools, Documents, Ints
 from spanloom.supervision import IGNORED, ranges
 
 TOKENS_COLUMN = "input_ids"

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from spanloom.audit.documents import Documents, Ints
 from spanloom.audit.readers.unit import LABELS, TOKENS_AT_ONCE, Reading, Unit
 from spanloom.errors import SourceError
+from spanloom.law.documents import Documents, Ints
 from spanloom.megatron.indexed import INDEX_MAGIC
 from spanloom.megatron.reader import ShardReader
 from spanloom.supervision import shift_to_tokens

@@ -7,8 +7,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spanloom.audit.classes import COMPLETION_UNTRAINED, HISTORY_UNTRAINED, PROMPT_TRAINED, RETOKENISED, SPECIAL_IN_TEXT
-from spanloom.audit.documents import Documents, Ints
 from spanloom.audit.readers.columns import STARTS
 from spanloom.audit.readers.indexed import indexed_documents, indexed_units, prefixes_in
 from spanloom.audit.readers.tables import arrow_documents, arrow_unit, parquet_documents, parquet_units
@@ -16,14 +14,15 @@ from spanloom.audit.readers.unit import Reading, Unit
 from spanloom.dataset import manifest
 from spanloom.dataset.root.layout import array_prefix
 from spanloom.errors import SourceError
+from spanloom.law.classes import RETOKENISED
+from spanloom.law.declared import declared_by
+from spanloom.law.documents import Documents, Ints
 from spanloom.records.arrow import saved_files
 from spanloom.records.parquet import parquet_schema
 
 ROWS_OF_UNIT = 1 << 13
 """The minimum of rows for a worker, if a file can be split."""
 
-_TRAINED_SPANS = 3
-_WRAPPERS_TRAINED = ("synth_kd", "harmony_chat")
 _READ = {"parquet": parquet_documents, "arrow": arrow_documents, "indexed": indexed_documents}
 
 
@@ -129,16 +128,4 @@ def _declared(content: manifest.Content) -> dict[str, str]:
             "blocks that begin and end inside of conversations are not audited",
             remedy="`spanloom validate` derives the mask of every block",
         )
-    declared = {HISTORY_UNTRAINED: f"{content.family}: one document serves the runs that it can"}
-    if content.family in _WRAPPERS_TRAINED and not content.config.get("mask_generation_prompt"):
-        declared[PROMPT_TRAINED] = f"{content.family} trains wrappers by contract"
-    train = content.config.get("train")
-    if isinstance(train, list) and len(train) < _TRAINED_SPANS:
-        declared[COMPLETION_UNTRAINED] = f"--train {','.join(map(str, train))}"
-    # The options of build and tool calls, and of traces.
-    controls = content.config.get("control_texts", content.config.get("control_tokens"))
-    if controls == "as-served":
-        declared[SPECIAL_IN_TEXT] = "--control-texts as-served"
-    if controls == "text":
-        declared[RETOKENISED] = "--control-texts text"
-    return declared
+    return declared_by(content.config, content.family)

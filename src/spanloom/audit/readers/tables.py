@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from spanloom.audit.documents import Documents, Ints
 from spanloom.audit.readers.columns import chosen_rows, documents_of_rows, masks_in, needed_columns
 from spanloom.audit.readers.unit import TOKENS_AT_ONCE, Reading, Unit
 from spanloom.errors import SourceError
+from spanloom.law.documents import Documents, Ints
 from spanloom.records.arrow import arrow_batches
 from spanloom.records.parquet import one_line, open_parquet
 

@@ -33,9 +33,10 @@ from spanloom.dataset.validate.row_ids import check_rows_and_ids, firsts_in_turn
 from spanloom.families.models import defaults, recipe
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
 from spanloom.families.models.verify import documents as verify
-from spanloom.families.models.verify.content import check_carried
+from spanloom.families.models.verify.content import check_carried, check_run_counts
 from spanloom.families.models.verify.content import check_content as check_content
 from spanloom.families.models.verify.content import check_sums as check_sums
+from spanloom.families.models.verify.frames import frames_of
 from spanloom.families.models.verify.source import check_source as check_source
 from spanloom.findings import Report
 from spanloom.report.card import code
@@ -55,6 +56,7 @@ RATIO = ("analysis", "final")
 
 def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     """Checks tokens, mask, spans, row and split of every document. Returns the digests of the conversations' ids."""
+    frames, _ = frames_of(opened.root, opened.content)
     return check_documents_with_ids(
         report,
         opened,
@@ -62,7 +64,7 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
         kind=SpanDocuments,
         id_column="conversation",
         check_documents=partial(verify.check_documents, content=opened.content),
-        check_rows=partial(verify.check_rows, content=opened.content),
+        check_rows=partial(verify.check_rows, content=opened.content, frames=frames),
         kept_rows=firsts_in_turn(),
     )
 
@@ -73,6 +75,8 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     content = whole.content
     report.add(check_tokenizer(content, whole.root / MODEL_FOLDER / TOKENIZER_NAME))
     report.add(check_carried(content, whole.root))
+    report.add(frames_of(whole.root, content)[1])
+    check_run_counts(report, whole)
     source_format = format_named(content.input.schema_version)
     if source_format is None:  # in the report already
         return

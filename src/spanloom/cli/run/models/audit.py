@@ -5,7 +5,6 @@ from rich.console import Console
 
 from spanloom.api.building import day_of
 from spanloom.audit.auditor import ModelOptions
-from spanloom.audit.classes import NAMES
 from spanloom.audit.page import audit_page
 from spanloom.audit.readers.unit import Reading
 from spanloom.audit.result import Result, as_lines
@@ -17,6 +16,7 @@ from spanloom.cli.app import make_progress, print_json, say
 from spanloom.cli.models.audit import Audit
 from spanloom.cli.outputs import write_page
 from spanloom.families.models import defaults
+from spanloom.law.classes import NAMES
 from spanloom.report.terminal import Shown, print_documents
 from spanloom.storage import write_atomically
 

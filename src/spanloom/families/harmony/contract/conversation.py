@@ -19,7 +19,7 @@ def parse_conversation(
 
     Raises RowRefusedError for an invalid row, and for a conversation that Harmony cannot represent.
     """
-    if profile.source != ANY_MODEL:
+    if profile.source.schema_version != ANY_MODEL.schema_version:
         return structure.parse_conversation(messages_json, profile.source, quotes)
     parsed = conversation.parse_conversation(messages_json, quotes)
-    return structure.labelled(harmony_messages(parsed), profile.source, parsed.weight)
+    return structure.labelled(harmony_messages(parsed), profile.source, parsed.weight, made=True)

@@ -6,7 +6,7 @@ the result does not depend on time or machine.
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +14,7 @@ import orjson
 
 from spanloom.conversations.arranged import Arrangement, arranged
 from spanloom.conversations.conversation import SETTINGS, Conversation, messages_json
-from spanloom.conversations.forms import Form, KeyMap, ReadingOptions, read_record
+from spanloom.conversations.forms import Form, ReadingOptions, read_record
 from spanloom.conversations.ids import SeenIds
 from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
 from spanloom.conversations.reading.markup import has_placeholder, has_react
@@ -23,7 +23,7 @@ from spanloom.conversations.runs import run_fault
 from spanloom.conversations.source.format import ANY_MODEL, CONVERSATIONS, SourceFormat
 from spanloom.conversations.source.rejects import RowRefusedError, reject_limit
 from spanloom.conversations.source.writer import OutputRow
-from spanloom.conversations.turns import Dropping, Reading, RecordLeftOutError, RecordRefusedError, Refusal
+from spanloom.conversations.turns import Dropping, RecordLeftOutError, RecordRefusedError, Refusal
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.messages import SystemFields, harmony_fault, harmony_messages
@@ -46,29 +46,19 @@ REMEDIES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatConversion:
+class ChatConversion(ReadingOptions):
     """The options of a conversion. Raises SpanloomError for an invalid value.
 
-    `maps`: `MEANING=KEY`, see `conversations.forms`. `metadata`: keys that are always metadata. `think_tags`: True
-    converts them to analysis, False keeps them as text, None rejects the record. `call_tags`: the style of calls in
-    texts (`conversations.reading.markup.CALL_STYLES`). `text_as_is`: markup stays text. `roles`: `NAME=ROLE`.
-    `join_consecutive`, `calls_in_turn`, `keep_unprompted`: see `conversations.arranged.Arrangement`. `drop`: keys,
-    `role:NAME`, `part:TYPE`, `think`, `unprompted`, `unanswered`. `max_rejects`: how many records may be rejected, a
-    number or a share such as 0.1%. `format`: a name of `FORMATS`.
+    `join_consecutive`, `calls_in_turn`, `keep_unprompted`: see `conversations.arranged.Arrangement`. `drop` also takes
+    `unprompted` and `unanswered`. `max_rejects`: how many records may be rejected, a number or a share such as 0.1%.
+    `format`: a name of `FORMATS`.
     """
 
     system_fields: SystemFields = field(default_factory=SystemFields)
-    maps: tuple[str, ...] = ()
-    metadata: tuple[str, ...] = ()
-    think_tags: bool | None = None
-    call_tags: str | None = None
-    text_as_is: bool = False
-    roles: tuple[str, ...] = ()
     calls_in_turn: bool = False
     join_consecutive: bool = False
     keep_unprompted: bool = False
     format: str = "conversations"
-    drop: tuple[str, ...] = ()
     max_rejects: str = defaults.MAX_REJECTS
     rows_per_shard: int = defaults.ROWS_PER_SHARD
     dataset: str | None = None
@@ -79,26 +69,11 @@ class ChatConversion:
             raise SpanloomError(f"a shard cannot hold {self.rows_per_shard} rows", remedy="use 1 or more")
         if self.format not in FORMATS:
             raise SpanloomError(f"--format takes {' or '.join(FORMATS)}, not {self.format!r}")
-        _ = self.keys, self.reading
+        super().__post_init__()
         reject_limit(self.max_rejects, 0)
         for name, value in {**vars(self.system_fields), "dataset": self.dataset, "license": self.license}.items():
             if value is not None and not is_utf8(value):
                 raise SpanloomError(f"the option {name} is not UTF-8: {value!r}")
-
-    @property
-    def reading_options(self) -> ReadingOptions:
-        """The options of reading alone, checked."""
-        return ReadingOptions(**{name.name: getattr(self, name.name) for name in fields(ReadingOptions)})
-
-    @property
-    def keys(self) -> KeyMap:
-        """The meaning of the keys of records."""
-        return self.reading_options.keys
-
-    @property
-    def reading(self) -> Reading:
-        """How texts and keys are read."""
-        return self.reading_options.reading(rendered_messages)
 
     @property
     def arrangement(self) -> Arrangement:
@@ -161,7 +136,7 @@ class Converter:
 
     def __init__(self, form: Form, conversion: ChatConversion, counts: Counts | None = None) -> None:
         self._form, self._conversion = form, conversion
-        self._dropped, self._reading = frozenset(conversion.drop), conversion.reading
+        self._dropped, self._reading = frozenset(conversion.drop), conversion.reading(rendered_messages)
         self._arrangement, self._harmony = conversion.arrangement, conversion.source_format is CONVERSATIONS
         self._unused: Dropping | None = None
         self.counts = counts or Counts()

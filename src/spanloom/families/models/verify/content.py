@@ -9,10 +9,15 @@ from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from spanloom.conversations.source.format import format_named
 from spanloom.conversations.source.rejects import Reason
+from spanloom.dataset.family import WholeCheck
 from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.root.layout import MODEL_FOLDER
+from spanloom.dataset.root.layout import MODEL_FOLDER, rows_file
+from spanloom.dataset.rows.table import row_batches
 from spanloom.dataset.validate.content import (
     check_caps,
     check_documents_by_id,
@@ -21,20 +26,24 @@ from spanloom.dataset.validate.content import (
     check_stated,
     wrong,
 )
+from spanloom.families.models.documents.declared import DECLARED
+from spanloom.families.models.documents.made import ABOUT_SCHEMA
 from spanloom.families.models.documents.rules import PROBE_NAME
+from spanloom.families.models.errors import ModelError
+from spanloom.families.models.model import declared_stops
 from spanloom.families.models.prove.refusals import REMEDIES
-from spanloom.findings import Finding
+from spanloom.findings import Finding, Report
 from spanloom.provenance import sha256_json
 from spanloom.tokenizers.chat_template import ChatTemplateError, load_chat_template
 
 NOT_CHECKABLE = {
     "content.config.model": "the name of the model's folder; its files are checked",
-    "content.config.thinking": "which sets of variables it stands for is in `variables`, which --source checks",
+    "content.config.thinking": "where the template reads no variable for it, it decides nothing",
     "content.config.inline_think": "decides which conversations are refused, not how others are rendered",
     "content.config.boundary": "where no token spans the end of a prompt, it decides nothing",
-    "content.totals.cutting": "how many runs and left out messages conversations have is not counted again; the rows"
-    " are a bound",
-    "content.files.probe.json": "the probe is not run again; its sha256 is checked",
+    "content.totals.cutting": "settings, names and forgotten texts that were dropped, and what {% generation %} marks,"
+    " are not counted again; messages behind the last run with --source alone",
+    "content.files.probe.json": "the probe is not run again; its sha256, model and form are checked",
 }
 """Manifest fields of this family that validation cannot check, and why; those of every family are elsewhere."""
 
@@ -67,8 +76,12 @@ def check_content(content: Content) -> Iterator[Finding]:
         "train": [name for name in content.span_names[1:] if name in config["train"]],
     }
     yield from check_documents_by_id(content, wanted, _SPLIT_RULE, documents="these documents", rendered=True)
-    if content.renderer is not None and content.renderer.name not in ("fastokens", "tokenizers"):
-        yield wrong(f"renderer.name is {content.renderer.name!r}")
+    if (renderer := content.renderer) is not None:
+        if renderer.name not in ("fastokens", "tokenizers"):
+            yield wrong(f"renderer.name is {renderer.name!r}")
+        most = (content.totals.cutting or {}).get("runs", 0)
+        if renderer.fallback_rows or renderer.audited_rows > most:
+            yield wrong(f"renderer counts {renderer.fallback_rows} and {renderer.audited_rows} rows, of {most} runs")
     files = {f"{MODEL_FOLDER}/{name}": digest for name, digest in config["model_files"].items()}
     yield from check_files(content, {**files, PROBE_NAME: None})
     if files.get(f"{MODEL_FOLDER}/tokenizer.json") != content.tokenizer.sha256:
@@ -99,9 +112,47 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
         yield in_shard("cutting counts control tokens in texts, which the options refuse")
 
 
+def _check_folder(content: Content, folder: Path) -> Iterator[Finding]:
+    """Checks that the model's folder holds the files of the manifest and nothing else, and that they can be read."""
+    listed = {file.path for file in content.files}
+    for path in (folder, *sorted(folder.rglob("*"))):
+        name = path.relative_to(folder.parent).as_posix()
+        if path.is_symlink() or not (path.is_file() or path.is_dir()):
+            yield Finding(check="carried", message="it is a link, or no file", file=name)
+        elif path.is_file() and name not in listed:
+            yield Finding(check="carried", message="the dataset has no such file", file=name)
+    try:
+        declared_stops(folder)
+    except ModelError as fault:
+        yield Finding(check="carried", message=fault.what, file=f"{MODEL_FOLDER}/generation_config.json")
+
+
+def check_run_counts(report: Report, whole: WholeCheck) -> None:
+    """Checks the counts of runs of each shard against its row tables. A document that was left out, since nothing is
+    trained in it, had runs too: then the rows are a bound."""
+
+    def check_shard(own: Report, shard: ShardEntry) -> None:
+        cutting = shard.cutting or {}
+        runs = declared = 0
+        for split in whole.readable_splits(shard):
+            for batch in row_batches(rows_file(whole.root, split, shard.shard), _RUN_COLUMNS):
+                runs += pc.sum(batch.column("runs")).as_py() or 0
+                declared += pc.sum(pc.equal(batch.column("boundary").flatten(), DECLARED)).as_py() or 0
+        for name, counted in (("runs", runs), ("declared", declared)):
+            stated = cutting.get(name, 0)
+            if counted > stated or (counted != stated and not cutting.get("untrained")):
+                own.wrong("rows", f"cutting.{name} is {stated}, the rows have {counted}", shard=shard.shard)
+
+    whole.run.each(report, whole.content.shards, check_shard)
+
+
+_RUN_COLUMNS = pa.schema([ABOUT_SCHEMA.field(name) for name in ("runs", "boundary")])
+
+
 def check_carried(content: Content, root: Path) -> Iterator[Finding]:
     """Checks the template and the probe in the dataset against `config`."""
     folder = root / MODEL_FOLDER
+    yield from _check_folder(content, folder)
     try:
         template = load_chat_template(folder)
     except (ChatTemplateError, OSError) as fault:
@@ -116,6 +167,8 @@ def check_carried(content: Content, root: Path) -> Iterator[Finding]:
     except (OSError, ValueError, RecursionError) as fault:
         yield Finding(check="carried", message=f"{PROBE_NAME} cannot be read: {type(fault).__name__}", file=PROBE_NAME)
         return
+    named = probe.get("model") if isinstance(probe, dict) else None
+    yield from check_stated({"model": named}, {"model": content.config["model"]}, PROBE_NAME, check="carried")
     form = probe.get("form") if isinstance(probe, dict) else None
-    named = {name: form.get(name) for name in content.config["form"]} if isinstance(form, dict) else None
-    yield from check_stated(named, content.config["form"], "config.form", check="carried")
+    said = {name: form.get(name) for name in content.config["form"]} if isinstance(form, dict) else None
+    yield from check_stated(said, content.config["form"], "config.form", check="carried")

@@ -17,6 +17,8 @@ import pyarrow as pa
 
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.validate.disk_documents import SpanDocuments
+from spanloom.families.models.probe.frames import ModelFrames
+from spanloom.families.models.verify.frames import check_frames
 from spanloom.findings import Finding
 
 BOUNDARIES = frozenset({"joined", "served", "declared"})
@@ -36,11 +38,18 @@ def check_documents(documents: SpanDocuments, content: Content) -> Iterator[Find
 
 
 def check_rows(
-    documents: SpanDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], content: Content
+    documents: SpanDocuments,
+    rows: pa.Table,
+    digests: npt.NDArray[np.uint64],
+    content: Content,
+    frames: ModelFrames | None,
 ) -> Iterator[Finding]:
-    """Checks the rows that describe these documents: numbering, token counts, runs, weights, the split."""
+    """Checks the rows that describe these documents: numbering, token counts, runs, weights, the split; and with
+    `frames` that what is trained is what the model samples."""
     yield from documents.check_rows(rows, documents.counted(content.span_names))
     before: tuple[int, int, str] | None = None
+    if frames is not None:
+        yield from check_frames(frames, documents, rows, content)
     columns = rows.select(["row", "cut", "id", "conversation", "runs", "weight", "run", *_LISTS]).to_pylist()
     for at, row in enumerate(columns):
         for message in _wrong_row(row, before, content):

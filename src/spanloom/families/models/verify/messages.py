@@ -46,6 +46,11 @@ class PlainConversation:
         """The places of the messages that are to be trained."""
         return [at for at, each in enumerate(self.messages) if at and each.role == "assistant" and each.trained]
 
+    def has_outer_space(self) -> bool:
+        """Whether a text begins or ends in white space."""
+        texts = [text for each in self.messages for text in (each.text, *each.reasoning)]
+        return any(text != text.strip() for text in texts)
+
     def crossed(self, put: Callable[[str], str], before: int) -> "PlainConversation":
         """The same conversation with `put` on each text that a run at message `before` sees."""
         messages = [

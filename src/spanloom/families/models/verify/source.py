@@ -11,6 +11,9 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
+
+import numpy as np
 
 from spanloom.conversations.source.folder import Source, SourceRows, SourceShard, first_rows
 from spanloom.dataset.family import SourceCheck, WholeCheck
@@ -19,12 +22,16 @@ from spanloom.dataset.rows.places import PlacedRows, RejectedRow, RowPlaces
 from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows
 from spanloom.dataset.validate.source import carried, check_against_folder, deep_shares
 from spanloom.families.models.defaults import SPAN_NAMES
+from spanloom.families.models.documents.declared import DECLARED
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
 from spanloom.families.models.prove.refusals import REMEDIES
 from spanloom.families.models.verify.faults import fitting_classes, lost_texts
+from spanloom.families.models.verify.frames import frames_of
 from spanloom.families.models.verify.messages import PlainConversation, plain_conversation
 from spanloom.families.models.verify.reference import Reference
+from spanloom.families.models.verify.texts import Texts, texts_of
 from spanloom.findings import Finding, Report
+from spanloom.law.declared import TRAINED_SPANS
 from spanloom.megatron.readers import OpenIndexed
 
 _COLUMNS = ("sequence", *ABOUT_SCHEMA.names)
@@ -35,13 +42,16 @@ def check_source(report: Report, check: SourceCheck) -> None:
     content = check.whole.content
     shares = deep_shares(content, check.deep)
 
+    frames, _ = frames_of(check.whole.root, content)
+    texts = None if frames is None else Texts(frames)
+
     def opened(own: Report, source: Source) -> list[Reference] | None:  # noqa: ARG001  # nothing depends on it
         """What makes documents again, or nothing if none is."""
         return carried(own, lambda: [Reference(check.whole.root, content)]) if check.deep else []
 
     def check_shard(own: Report, shard: ShardEntry, source: SourceShard, references: list[Reference]) -> None:
         again = drawn_rows(shard.rows_read, shares[shard.shard])
-        _ShardCheck(own, check.whole, shard, source, next(iter(references), None), again).run()
+        _ShardCheck(own, check.whole, shard, source, next(iter(references), None), texts, again).run()
 
     check_against_folder(report, check, opened, check_shard)
 
@@ -55,7 +65,9 @@ class _ShardCheck:
     shard: ShardEntry
     source: SourceShard
     reference: Reference | None
+    texts: Texts | None
     again: set[int]
+    left_out: int = 0
 
     def run(self) -> None:
         whole, source = self.whole, self.source
@@ -74,6 +86,11 @@ class _ShardCheck:
             self._check_batch(batch, places.before(batch.first_row + len(batch)), open_with)
             rows += len(batch)
         self.report.ran("source rows", rows)
+        cutting = self.shard.cutting or {}
+        # Conversations of which nothing is trained have no document, and messages behind their last run too.
+        if cutting.get("left_out_messages") != self.left_out and not cutting.get("untrained"):
+            message = f"{self.left_out} messages follow a last run, cutting.left_out_messages is"
+            self.report.wrong("source", f"{message} {cutting.get('left_out_messages')}", shard=self.shard.shard)
 
     def _check_batch(self, batch: SourceRows, placed: PlacedRows, open_with: OpenIndexed) -> None:
         documents: dict[int, list[PlacedDocument]] = {}
@@ -99,9 +116,15 @@ class _ShardCheck:
             if made and name is not None and made[0].row["conversation"] != name:
                 message = f"the conversation is {made[0].row['conversation']!r}, the source has {name!r}"
                 self.report.add([made[0].finding("source", message)])
-            if made and row in self.again and self.reference is not None:
-                self.report.ran("rows rendered again", 1)
-                self.report.add(self._wrong_documents(made, text))
+            if made:
+                conversation = plain_conversation(text, self.source.format.schema_version)
+                if wanted := conversation.runs():
+                    self.left_out += len(conversation.messages) - 1 - wanted[-1]
+                self.report.add(_wrong_runs(made, conversation, self.whole.content.config["train"]))
+                self.report.add(finding for place in made for finding in self._wrong_texts(place, conversation))
+                if row in self.again and self.reference is not None:
+                    self.report.ran("rows rendered again", 1)
+                    self.report.add(finding for place in made for finding in self._wrong_document(place, conversation))
 
     def _wrong_refusal(self, refused: RejectedRow, name: str | None, text: bytes | None) -> Iterator[Finding]:
         if refused.id is not None and name is not None and refused.id != name:
@@ -120,16 +143,36 @@ class _ShardCheck:
     def _finding(self, row: int, message: str) -> Finding:
         return Finding(check="rejects", message=f"source row {row}: {message}", shard=self.shard.shard)
 
-    def _wrong_documents(self, made: Sequence[PlacedDocument], text: bytes) -> Iterator[Finding]:
-        conversation = plain_conversation(text, self.source.format.schema_version)
-        yield from _wrong_runs(made, conversation, self.whole.content.config["train"])
-        for place in made:
-            yield from self._wrong_document(place, conversation)
+    def _wrong_texts(self, place: PlacedDocument, conversation: PlainConversation) -> Iterator[Finding]:
+        """Compares the texts of messages with those in the document, without rendering."""
+        runs, config = place.row["run"], self.whole.content.config
+        if not runs or not set(runs) <= set(range(len(conversation.messages))):
+            return  # reported with the runs
+        if place.row["weight"] != conversation.weight:
+            yield place.finding("source", f"weight is {place.row['weight']}, the source has {conversation.weight}")
+        if any(place.row["trimmed"]) and not conversation.has_outer_space():
+            yield place.finding("source", "trimmed is true, and no text begins or ends in white space")
+        known = {
+            *conversation.variables,
+            *conversation.settings,
+            *(name for each in config["variables"] for name in each),
+        }
+        if other := {name for each in place.row["variables"] for name in json.loads(each)} - known:
+            yield place.finding("source", f"neither the options nor the source have the variables {sorted(other)}")
+        arrays = place.read(self.whole.root, ("tokens", "lossmask"))
+        if arrays is None or self.texts is None or not self.texts.kept or DECLARED in place.row["boundary"]:
+            return
+        trained = np.roll(arrays["lossmask"], 1).astype(np.bool_)
+        answers, prompts = texts_of(conversation, runs)
+        if len(config["train"]) < TRAINED_SPANS:  # of an answer, some is context
+            answers, prompts = [], [*prompts, *chain.from_iterable(answers)]
+        for missing in self.texts.missing(arrays["tokens"], trained, answers, prompts):
+            yield place.finding("source", f"the document does not hold the text {missing[:40]!r}")
 
     def _wrong_document(self, place: PlacedDocument, conversation: PlainConversation) -> Iterator[Finding]:
         assert self.reference is not None
-        if place.row["weight"] != conversation.weight:
-            yield place.finding("source", f"weight is {place.row['weight']}, the source has {conversation.weight}")
+        if max(place.row["run"], default=0) >= len(conversation.messages):
+            return  # reported with the runs
         for run, variables in zip(place.row["run"], place.row["variables"], strict=True):
             for text in lost_texts(self.reference, conversation, run, json.loads(variables)):
                 yield place.finding("source", f"the template drops {text[:40]!r} before message {run}")

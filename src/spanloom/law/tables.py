@@ -8,12 +8,15 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.audit.frames.grammar import Grammar
+from spanloom.law.grammar import Grammar
 from spanloom.tokenizers.encoding import JsonTokenizer
 
 HEADER, STOP, CLOSER, SPACE, UNWRITTEN, ORDINARY, REASONING, ABSENT = (1 << bit for bit in range(8))
 """Flags of an id: begins a header; ends a turn; ends a message; is white space; is a control token that the template
 never writes; is ordinary text; begins reasoning; is not in the tokenizer."""
+
+RARE = HEADER | STOP | CLOSER | UNWRITTEN | REASONING | ABSENT
+"""Flags that few tokens of a document have."""
 
 
 @dataclass(frozen=True)
@@ -29,18 +32,12 @@ class Tables:
 
     def of(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
         """The flags of tokens, uint8 [T]."""
-        return self.flags[self._within_vocabulary(tokens)]
+        # As unsigned numbers, ids below 0 are above the vocabulary too.
+        return np.take(self.flags, tokens.view(np.uint32), mode="clip")
 
     def first_bytes_of(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
         """The first byte of each token, uint8 [T]."""
-        return self.first_bytes[self._within_vocabulary(tokens)]
-
-    def _within_vocabulary(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int32]:
-        """The tokens, with V in place of ids outside the vocabulary."""
-        last = self.flags.size - 1
-        if tokens.size and (int(tokens.max()) > last or int(tokens.min()) < 0):
-            return np.where((tokens < 0) | (tokens > last), np.int32(last), tokens)
-        return tokens
+        return np.take(self.first_bytes, tokens.view(np.uint32), mode="clip")
 
 
 def make_tables(grammar: Grammar, tokenizer: JsonTokenizer, padding: frozenset[int]) -> Tables:

@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from spanloom.audit import classes
-from spanloom.audit.documents import Bools, Documents, Ints
-from spanloom.audit.frames.grammar import ASSISTANT, SYSTEM, TOOL, USER
-from spanloom.audit.frames.reading import Frames, read_frames
-from spanloom.audit.frames.tables import ABSENT, CLOSER, ORDINARY, REASONING, SPACE, UNWRITTEN, Tables
+from spanloom.law import classes
+from spanloom.law.documents import Bools, Counts, Documents, Ints, counts
+from spanloom.law.frames import Frames, Marks, read_frames
+from spanloom.law.grammar import ASSISTANT, SYSTEM, TOOL, USER
+from spanloom.law.tables import ABSENT, CLOSER, ORDINARY, REASONING, SPACE, UNWRITTEN, Tables
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,8 +40,9 @@ class Proofs:
 
 def judge(documents: Documents, tables: Tables, proofs: Proofs | None = None) -> Judged:
     """Judges documents. `duplicate`, `retokenised` and `text_differs` need more than a batch and are added later."""
-    flags = tables.of(documents.tokens)
-    frames = read_frames(documents, tables, flags)
+    marks = Marks.of(documents.tokens, tables)
+    frames = read_frames(documents, tables, marks)
+    trained = counts(documents.trained)
     sampled = frames.sampled(documents.tokens.size)
     sampled[frames.either] = documents.trained[frames.either]
     of_token = None
@@ -50,10 +50,10 @@ def judge(documents: Documents, tables: Tables, proofs: Proofs | None = None) ->
         of_token = np.repeat(proofs.known, documents.lengths)
         sampled = np.where(of_token, proofs.sampled, sampled)
     findings = _Found(documents)
-    whole = _whole_documents(documents, flags, findings)
-    _masks(documents, tables, frames, sampled, whole, findings)
-    _ends(documents, tables, flags, frames, whole, findings)
-    _texts(documents, tables, flags, frames, findings)
+    whole = _whole_documents(documents, marks, trained, findings)
+    _masks(documents, tables, frames, sampled, trained, whole, findings)
+    _ends(documents, tables, marks, frames, whole, findings)
+    _texts(documents, tables, marks, trained, frames, findings)
     return Judged(found=findings.sorted(), sampled=sampled, frames=frames)
 
 
@@ -77,18 +77,21 @@ class _Found:
         return by_class
 
 
-def _whole_documents(documents: Documents, flags: npt.NDArray[np.uint8], findings: _Found) -> Bools:
-    """Finds `no_loss`, `all_trained`, unknown ids, labels. Returns bool [N]: documents whose mask marks no turns."""
-    starts = documents.ends - documents.lengths
-    trained = np.add.reduceat(documents.trained, starts, dtype=np.int64) if len(documents) else starts
-    text = (flags & (ORDINARY | SPACE)) != 0
-    texts = np.add.reduceat(text, starts, dtype=np.int64) if len(documents) else starts
-    trained_texts = np.add.reduceat(text & documents.trained, starts, dtype=np.int64) if len(documents) else starts
-    none = trained == 0
-    every = ~none & (texts > 0) & (trained_texts == texts)
+def _whole_documents(documents: Documents, marks: Marks, counted: Counts, findings: _Found) -> Bools:
+    """Finds `no_loss`, `all_trained`, unknown ids, labels. Returns bool [N]: documents whose mask marks no turns.
+
+    `counted`: how many tokens are trained before each place.
+    """
+    ends, starts = documents.ends, documents.ends - documents.lengths
+    none = counted[ends] == counted[starts]
+    text = (marks.flags & (ORDINARY | SPACE)) != 0
+    untrained = counts(text & ~documents.trained)
+    every = ~none & (untrained[ends] == untrained[starts])
+    for number in np.flatnonzero(every).tolist():  # control tokens alone are no text
+        every[number] = text[starts[number] : ends[number]].any()
     findings.add(classes.NO_LOSS, starts[none])
     findings.add(classes.ALL_TRAINED, starts[every])
-    findings.add(classes.UNKNOWN_IDS, np.flatnonzero(flags & ABSENT))
+    findings.add(classes.UNKNOWN_IDS, marks.of_flag(ABSENT))
     if documents.differs is not None:
         findings.add(classes.LABELS_DIFFER, np.flatnonzero(documents.differs))
     of_no_turns: Bools = none | every
@@ -96,7 +99,13 @@ def _whole_documents(documents: Documents, flags: npt.NDArray[np.uint8], finding
 
 
 def _masks(
-    documents: Documents, tables: Tables, frames: Frames, sampled: Bools, whole: Bools, findings: _Found
+    documents: Documents,
+    tables: Tables,
+    frames: Frames,
+    sampled: Bools,
+    counted: Counts,
+    whole: Bools,
+    findings: _Found,
 ) -> None:
     """Finds tokens that are trained but not sampled, and sampled but not trained."""
     wrong = np.flatnonzero(documents.trained & ~sampled)
@@ -113,12 +122,11 @@ def _masks(
     # Proofs know: the model samples this answer in another document, where the template writes it otherwise.
     findings.add(classes.HISTORY_REWRITTEN, wrong[own & ~behind & ~before])
 
-    counted = np.concatenate([[0], np.cumsum(documents.trained)])
     trained = counted[frames.stops] - counted[frames.begins]
     size = frames.stops - frames.begins
     document = frames.document[frames.first] if frames.first.size else frames.first
     judged = ~whole[document] if document.size else np.zeros(0, np.bool_)
-    expected = np.concatenate([[0], np.cumsum(sampled)])
+    expected = counts(sampled)
     proven = expected[frames.stops] - expected[frames.begins] == size
     judged &= proven
     untrained = judged & (trained == 0) & (size > 0)
@@ -163,7 +171,7 @@ def _trained_later(document: Ints, trained: Bools) -> Bools:
 def _ends(
     documents: Documents,
     tables: Tables,
-    flags: npt.NDArray[np.uint8],
+    marks: Marks,
     frames: Frames,
     whole: Bools,
     findings: _Found,
@@ -178,8 +186,9 @@ def _ends(
         second = documents.tokens[starts[two] + 1]
         findings.add(classes.DOUBLE_BOS, starts[two][(first[two] == bos) & (second == bos)])
     last = np.searchsorted(frames.document, np.arange(len(documents)), side="right") - 1
-    closers = np.concatenate([[0], np.cumsum((flags & CLOSER) != 0)])
-    in_last = closers[frames.ends[last]] - closers[np.minimum(frames.headed[last], frames.ends[last])]
+    closers = marks.of_flag(CLOSER)
+    begins = np.minimum(frames.headed[last], frames.ends[last])
+    in_last = np.searchsorted(closers, frames.ends[last]) - np.searchsorted(closers, begins)
     open_end = np.isin(frames.roles[last], list(tables.grammar.closed)) & (in_last == 0)
     # The first frame of a document has no header: it may hold what the template writes before all messages.
     open_end &= frames.headed[last] > frames.starts[last]
@@ -190,36 +199,37 @@ def _ends(
 
 
 def _texts(
-    documents: Documents, tables: Tables, flags: npt.NDArray[np.uint8], frames: Frames, findings: _Found
+    documents: Documents, tables: Tables, marks: Marks, counted: Counts, frames: Frames, findings: _Found
 ) -> None:
     """Finds control tokens in places where the template writes none, and reasoning in history."""
-    findings.add(classes.SPECIAL_IN_TEXT, np.flatnonzero(flags & UNWRITTEN))
+    flags = marks.flags
+    findings.add(classes.SPECIAL_IN_TEXT, marks.of_flag(UNWRITTEN))
     # Behind the token that closes a message is white space alone.
-    closers = np.append(np.flatnonzero(flags & CLOSER), documents.tokens.size)
-    ordinary = np.concatenate([[0], np.cumsum((flags & ORDINARY) != 0)])
+    closers = np.append(marks.of_flag(CLOSER), documents.tokens.size)
+    ordinary = counts((flags & ORDINARY) != 0)
     closed = closers[np.searchsorted(closers, frames.headed)]
     # A frame without a header may hold several texts that the template writes before all messages.
     inside = (closed < frames.ends) & (frames.headed > frames.starts)
     behind = ordinary[frames.ends[inside]] - ordinary[closed[inside] + 1]
     # Another control token behind it belongs to the template: tools are written between messages by some.
     goes_on = (flags[np.minimum(closed[inside] + 1, flags.size - 1)] & (ORDINARY | SPACE)) != 0
-    findings.add(classes.SPECIAL_IN_TEXT, closed[inside][(behind > 0) & goes_on])
+    if not tables.grammar.text_behind:
+        findings.add(classes.SPECIAL_IN_TEXT, closed[inside][(behind > 0) & goes_on])
     if tables.grammar.reasoning is not None:
-        findings.add(classes.HISTORY_REWRITTEN, _reasoning_in_history(documents, tables, flags, frames))
+        findings.add(classes.HISTORY_REWRITTEN, _reasoning_in_history(documents, tables, marks, counted, frames))
 
 
-def _reasoning_in_history(documents: Documents, tables: Tables, flags: npt.NDArray[np.uint8], frames: Frames) -> Ints:
+def _reasoning_in_history(documents: Documents, tables: Tables, marks: Marks, counted: Counts, frames: Frames) -> Ints:
     """Where reasoning begins that precedes the question of a trained run."""
     core = tables.grammar.reasoning
     assert core is not None
-    places = np.flatnonzero(flags & REASONING)
+    places = marks.of_flag(REASONING)
     fits = places + len(core) <= documents.tokens.size
     for offset, token in enumerate(core):
         fits[fits] = documents.tokens[places[fits] + offset] == token
     places = places[fits]
     if not places.size or not frames.first.size:
         return places[:0]
-    counted = np.concatenate([[0], np.cumsum(documents.trained)])
     trained = counted[frames.stops] - counted[frames.begins] > 0
     last_trained = np.full(len(documents), -1)
     np.maximum.at(last_trained, frames.document[frames.first[trained]], frames.starts[frames.first[trained]])

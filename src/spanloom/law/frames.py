@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.audit.documents import Bools, Documents, Ints
-from spanloom.audit.frames.grammar import ASSISTANT, SYSTEM, TOOL, USER, Grammar
-from spanloom.audit.frames.tables import HEADER, SPACE, STOP, Tables
+from spanloom.law.documents import Bools, Documents, Ints
+from spanloom.law.grammar import ASSISTANT, SYSTEM, TOOL, USER, Grammar
+from spanloom.law.tables import HEADER, RARE, SPACE, STOP, Tables
 from spanloom.supervision import ranges
 
 
@@ -63,12 +63,33 @@ class Frames:
         return np.searchsorted(self.starts, places, side="right") - 1
 
 
-def read_frames(documents: Documents, tables: Tables, flags: npt.NDArray[np.uint8]) -> Frames:
-    """The frames of documents. `flags` uint8 [T]: `tables.of(documents.tokens)`."""
+@dataclass(frozen=True)
+class Marks:
+    """`flags` uint8 [T], those of tokens; `places` int64 [M], where one is rare; `found` uint8 [M], the flags there."""
+
+    flags: npt.NDArray[np.uint8]
+    places: Ints
+    found: npt.NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, tokens: npt.NDArray[np.int32], tables: Tables) -> "Marks":
+        flags = tables.of(tokens)
+        places = np.flatnonzero(flags & RARE)
+        return cls(flags, places, flags[places])
+
+    def of_flag(self, flag: int) -> Ints:
+        """The places that have a rare flag."""
+        places: Ints = self.places[(self.found & flag) != 0]
+        return places
+
+
+def read_frames(documents: Documents, tables: Tables, marks: Marks) -> Frames:
+    """The frames of documents. `marks`: of their tokens."""
+    flags = marks.flags
     tokens, grammar = documents.tokens, tables.grammar
     ends = documents.ends
     opens = ends - documents.lengths
-    at, roles, headed = _headers(tokens, tables, np.flatnonzero(flags & HEADER), ends)
+    at, roles, headed = _headers(tokens, tables, marks.of_flag(HEADER), ends)
     # A document begins with a frame of its own where no header is at its first token.
     bare = opens[~np.isin(opens, at, assume_unique=True)]
     order = np.argsort(np.concatenate([at, bare]), kind="stable")
@@ -78,7 +99,7 @@ def read_frames(documents: Documents, tables: Tables, flags: npt.NDArray[np.uint
     document = np.searchsorted(ends, starts, side="right")
     closes = np.append(starts[1:], tokens.size)
     headed, either = _tails(tokens, grammar, flags, at, headed, starts, closes, roles)
-    return _with_runs(documents, grammar, flags, starts, closes, headed, roles, document, either)
+    return _with_runs(documents, grammar, marks.of_flag(STOP), starts, closes, headed, roles, document, either)
 
 
 def _headers(
@@ -133,7 +154,7 @@ def _tails(
 def _with_runs(
     documents: Documents,
     grammar: Grammar,
-    flags: npt.NDArray[np.uint8],
+    stops_at: Ints,
     starts: Ints,
     ends: Ints,
     headed: Ints,
@@ -143,7 +164,7 @@ def _with_runs(
 ) -> Frames:
     tokens = documents.tokens
     closes = documents.ends[document]
-    places = np.append(np.flatnonzero(flags & STOP), tokens.size)
+    places = np.append(stops_at, tokens.size)
     is_assistant = roles == ASSISTANT
     stop = places[np.searchsorted(places, headed)]
     # The marker of the next speaker may be the stop token: then it is the first token of the next frame.

@@ -10,9 +10,9 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.audit.documents import Documents
-from spanloom.audit.frames.reading import Frames
 from spanloom.families.models.model import Model
+from spanloom.law.documents import Documents
+from spanloom.law.frames import Frames
 
 
 def first_other_id(model: Model, tokens: npt.NDArray[np.int32], cuts: Iterable[int]) -> int | None:
@@ -20,12 +20,12 @@ def first_other_id(model: Model, tokens: npt.NDArray[np.int32], cuts: Iterable[i
 
     `cuts`: where completions begin and end. A document whose tokens do not decode to text is not judged: None.
     """
-    whole = _ids(model, tokens)
+    whole = ids_of_text(model, tokens)
     if whole is None or np.array_equal(whole, tokens):
         return None
     edges = [0, *sorted({cut for cut in cuts if 0 < cut < tokens.size}), tokens.size]
     for begin, end in pairwise(edges):
-        piece = _ids(model, tokens[begin:end])
+        piece = ids_of_text(model, tokens[begin:end])
         if piece is None:
             return None
         if not np.array_equal(piece, tokens[begin:end]):
@@ -49,7 +49,7 @@ def retokenised(model: Model, documents: Documents, frames: Frames, most: int) -
     return places
 
 
-def _ids(model: Model, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int32] | None:
+def ids_of_text(model: Model, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int32] | None:
     """The ids of the decoded text; None if tokens do not decode to text."""
     pieces = [model.tokenizer.token_bytes(token) for token in tokens.tolist()]
     if not all(pieces):

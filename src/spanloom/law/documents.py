@@ -10,6 +10,15 @@ import numpy.typing as npt
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Counts = npt.NDArray[np.int32]
+
+
+def counts(mask: npt.NDArray[np.bool_]) -> Counts:
+    """How many are true before each place, int32 [T + 1]."""
+    counted = np.empty(mask.size + 1, np.int32)
+    counted[0] = 0
+    np.cumsum(mask, out=counted[1:], dtype=np.int32)
+    return counted
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -20,51 +20,7 @@ from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.form import Form
 from spanloom.families.models.model import Model
 from spanloom.families.models.prove.run import Rendered
-
-SYSTEM, USER, ASSISTANT, TOOL = range(4)
-ROLES = ("system", "user", "assistant", "tool")
-Ids = tuple[int, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Header:
-    """`core`: the ids that begin a message of a role; `tail`: white space after them, `()` if there is none.
-
-    `next_byte`: the first byte after a core whose last token is text, None if anything may follow. Without it the
-    header of `tool` would be found in a message that begins with `tools`.
-    """
-
-    role: int
-    core: Ids
-    tail: Ids
-    next_byte: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Grammar:
-    """The tokens of frames.
-
-    headers     of all roles; headers of tool definitions between messages count as the system's
-    stops       ids that end a turn
-    closers     ids that end messages
-    closed      roles whose messages are always closed by one of `closers`
-    prefills    role before the assistant → the tokens that the generation prompt adds after the header, by variables
-    reasoning   ids that begin reasoning, if the template drops it from history; otherwise None
-    bos         the id that the template writes first, or None
-    written     ids of control tokens that the template writes
-    stop_last   whether the template writes a stop token after the last turn
-    """
-
-    headers: tuple[Header, ...]
-    stops: frozenset[int]
-    closers: frozenset[int]
-    closed: frozenset[int]
-    prefills: Mapping[int, tuple[Ids, ...]]
-    reasoning: Ids | None
-    bos: int | None
-    written: frozenset[int]
-    stop_last: bool
-
+from spanloom.law.grammar import ASSISTANT, ROLES, SYSTEM, Grammar, Header, Ids
 
 _TOOLS = tuple(
     {
@@ -158,6 +114,7 @@ def find_grammar(model: Model, form: Form, variables: Sequence[Mapping[str, Any]
         reasoning=_reasoning(model, seen, headers),
         bos=_bos(model, seen),
         written=written,
+        text_behind=any(_text_behind(model, view, added, closers) for view in [*whole, *with_tools]),
         stop_last=any(stops & set(view.ids[view.places[-1][2] + 1 :]) for view in whole if view.places),
     )
 
@@ -345,6 +302,19 @@ def _split_tail(model: Model, ids: Ids) -> tuple[Ids, Ids]:
     while end and not model.tokenizer.token_bytes(ids[end - 1]).strip():
         end -= 1
     return ids[:end], ids[end:]
+
+
+def _text_behind(model: Model, view: _Seen, added: frozenset[int], closers: frozenset[int]) -> bool:
+    """Whether the template writes ordinary text behind the token that closes a message, as some do before results."""
+    for (number, _, last), (after, begin, _) in zip(view.places, view.places[1:], strict=False):
+        ids = view.ids[last + 1 : begin]
+        closer = max((place for place, token in enumerate(ids) if token in closers), default=None)
+        if after == number or closer is None:
+            continue
+        rest = _without_space(model, ids[closer + 1 :])
+        if rest and rest[0] not in added:
+            return True
+    return False
 
 
 def _closed_roles(whole: Sequence[_Seen], closers: frozenset[int]) -> frozenset[int]:

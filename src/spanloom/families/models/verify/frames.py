@@ -1,0 +1,177 @@
+"""The frames of documents, as the model's template writes them, against mask, rows and options.
+
+In: the model's files in a dataset, its config; documents as on disk, with their rows. Out: findings. Frames are learned
+from the template: nothing that the build wrote is believed.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import MODEL_FOLDER
+from spanloom.dataset.validate.content import check_stated
+from spanloom.dataset.validate.disk_documents import SpanDocuments
+from spanloom.errors import SpanloomError
+from spanloom.families.models.documents.declared import DECLARED
+from spanloom.families.models.documents.rules import find_eod, parsed_date
+from spanloom.families.models.model import Model, load_model
+from spanloom.families.models.probe.form import find_form, variable_sets
+from spanloom.families.models.probe.frames import ModelFrames, find_frames
+from spanloom.families.models.probe.retokenised import ids_of_text
+from spanloom.families.models.prove.conversation import Proving
+from spanloom.families.models.prove.prefixes import SERVED
+from spanloom.findings import Finding
+from spanloom.law import classes
+from spanloom.law.declared import TRAINED_SPANS, declared_by
+from spanloom.law.documents import Bools, Documents, Ints
+from spanloom.law.frames import Frames
+from spanloom.law.judging import judge
+
+Carried = tuple[ModelFrames | None, tuple[Finding, ...]]
+"""The frames of the model in a dataset, None if they cannot be read off tokens; and what contradicts its config."""
+
+
+def frames_of(root: Path, content: Content) -> Carried:
+    """The frames of a dataset's model, found once for all its shards."""
+    return _frames_of(root, _Config(content.config, content.config_sha256))
+
+
+class _Config:
+    """The options of a dataset, equal if their hash is."""
+
+    def __init__(self, values: Mapping[str, Any], sha256: str) -> None:
+        self.values, self._sha256 = values, sha256
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Config) and other._sha256 == self._sha256
+
+    def __hash__(self) -> int:
+        return hash(self._sha256)
+
+
+@lru_cache(maxsize=2)
+def _frames_of(root: Path, options: _Config) -> Carried:
+    config = options.values
+    try:
+        date = None if config["date"] is None else parsed_date(config["date"])
+        model = load_model(root / MODEL_FOLDER, stops=list(config["stops"]), date=date)
+        found = tuple(_contradictions(model, config))
+        form = find_form(model.template, config["variables"])
+        proving = Proving(
+            form=form, variables=tuple(config["variables"]), control_texts=config.get("control_texts", "refuse")
+        )
+    except (SpanloomError, OSError, ValueError, TypeError, KeyError) as fault:
+        what = fault.what if isinstance(fault, SpanloomError) else f"{type(fault).__name__}: {fault}"
+        return None, (Finding(check="carried", message=f"the model cannot be read: {what}", file=MODEL_FOLDER),)
+    try:
+        return find_frames(model, proving), found
+    except SpanloomError:  # no token of its own begins the assistant's messages
+        return None, found
+
+
+def _contradictions(model: Model, config: Mapping[str, Any]) -> Iterator[Finding]:
+    """What the config says otherwise than the model's own files."""
+    sets = config["variables"]
+    given = {name: value for name, value in sets[0].items() if all(each.get(name, each) == value for each in sets)}
+    wanted = {
+        "stops": {text: token for token, text in sorted(model.stops.items())},
+        "form": asdict(find_form(model.template, sets)),
+        "variables": variable_sets(model.template, config["thinking"], given),
+        "eod": find_eod(model),
+    }
+    yield from check_stated({name: config[name] for name in wanted}, wanted, "config", check="carried")
+
+
+def check_frames(frames: ModelFrames, documents: SpanDocuments, rows: pa.Table, content: Content) -> Iterator[Finding]:
+    """Checks that what is trained is what the model samples: behind the generation prompt, to the stop token; and that
+    the rows say of runs what the tokens say."""
+    of_batch = _token_aligned(documents)
+    judged = judge(of_batch, frames.tables)
+    left_out = {*frames.unshown, *declared_by(content.config, content.family), *_NOT_CERTAIN}
+    ends, boundaries = rows.column("turn_end").to_pylist(), rows.column("boundary").to_pylist()
+    for name, (numbers, places) in judged.found.items():
+        if name in left_out:
+            continue
+        for number, place in zip(numbers.tolist(), places.tolist(), strict=True):
+            if DECLARED in boundaries[number] or (name in _OF_ENDS and None in ends[number]):
+                continue
+            start = int(of_batch.ends[number] - of_batch.lengths[number])
+            yield documents.finding("frames", f"{name}: {classes.CLASSES[name].meaning}", number, place - start)
+    yield from _check_runs(documents, rows, judged.frames, of_batch, content)
+    yield from _check_served(frames.model, documents, rows, of_batch)
+
+
+_NOT_CERTAIN = (classes.HISTORY_REWRITTEN,)
+"""A text may hold the tokens that begin reasoning; that history is as the model meets it, rendering again shows."""
+
+_OF_ENDS = (classes.STOP_UNTRAINED, classes.TRUNCATED)
+"""Classes of a truncated answer, whose end is not trained."""
+
+
+def _token_aligned(documents: SpanDocuments) -> Documents:
+    """Documents whose mask is about tokens. On disk it is about labels: one place earlier."""
+    trained = np.zeros(documents.tokens.size, np.bool_)
+    trained[1:] = documents.lossmask[:-1] > 0
+    count = documents.lengths.size
+    return Documents(
+        tokens=documents.tokens,
+        trained=trained,
+        lengths=documents.lengths.astype(np.int64),
+        rows=np.arange(count),
+        parts=np.zeros(count, np.int64),
+        file="",
+    )
+
+
+def _check_runs(
+    documents: SpanDocuments, rows: pa.Table, frames: Frames, of_batch: Documents, content: Content
+) -> Iterator[Finding]:
+    """Checks the number of trained runs of each document, and what ends each."""
+    trained_runs = _trained(frames, of_batch)
+    document = frames.document[frames.first[trained_runs]]
+    stated = rows.column("runs").to_numpy()
+    counted = np.bincount(document, minlength=stated.size)
+    ends = rows.column("turn_end").to_pylist()
+    boundaries = rows.column("boundary").to_pylist()
+    whole = len(content.config["train"]) == TRAINED_SPANS
+    texts = {token: text for text, token in content.config["stops"].items()}
+    last = frames.stops[trained_runs] - 1
+    stops: list[str | None] = [
+        texts.get(int(of_batch.tokens[place])) if of_batch.trained[place] else None for place in last.tolist()
+    ]
+    edges = np.searchsorted(document, np.arange(stated.size + 1))
+    for number, ways in enumerate(boundaries):
+        if DECLARED in ways:
+            continue
+        if whole and counted[number] != stated[number]:
+            yield documents.finding("frames", f"{counted[number]} runs are trained, runs is {stated[number]}", number)
+        elif whole and (found := stops[edges[number] : edges[number + 1]]) != ends[number]:
+            yield documents.finding("frames", f"the runs end in {found}, turn_end is {ends[number]}", number)
+
+
+def _check_served(model: Model, documents: SpanDocuments, rows: pa.Table, of_batch: Documents) -> Iterator[Finding]:
+    """Checks that prompt and answer are encoded apart where the rows say so: the whole text has other ids then."""
+    served = [number for number, ways in enumerate(rows.column("boundary").to_pylist()) if SERVED in ways]
+    for number in served[:ENCODED]:
+        end = int(of_batch.ends[number])
+        tokens = of_batch.tokens[end - int(of_batch.lengths[number]) : end]
+        whole = ids_of_text(model, tokens)
+        if whole is not None and np.array_equal(whole, tokens):
+            yield documents.finding("rows", "boundary is served, and the ids are those of the whole text", number)
+
+
+ENCODED = 256
+"""How many documents of a batch are encoded again."""
+
+
+def _trained(frames: Frames, documents: Documents) -> Ints:
+    """The numbers of the runs with a trained token, in order."""
+    counted = np.concatenate([[0], np.cumsum(documents.trained)])
+    some: Bools = counted[frames.stops] > counted[frames.begins]
+    return np.flatnonzero(some)
