@@ -42,7 +42,7 @@ CUDA_BASE ?=
 COMPILE_ARGS ?=
 # Tasks of each stage with one for each shard (SYNTH KD, chess), 1 to 64; set, `make compile` writes under dist/. Without it: four.
 SHARDS ?=
-# One pipeline of `make pipeline-shards`, such as model_chat.
+# One pipeline of `make pipelines-local`, such as model_chat_shards
 ONLY ?=
 KFP_ENDPOINT ?=
 PIPELINE ?= pipelines/synth_kd.yaml
@@ -257,11 +257,11 @@ pipeline-local: $(ASSET) ## The compiled Kubeflow pipeline on this machine, each
 	$(BIN)/python -m pipelines.run_local --source data/pipeline-local/source --work data/pipeline-local/folders valid_fraction=0.1
 	@VERSION=$(VERSION) docker/pipeline-store.sh $(abspath $(BIN)) $(CURDIR)/data/pipeline-local
 
-.PHONY: pipeline-shards
-pipeline-shards: $(ASSET) ## The pipelines with a task for each shard, in their images, against one process; ONLY=model_chat for one
+.PHONY: pipelines-local
+pipelines-local: $(ASSET) ## All pipelines but SYNTH's in their images, held against one process; ONLY=harmony_chat for one
 	@$(bake) step
 	SPANLOOM_NIGHTLY=1 SPANLOOM_REQUIRE_DOCKER=1 $(BIN)/python -m pytest tests/containers/test_pipeline_local.py \
-	  -k "for_each_shard$(if $(ONLY), and $(ONLY))" --durations=0
+	  -k "another_committed$(if $(ONLY), and $(ONLY))" --durations=0
 
 compile: setup ## The pipelines as YAML; with REGISTRY=… a copy under dist/ with the digests that `make push` wrote
 ifeq ($(origin REGISTRY),file)

@@ -1,4 +1,4 @@
-"""Runs a compiled pipeline on this machine, each task in its own image: `make pipeline-local`, `make pipeline-shards`.
+"""Runs a compiled pipeline on this machine, each task in its own image: `make pipeline-local`, `make pipelines-local`.
 
 In: a source folder, a working folder. Out: the dataset under WORK/dataset, or an error, after the failing step's own
 message. Without a source folder all places are parameters, as on a cluster: below WORK, or in an object store, whose

@@ -86,7 +86,8 @@ def packed_chat(cli: Cli, folder: Path, shards: int) -> Given:
 def chess_games(cli: Cli, folder: Path, shards: int) -> Given:
     run(cli, "chess", "sample", "--out", folder / "in")
     given = (f"games_uri={folder}/in/games", f"thinking_uri={folder}/in/thinking", f"dataset_root={folder}/root")
-    return Given(given, (), {folder / "root": folder / "whole"})
+    whole = ("chess", "prepare", "--source", folder / "in/games", "--thinking", folder / "in/thinking")
+    return Given(given, ((*whole, "--out", folder / "whole"),), {folder / "root": folder / "whole"})
 
 
 def traces_dataset(cli: Cli, folder: Path, shards: int) -> Given:

@@ -19,7 +19,7 @@ from spanloom.tasks.listed import MOST_SHARDS
 from spanloom.tasks.slurm import SUBMIT, slurm_files
 from spanloom.tasks.stage import Stage
 from support import sources
-from support.pipeline_inputs import BY_SHARD, Prepare, run
+from support.pipeline_inputs import BY_SHARD, Prepare, chess_games, run
 from support.raw_synth import raw_row, tree, write_raw
 from support.slurm import Job, Slurm, slurm_cluster
 
@@ -213,7 +213,7 @@ def test_the_raw_sample_through_slurm_is_the_dataset_of_one_machine_though_a_tas
 
 
 @pytest.mark.nightly  # a minute or two each
-@pytest.mark.parametrize("prepare", BY_SHARD, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("prepare", [*BY_SHARD, chess_games], ids=lambda one: one.__name__)
 def test_a_family_through_slurm_makes_the_datasets_of_one_process_though_a_task_of_each_stage_is_killed(
     slurm: Slurm, tmp_path: Path, cli: Cli, asset: Path, prepare: Prepare
 ) -> None:
