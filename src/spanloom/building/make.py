@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from spanloom.building.conclude import conclude
 from spanloom.building.disk import check_disk
 from spanloom.building.options import RunOptions
-from spanloom.conversations.source.rejects import reject_limit
+from spanloom.conversations.source.rejects import too_many_rejects
 from spanloom.dataset import manifest
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.manifest import Check, Manifest
@@ -87,10 +87,8 @@ def difference(
             return said
     if (content.get("split") or {}).get("repeated_rows") and options.on_duplicate == "error":
         return "it has duplicate ids, which --on-duplicate error does not allow"
-    limit = options.max_rejects
-    for shard in content["shards"]:
-        if limit is not None and sum(shard["rejected"].values()) > reject_limit(limit, shard["rows_read"]):
-            return "more rows were refused for it than --max-rejects allows"
+    if any(too_many_rejects(shard, options.max_rejects) for shard in content["shards"]):
+        return "more rows were refused for it than --max-rejects allows"
     return None
 
 

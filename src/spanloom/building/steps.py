@@ -39,7 +39,7 @@ from spanloom.building.shards.files import (
 )
 from spanloom.building.shards.ids import Ids, count_ids
 from spanloom.building.shards.making import ShardJob, make_shards, write_record
-from spanloom.conversations.source.rejects import reject_limit
+from spanloom.conversations.source.rejects import too_many_rejects
 from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.made import published as published_file
 from spanloom.dataset.root.places import made_at, pending_at, publish_data
@@ -137,7 +137,7 @@ def run_shard(
         with ShardWork(staging, place, parts, number, recipe.form, limit=size) as published:
             known = has_manifest(staging, rendered, published.identity)
             whole = published.finished() if task.resume else None
-            if whole is None or _too_many(whole, task):
+            if whole is None or too_many_rejects(whole, task.max_rejects):
                 running = made.running(task.workers, job.rows)
                 whole = publish_parts(published, recipe, job, request.shards, running, progress, resume=task.resume)
             at = published.rendered(whole, dict(recipe.environment()))
@@ -161,11 +161,6 @@ def run_shard(
         )
 
     return written_at(staging, root, inventory, identity, write)
-
-
-def _too_many(record: Mapping[str, Any], options: RunOptions) -> bool:
-    limit = options.max_rejects
-    return limit is not None and sum(record["rejected"].values()) > reject_limit(limit, record["rows_read"])
 
 
 def written_at(

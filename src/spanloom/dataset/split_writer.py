@@ -19,7 +19,7 @@ from spanloom.dataset.rows.table import RowsWriter
 from spanloom.dataset.statistics import SEQUENCE_LENGTHS
 from spanloom.megatron.indexed import ParallelWriter, WrittenFile
 from spanloom.split import SPLITS, TRAIN, VALID, is_valid
-from spanloom.supervision import Flags, Lengths, Tokens, shift_to_labels, tokens_per_span
+from spanloom.supervision import Lengths
 
 
 class SplitWriter:
@@ -40,7 +40,7 @@ class SplitWriter:
     ) -> None:
         """`arrays`: name → dtype; `about`: the schema of the family's own columns of a row."""
         self.split = split
-        self._root, self._names, self._span_names = root, tuple(arrays), tuple(span_names)
+        self._root, self._span_names = root, tuple(span_names)
         self._arrays = ParallelWriter(array_prefixes(root, split, shard, arrays))
         self._rows = RowsWriter(rows_file(root, split, shard), about, span_names)
         self._tokens = self._longest = 0
@@ -65,23 +65,6 @@ class SplitWriter:
         """N rows; batches may differ from those of the arrays. `span_tokens` int64 [N, S]: labels of each span."""
         self._rows.append(about, lengths, span_tokens)
         self._span_tokens += span_tokens.sum(axis=0)
-
-    def append_documents(
-        self, about: pa.RecordBatch, tokens: Sequence[Tokens], spans: Sequence[Flags], eod: int
-    ) -> None:
-        """Documents of `tokens` and `spans`, token-aligned, and their rows. An EOD, which is context, is added to each;
-        spans are shifted to labels, and the loss mask is 1 where a label has a span."""
-        closing, context = np.array([eod], dtype=np.int32), np.zeros(1, dtype=np.uint8)
-        lengths = np.array([ids.size + 1 for ids in tokens], dtype=np.int32)
-        flat = np.concatenate([part for span in spans for part in (span, context)])
-        labels = shift_to_labels(flat, lengths)
-        arrays = {
-            "tokens": np.concatenate([part for ids in tokens for part in (ids, closing)]),
-            "lossmask": (labels > 0).astype(np.uint8),
-            "span": labels,
-        }
-        self.append_arrays(lengths, {name: arrays[name] for name in self._names})
-        self.append_rows(about, lengths, tokens_per_span(labels, lengths, len(self._span_names)))
 
     def publish(self) -> ShardSplit:
         """Publishes all files create-only. Returns the counts and the list of files for the manifest."""

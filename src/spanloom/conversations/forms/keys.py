@@ -98,9 +98,6 @@ class KeyMap:
             key for meaning in self.mapped for name in self.names[meaning] for key in (name, *name.split("+")) if key
         )
 
-    def _is_mapped(self, name: str) -> bool:
-        return bool(self.mapped) and not self._mapped_keys.isdisjoint((name, *name.split("+")))
-
     def found(self, meaning: str, record: Mapping[str, Any]) -> tuple[str, ...]:
         """The keys of the record with this meaning; empty if the record lacks it."""
         if self.keys.get(meaning, _NONE).isdisjoint(record):

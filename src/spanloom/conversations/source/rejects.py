@@ -85,6 +85,12 @@ class Reject:
         )
 
 
+def too_many_rejects(shard: Mapping[str, Any], limit: str | None) -> bool:
+    """Whether more rows of a shard were refused than allowed. `shard`: its `rejected`, by reason, and its `rows_read`;
+    `limit`: see `reject_limit`, None for any number."""
+    return limit is not None and sum(shard["rejected"].values()) > reject_limit(limit, shard["rows_read"])
+
+
 def reject_limit(limit: str, rows: int) -> int:
     """How many rejects a shard of `rows` rows may have: `limit` is a number, or a share such as `0.1%` (rounded down).
 

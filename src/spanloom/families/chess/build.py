@@ -22,7 +22,7 @@ from typing import Any
 from spanloom.building.make import Making, made_and_validated
 from spanloom.building.options import RunOptions
 from spanloom.building.ordered import in_order, pool_of
-from spanloom.conversations.source.rejects import reject_limit
+from spanloom.conversations.source.rejects import reject_limit, too_many_rejects
 from spanloom.dataset.manifest import PENDING_NAME, files_of, promote, write_pending
 from spanloom.dataset.root.lock import NEW_NAME, WORK_NAME, BuildRecord, check_apart
 from spanloom.errors import ArtifactError, SourceError
@@ -381,7 +381,7 @@ def _prepare(
     for kind, number, path in files:
         target = work / inventory_name(kind, number)
         inventory = _finished(root, target, key_of(options, kind, number, hashed[path]))
-        if inventory is not None and not _too_many(inventory["shard"], options.max_rejects):
+        if inventory is not None and not too_many_rejects(inventory["shard"], options.max_rejects):
             inventories[target] = inventory
         else:
             todo.append(_FileJob(target=target, path=path, kind=kind, number=number, hashed=hashed[path]))
@@ -405,11 +405,6 @@ def _prepare(
         valid_fraction=options.valid_fraction,
         environment={**dict(zip(KINDS, sources, strict=True)), "workers": options.workers},
     )
-
-
-def _too_many(shard: Mapping[str, Any], max_rejects: str | None) -> bool:
-    rejected = sum(shard["rejected"].values())
-    return max_rejects is not None and rejected > reject_limit(max_rejects, shard["rows_read"])
 
 
 def key_of(options: PrepareOptions, kind: Kind, number: int, hashed: HashedFile) -> str:

@@ -16,7 +16,7 @@ from spanloom.building.shards.making import ShardJob, make_shards, write_record
 from spanloom.building.steps import publish_parts
 from spanloom.conversations.source.folder import Source, open_source
 from spanloom.conversations.source.places import staged_listing, staged_source
-from spanloom.conversations.source.rejects import reject_limit
+from spanloom.conversations.source.rejects import reject_limit, too_many_rejects
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
@@ -146,7 +146,7 @@ def run(
         with ShardWork(staging, place, identity, shard, profile.form, limit=pack_bytes(size)) as published:
             known = has_manifest(staging, rendered, published.identity)
             whole = published.finished() if resume else None
-            if whole is None or sum(whole["rejected"].values()) > reject_limit(max_rejects, whole["rows_read"]):
+            if whole is None or too_many_rejects(whole, max_rejects):
                 whole = _publish_shard(
                     staging,
                     published,
