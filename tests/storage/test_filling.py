@@ -16,6 +16,11 @@ RECORD = ".record"
 FILES = {"a/one": b"1", "a/two": b"2", "three": b"3", "last.json": b"4"}
 
 
+def begun(identity: str, files: list[str]) -> str:
+    """The record of a run that wrote some of its files."""
+    return f"{json.dumps({'identity': identity, 'last': files[-1]})}\n{json.dumps({'files': files})}\n"
+
+
 def fill(out: Path, *, identity: str = "this", files: dict[str, bytes] = FILES) -> bool:
     with filling(out, record_name=RECORD, identity=identity, files=list(files)) as finished:
         if not finished:
@@ -74,7 +79,7 @@ def test_clearing_may_be_killed_as_well(tmp_path: Path) -> None:
 def test_what_was_finished_is_found_finished(tmp_path: Path) -> None:
     fill(tmp_path / "out")
     record = tmp_path / "out" / RECORD
-    record.write_text(json.dumps({"identity": "this", "files": list(FILES)}))
+    record.write_text(begun("this", list(FILES)))
     assert fill(tmp_path / "out")
     assert tree(tmp_path / "out") == WHOLE
 
@@ -85,9 +90,9 @@ def test_only_what_the_record_names_is_removed(tmp_path: Path) -> None:
     for name in (*mine, "a/one", f"a/.two{TEMPORARY_MARK}abcdefgh"):
         (out / name).parent.mkdir(parents=True, exist_ok=True)
         (out / name).write_bytes(b"mine")
-    (out / RECORD).write_text(json.dumps({"identity": "this", "files": list(FILES)}))
-    with filling(out, record_name=RECORD, identity="this", files=list(FILES)):
-        pass
+    (out / RECORD).write_text(begun("this", list(FILES)))
+    with pytest.raises(ConflictError, match="the output directory is not empty: it holds a"):
+        fill(out)
     assert {name for name, data in tree(out).items() if data is not None} == set(mine)
 
 
@@ -95,7 +100,7 @@ def test_only_what_the_record_names_is_removed(tmp_path: Path) -> None:
 def test_a_record_whose_names_leave_the_folder_is_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "precious").write_bytes(b"mine")
     (tmp_path / "out").mkdir()
-    (tmp_path / "out" / RECORD).write_text(json.dumps({"identity": "this", "files": [name]}))
+    (tmp_path / "out" / RECORD).write_text(begun("this", [name]))
     with pytest.raises(ConflictError, match="is not a valid name for a file below a folder"):
         fill(tmp_path / "out")
     assert (tmp_path / "precious").read_bytes() == b"mine"
@@ -106,7 +111,7 @@ def test_nothing_is_removed_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere/one").write_bytes(b"mine")
     (tmp_path / "out").mkdir()
     (tmp_path / "out/a").symlink_to(tmp_path / "elsewhere")
-    (tmp_path / "out" / RECORD).write_text(json.dumps({"identity": "this", "files": list(FILES)}))
+    (tmp_path / "out" / RECORD).write_text(begun("this", list(FILES)))
     with pytest.raises(ConflictError, match="nothing is written or removed through it"):
         fill(tmp_path / "out")
     assert (tmp_path / "elsewhere/one").read_bytes() == b"mine"

@@ -73,7 +73,7 @@ def test_the_files_for_slurm_are_bash(cli: Cli, tmp_path: Path) -> None:
 
     again = cli("tasks", *GIVEN, "--for", "slurm", "--out", out)
     assert again.returncode == 1
-    assert "something is where the folder of batch scripts goes" in again.stderr
+    assert "the output directory is not empty: it holds" in again.stderr
 
 
 def test_images_of_apptainer_take_the_place_of_an_environment(cli: Cli, tmp_path: Path) -> None:

@@ -9,8 +9,7 @@
     transfer          many files at once, stopped together; the store of a URI
     staging           objects → files on this machine, verified; interrupted transfers are resumed
     publishing        files → objects, create-only, verified; existing other bytes are a conflict
-    filling           a folder that one command fills; what a killed run left in it is removed
-    filling_in_steps  the same in steps: the next run resumes after the last finished step
+    filling           a folder that one command fills, at once or in steps; an ended run is resumed or removed
     claim             one object that names the build that owns a dataset root
     scratch           the scratch folder of one command: local copies of its remote inputs and outputs
 

@@ -1,19 +1,25 @@
-"""A folder that one command fills from empty: what a killed run leaves does not block the next run.
+"""A folder that one command fills from empty, at once or in steps: after a run that ended early, killed or not, the
+next resumes after its last finished step.
 
-In: the folder, the files that the command may write into it. Out: while the block runs, a folder that holds only a
-record. The record names these files, is held as a lock, and is removed last. If a killed run left its record, the files
-that it names are removed, by exact name, and the command starts over; any other file in the folder is a conflict.
+In: the folder, the run's `identity`, the file that marks everything as done. Out: `Steps`. Each step records the files
+it will write before it writes them, and then that it has ended. The record is a file in the folder, one JSON value a
+line, held as a lock and removed last. Files of an unfinished step are removed, by exact name; a run with another
+identity removes all recorded files. Any other file in the folder is a conflict.
+
+    {"identity": …, "last": "manifest.json"}
+    {"files": ["shard_00.parquet"]}      a step begins
+    {"ended": {"rows": 4096}}            its files are complete
 """
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 from spanloom.errors import ConflictError
-from spanloom.provenance import readable_json
+from spanloom.provenance import canonical_json
 from spanloom.storage.local import (
     hold_lock,
     is_regular,
@@ -27,31 +33,132 @@ from spanloom.storage.temporaries import clear_temporaries_of
 RECORD_LIMIT = 1 << 28
 
 
-@contextmanager
-def filling(out: Path, *, record_name: str, identity: Any, files: Sequence[str]) -> Iterator[bool]:
-    """Holds the folder `out` for one run. Yields True if a run with the same `identity` finished it and was killed
-    before its record was removed: then everything is complete, and there is nothing to do.
+class Steps:
+    """The steps of one run. `finished`: an earlier run wrote everything, and was killed before its record was removed.
+    `ended`: the values that finished steps have recorded, in order."""
 
-    `files`: all files that may be written, relative. The last one is written last: it marks the folder as finished.
-    The caller has checked that `out` is new, or holds only a record. Raises ConflictError if another run fills it.
-    If the block raises, the block must remove the files that already have their final names.
+    def __init__(self, out: Path, record_name: str, stream: IO[bytes], *, identity: Any, last: str) -> None:
+        self._out, self._stream, self._last = out, stream, last
+        self._names: list[str] = []
+        self._begun: list[str] = []
+        self.ended: list[Any] = []
+        header = {"identity": json.loads(canonical_json(identity)), "last": last}
+        known = self._read_record(header)
+        self.finished = known and is_regular(path_below(out, last))
+        check_unused(out, {record_name, *self._names, *([last] if self.finished else [])})
+        if not known:
+            self._append(header)
+
+    def begin(self, files: Sequence[str]) -> None:
+        """Records which files the next step writes, relative. Call it before the first file is created."""
+        self._append({"files": list(files)})
+        self._begun, self._names = list(files), [*self._names, *files]
+
+    def end(self, record: Any) -> None:
+        """Records that the step's files are complete and on disk. `record`: JSON value for `ended` of the next run."""
+        # First: if appending fails, it is unknown whether the line was written. If it was, the next run needs the
+        # files; if not, the next run removes them.
+        self._begun = []
+        self.ended.append(json.loads(canonical_json(record)))  # as a resumed run reads it
+        self._append({"ended": record})
+
+    def undo(self) -> None:
+        """Removes the files of the unfinished step."""
+        clear_temporaries_of(path_below(self._out, name) for name in (*self._begun, self._last))
+        remove_files(self._out, reversed(self._begun))
+        self._begun = []
+
+    def forget(self) -> None:
+        """Leaves the files of the unfinished step to the caller, but for temporary ones."""
+        clear_temporaries_of(path_below(self._out, name) for name in self._begun)
+        self._begun = []
+
+    def _read_record(self, header: dict[str, Any]) -> bool:
+        """Resumes from the record of a run with this identity; otherwise removes all files in it. True if resumed."""
+        steps = _read(self._stream)
+        end = 0
+        for line_end, value in steps:
+            if "files" in value:
+                self._begun = [str(name) for name in value["files"]]
+                self._names += self._begun
+                continue
+            if "ended" in value:
+                self._begun = []
+                self.ended.append(value["ended"])
+            end = line_end
+        if steps and steps[0][1] == header:
+            if is_regular(path_below(self._out, self._last)):  # it is written last: every step is complete
+                clear_temporaries_of(path_below(self._out, name) for name in (*self._names, self._last))
+                return True
+            self._names = [name for name in self._names if name not in self._begun]
+            self.undo()
+        else:
+            self._begun = [*self._names, *(str(value["last"]) for _, value in steps[:1])]
+            self.undo()
+            self._names, self.ended, end = [], [], 0
+        end = end if self.ended else 0
+        self._stream.truncate(end)
+        return bool(end)
+
+    def _append(self, value: Any) -> None:
+        self._stream.seek(0, os.SEEK_END)
+        self._stream.write(canonical_json(value) + b"\n")
+        self._stream.flush()
+        os.fsync(self._stream.fileno())
+
+
+@contextmanager
+def filling_in_steps(out: Path, *, record_name: str, identity: Any, last: str) -> Iterator[Steps]:
+    """Holds the folder `out` for one run. The block writes `last` after its last step.
+
+    Raises ConflictError if `out` is not a folder, holds files of another origin, or is being filled by another run. If
+    the block raises, finished steps stay, and the same command resumes after them; if there are none, nothing stays.
     """
-    new = not out.exists()
+    new = not os.path.lexists(out)
+    if not new and not out.is_dir():
+        check_unused(out)
     out.mkdir(parents=True, exist_ok=True)
     record = out / record_name
+    empty = True
     try:
-        with locked(record) as stream:
+        with _locked(record) as stream:
             try:
-                yield _clear(out, stream, identity, files)
+                steps = Steps(out, record_name, stream, identity=identity, last=last)
             except BaseException:
-                clear_temporaries_of(path_below(out, name) for name in files)
-                record.unlink(missing_ok=True)
+                if not stream.seek(0, os.SEEK_END):
+                    record.unlink(missing_ok=True)
+                raise
+            try:
+                yield steps
+            except BaseException:
+                steps.undo()
+                if not steps.ended:
+                    record.unlink(missing_ok=True)
+                empty = not steps.ended
                 raise
             record.unlink()
     except BaseException:
-        if new:
+        if new and empty:
             remove_if_empty(out)
         raise
+
+
+@contextmanager
+def filling(out: Path, *, record_name: str, identity: Any, files: Sequence[str]) -> Iterator[bool]:
+    """Holds the folder `out` for a run of one step. Yields True if a run with the same `identity` finished it and was
+    killed before its record was removed: then everything is complete, and there is nothing to do.
+
+    `files`: all files that may be written, relative. The last one is written last. Raises ConflictError as
+    `filling_in_steps` does. A block that raises removes its own files first: a file of that name may be of others.
+    """
+    with filling_in_steps(out, record_name=record_name, identity=identity, last=files[-1]) as steps:
+        if not steps.finished:
+            steps.begin(files)
+        try:
+            yield steps.finished
+        except BaseException:
+            steps.forget()
+            raise
 
 
 def has_begun_run(out: Path, record_name: str) -> bool:
@@ -59,19 +166,22 @@ def has_begun_run(out: Path, record_name: str) -> bool:
     return is_regular(out / record_name)
 
 
-def check_unused(out: Path, record_name: str, what: str) -> None:
-    """Raises ConflictError if `out` holds anything except a record, or is not a folder. `what`: names the output in
-    the message, such as "the export"."""
-    if (os.path.lexists(out) and not out.is_dir()) or (
-        out.is_dir() and any(path.name != record_name for path in out.iterdir())
-    ):
-        raise ConflictError(
-            f"something is where {what} goes", where=str(out), remedy="give another --out, or remove it first"
-        )
+def check_unused(out: Path, ours: Collection[str] = ()) -> None:
+    """Raises ConflictError if `out` is no folder, or holds anything but the files `ours`, relative."""
+    kept = {name.split("/")[0] for name in ours}
+    if not os.path.lexists(out):
+        return
+    if not out.is_dir():
+        what = "the output is not a directory"
+    elif (foreign := next((path.name for path in sorted(out.iterdir()) if path.name not in kept), None)) is not None:
+        what = f"the output directory is not empty: it holds {foreign}"
+    else:
+        return
+    raise ConflictError(what, where=str(out), remedy="give another --out, or move away what is there")
 
 
 @contextmanager
-def locked(record: Path) -> Iterator[IO[bytes]]:
+def _locked(record: Path) -> Iterator[IO[bytes]]:
     """The record of a folder, opened and held as a lock. Raises ConflictError if another run holds it."""
     while True:
         if os.path.lexists(record) and not is_regular(record):
@@ -85,25 +195,19 @@ def locked(record: Path) -> Iterator[IO[bytes]]:
             return
 
 
-def _clear(out: Path, stream: IO[bytes], identity: Any, files: Sequence[str]) -> bool:
-    """Removes what a killed run left, then writes the record of this run. True if that run had finished the folder."""
+def _read(stream: IO[bytes]) -> list[tuple[int, dict[str, Any]]]:
+    """The lines of a record, each with its end offset in bytes. An incomplete line is ignored: the run was killed
+    before it wrote the line's files."""
     stream.seek(0)
-    if (left := _read(stream)) is not None:
-        clear_temporaries_of(path_below(out, name) for name in left["files"])
-        if left["identity"] == identity and is_regular(path_below(out, left["files"][-1])):
-            return True
-        remove_files(out, reversed(left["files"]))
-    stream.truncate(0)
-    stream.write(readable_json({"identity": identity, "files": list(files)}))
-    stream.flush()
-    os.fsync(stream.fileno())
-    return False
-
-
-def _read(stream: IO[bytes]) -> dict[str, Any] | None:
-    """The record of a run; None if it is incomplete: then the run wrote nothing else."""
-    try:
-        kept = json.loads(stream.read(RECORD_LIMIT))
-        return {"identity": kept["identity"], "files": [str(name) for name in kept["files"]]} if kept["files"] else None
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return None
+    steps: list[tuple[int, dict[str, Any]]] = []
+    end = 0
+    for line in stream.read(RECORD_LIMIT).splitlines(keepends=True):
+        end += len(line)
+        try:
+            value = json.loads(line) if line.endswith(b"\n") else None
+        except (ValueError, RecursionError):
+            break
+        if not isinstance(value, dict) or (not steps and not {"identity", "last"} <= value.keys()):
+            break
+        steps.append((end, value))
+    return steps

@@ -209,7 +209,7 @@ def test_the_card_says_what_the_dataset_is_and_the_hub_reads_it(exported: Path, 
 def test_something_that_stands_there_is_a_conflict_and_stays(demo: Path, tmp_path: Path) -> None:
     content = manifest.read(demo).content
     (tmp_path / "mine").write_text("mine")
-    with pytest.raises(ConflictError, match="something is where the export goes"):
+    with pytest.raises(ConflictError, match="the output directory is not empty: it holds"):
         export_parquet(demo, content, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["mine"]
     with pytest.raises(ConflictError, match="the export would be in the dataset"):
@@ -272,7 +272,7 @@ def test_a_killed_export_is_cleared_and_begun_anew_by_the_same_command(demo: Pat
     assert len(parts) > 1
     assert not (out / "export.json").exists()
     (out / "train/shard_99-00000.parquet").write_bytes(b"mine")
-    with pytest.raises(ConflictError, match="something is where the export goes"):
+    with pytest.raises(ConflictError, match="the output directory is not empty: it holds"):
         export_parquet(demo, content, out, tokens_per_file=3000)
     assert files_of(out) == {"train/shard_99-00000.parquet": b"mine"}
     shutil.rmtree(out)
@@ -291,7 +291,8 @@ def test_an_export_is_finished_when_all_but_its_record_says_so(demo: Path, tmp_p
     names = [*(file["path"] for file in exported["files"]), "README.md", "export.json"]
     identity = {"content_sha256": content.sha256, "tokens_per_file": 3000, "beside": ["README.md"]}
     record = tmp_path / "out/.spanloom-export-unfinished"
-    record.write_text(json.dumps({"identity": identity, "files": names}))
+    run = [{"identity": identity, "last": names[-1]}, {"files": names}]
+    record.write_text("".join(f"{json.dumps(line)}\n" for line in run))
     assert export_parquet(demo, content, tmp_path / "out", tokens_per_file=3000) == exported
     assert files_of(tmp_path / "out") == before
 

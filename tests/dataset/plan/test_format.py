@@ -123,7 +123,7 @@ def test_another_plan_or_other_files_are_in_the_way(root: Path, plan: Plan, tmp_
         planned(root, plan.folder, seed=1)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/notes.txt").write_text("mine")
-    with pytest.raises(ConflictError, match="something is where the plan goes"):
+    with pytest.raises(ConflictError, match="the output directory is not empty: it holds"):
         planned(root, tmp_path / "full")
     assert (tmp_path / "full/notes.txt").read_text() == "mine"
     for inside in (root / "plan", root, tmp_path):

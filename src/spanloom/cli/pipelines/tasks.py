@@ -142,7 +142,7 @@ def _write_slurm(pipeline: str, stages: Sequence[Stage], slurm: SlurmOptions) ->
     else:
         started = in_environment(str(slurm.venv.absolute() / "bin/spanloom") if slurm.venv else _this_program())
     files = slurm_files(pipeline, stages, started, slurm.sbatch or ())
-    check_unused(slurm.out, "", "the folder of batch scripts")
+    check_unused(slurm.out)
     slurm.out.mkdir(parents=True, exist_ok=True)
     for name, text in files.items():
         (slurm.out / name).write_text(text)

@@ -41,7 +41,7 @@ from spanloom.storage import (
     temporary_beside,
     write_atomically,
 )
-from spanloom.storage.filling import check_unused, filling, has_begun_run
+from spanloom.storage.filling import filling
 from spanloom.supervision import IGNORED, Lengths, shift_to_tokens
 from spanloom.workers import OnProgress
 
@@ -89,8 +89,6 @@ def export_dataset(
     inside, dataset = out.resolve(), root.resolve()
     if inside == dataset or dataset in inside.parents:
         raise ConflictError("the export would be in the dataset", where=str(out), remedy="give another --out")
-    if not has_begun_run(out, RECORD_NAME):
-        check_unused(out, RECORD_NAME, "the export")
     if form.name == "megatron-bridge":
         beside = {PACKED_METADATA: _packed_metadata, **beside}
     names = [*_part_names(content, form, tokens_per_file), *beside, EXPORT_JSON]
@@ -103,7 +101,6 @@ def export_dataset(
     with filling(out, record_name=RECORD_NAME, identity=identity, files=names) as finished:
         if finished:
             return dict(json.loads((out / EXPORT_JSON).read_bytes()))
-        check_unused(out, RECORD_NAME, "the export")
         if (damage := first_damage(root, content.as_dict())) is not None:
             raise DatasetError(
                 f"the dataset is damaged: {damage.message}",

@@ -36,8 +36,8 @@ from spanloom.dataset.root.shard_files import check_hash, check_size, shard_file
 from spanloom.errors import ArtifactError, ConflictError, DatasetError
 from spanloom.megatron.reader import ShardReader, single_sequences
 from spanloom.provenance import environment_here, readable_json
-from spanloom.storage import is_regular, remove_files, remove_if_empty, write_atomically, written_atomically
-from spanloom.storage.filling import check_unused, filling, has_begun_run
+from spanloom.storage import is_regular, remove_files, write_atomically, written_atomically
+from spanloom.storage.filling import filling, has_begun_run
 from spanloom.workers import OnProgress
 
 RECORD_NAME = ".spanloom-plan-unfinished"
@@ -63,10 +63,8 @@ def make_plan(
     check_options(options, content, root)
     check_apart(root, out)
     identity = {"content_sha256": content.sha256, "options": options.model_dump()}
-    if not has_begun_run(out, RECORD_NAME):
-        if is_regular(out / PLAN_JSON):
-            return _standing(out, root, identity)
-        check_unused(out, RECORD_NAME, "the plan")
+    if not has_begun_run(out, RECORD_NAME) and is_regular(out / PLAN_JSON):
+        return _standing(out, root, identity)
     names = [
         plan_file(Path(), split, shard.shard, name).as_posix()
         for split in content.totals.splits
@@ -75,13 +73,10 @@ def make_plan(
     ]
     with filling(out, record_name=RECORD_NAME, identity=identity, files=[*names, PLAN_JSON]) as finished:
         if not finished:
-            check_unused(out, RECORD_NAME, "the plan")
             try:
                 _write(root, content, out, options, on_progress)
             except BaseException:
                 remove_files(out, (PLAN_JSON, *names))
-                for split in content.totals.splits:
-                    remove_if_empty(out / split)
                 raise
     return open_plan(out, root)
 

@@ -134,7 +134,8 @@ def test_an_output_directory_that_holds_something_is_left_alone(tmp_path: Path) 
     raw = numbered(tmp_path / "raw.parquet", 3)
     (tmp_path / "out").mkdir()
     (tmp_path / "out/notes.txt").write_text("mine")
-    with pytest.raises(ConflictError, match=r"is not empty: it holds notes\.txt\n  where: .*out\n  remedy: convert"):
+    said = r"is not empty: it holds notes\.txt\n  where: .*out\n  remedy: give another --out, or move"
+    with pytest.raises(ConflictError, match=said):
         convert_synth(raw=raw, out=tmp_path / "out")
     assert tree(tmp_path / "out") == {"notes.txt": hashlib.sha256(b"mine").hexdigest()}
     with pytest.raises(ConflictError, match="the output is not a directory"):

@@ -49,7 +49,7 @@ from spanloom.records.record_files import SUFFIXES, RecordFile, find_record_file
 from spanloom.records.staging import staged_records
 from spanloom.records.unpacked import plain_suffix
 from spanloom.storage import write_atomically, written_atomically
-from spanloom.storage.filling_in_steps import Steps, filling_in_steps
+from spanloom.storage.filling import Steps, filling_in_steps
 from spanloom.storage.scratch import Scratch
 from spanloom.storage.unchanged import check_unchanged
 from spanloom.storage.uri import is_uri

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 from spanloom.conversations.source.folder import MANIFEST_NAME
 from spanloom.conversations.source.writer import OutputRow, ShardWriter
-from spanloom.errors import ConflictError, SourceError, SpanloomError
+from spanloom.errors import SourceError, SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.messages import SystemFields, effort_of
 from spanloom.families.harmony.contract.messages import system_message as system_message_of
@@ -37,7 +37,7 @@ from spanloom.provenance import readable_json
 from spanloom.records.parquet import column_values, open_parquet, parquet_batches
 from spanloom.records.staging import staged_records
 from spanloom.storage import write_atomically
-from spanloom.storage.filling import filling, has_begun_run
+from spanloom.storage.filling import filling
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.unchanged import FileState, check_unchanged, file_state
 from spanloom.storage.uri import is_uri
@@ -155,8 +155,6 @@ def convert_synth(
     """
     if max_rows is not None and max_rows < 1:
         raise SpanloomError(f"a conversion of {max_rows} rows makes no dataset", remedy="use 1 or more for max_rows")
-    if not has_begun_run(out, RECORD_NAME):
-        _check_unused(out)
     files = find_raw_files(raw, with_seed_text=conversion.with_seed_text)
     total = sum(file.rows for file in files)
     if max_rows is not None:
@@ -170,7 +168,6 @@ def convert_synth(
     with filling(out, record_name=RECORD_NAME, identity=identity, files=names) as finished:
         if finished:
             return dict(json.loads((out / MANIFEST_NAME).read_bytes()))
-        _check_unused(out)
         skipped: Counter[Skip] = Counter()
         with ExitStack() as undo:
             shards = [
@@ -364,20 +361,6 @@ def source_manifest(
         },
         "storage": SYNTH_KD.source.storage(shards),
     }
-
-
-def _check_unused(out: Path) -> None:
-    """Raises ConflictError unless `out` is missing, or empty except for the conversion's own `RECORD_NAME`."""
-    if out.is_dir():
-        file = next((path for path in sorted(out.iterdir()) if path.name != RECORD_NAME), None)
-        if file is None:
-            return
-        what = f"the output directory is not empty: it holds {file.name}"
-    elif out.exists() or out.is_symlink():
-        what = "the output is not a directory"
-    else:
-        return
-    raise ConflictError(what, where=str(out), remedy="convert into another --out, or move away what is there")
 
 
 def run(
