@@ -33,12 +33,12 @@ from spanloom.families.harmony.render.routes import ROWS_WORTH_LOADING, load_ren
 from spanloom.families.harmony.render.rows import render_rows
 from spanloom.families.harmony.steps.assemble_manifest import assemble_manifest
 from spanloom.families.harmony.steps.assemble_split import assemble_split
-from spanloom.families.harmony.steps.render_shard import render_shard
 from spanloom.families.harmony.steps.write_indexed import write_indexed
 from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.records.strict_json import count_quotes
 from spanloom.tokenizers.o200k.encoder import EncodedTexts, Encoder
 from spanloom.workers import process_pool
+from support.rendered_shards import render_shard
 
 Line = dict[str, Any]
 
@@ -132,14 +132,7 @@ def step_stages(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Li
             pool.submit(_first_row, tokenizer).result()
             began = time.perf_counter()
             summaries = [
-                render_shard(
-                    source=source,
-                    shard=shard.index,
-                    rendered=rendered[shard.index],
-                    ids=ids[shard.index],
-                    pool=pool,
-                    tokenizer=tokenizer,
-                )
+                render_shard(source, shard.index, rendered[shard.index], ids[shard.index], pool, tokenizer=tokenizer)
                 for shard in opened.shards
             ]
             seconds = time.perf_counter() - began

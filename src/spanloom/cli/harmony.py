@@ -232,7 +232,20 @@ def step_render_shard(
     """
     _check_shard(options.shard, options.shards)
     caps = Caps(max_rows=rows.max_rows, max_rows_per_shard=rows.max_rows_per_shard, max_tokens=rows.max_tokens)
-    return {**vars(options), "rules": cut_rules(cut), "caps": caps, "max_rejects": rows.max_rejects}
+    from spanloom.families.harmony.steps.render_shard import Rendering
+
+    rendering = Rendering(
+        shards=options.shards,
+        workers=options.workers,
+        rules=cut_rules(cut),
+        renderer=options.renderer,
+        audit_fraction=options.audit_fraction,
+        caps=caps,
+        max_rejects=str(rows.max_rejects),
+        resume=options.resume,
+    )
+    given = {name: value for name, value in vars(options).items() if not hasattr(rendering, name)}
+    return {**given, "rendering": rendering}
 
 
 @step("assemble-split", "families.harmony.steps.assemble_split")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from spanloom.errors import RejectedRowError, SpanloomError
-from spanloom.families.harmony.steps.render_shard import render_shard
+from spanloom.families.harmony.steps.render_shard import Rendering
 from spanloom.workers import Pool, process_pool
 from support import sources
 from support.bad_builds import (
@@ -22,6 +22,7 @@ from support.bad_builds import (
     stored_rows,
     write_cells,
 )
+from support.rendered_shards import render_shard
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def test_the_first_bad_row_stops_the_step_and_is_named(name: str, pool: Pool, tm
     where = rf"shard 00, .*\.parquet, row 3, synth_id {re.escape(repr(bad.synth_id))}"
     remedy = r"fix the row, or let the build set bad rows aside with --max-rejects N \(or 0\.1%\)"
     with pytest.raises(RejectedRowError, match=rf"^{bad.reason}: {bad.detail}\n  where: {where}\n  remedy: {remedy}$"):
-        render_shard(source=source, shard=0, shards=1, **folders, pool=pool)
+        render_shard(source, 0, **folders, pool=pool, rendering=Rendering(shards=1))
     assert [list(folder.iterdir()) for folder in folders.values()] == [[], []]
 
 
@@ -126,7 +127,7 @@ def test_a_percentage_of_rejects_is_of_the_rows_of_the_shard(pool: Pool, tmp_pat
         here = tmp_path / str(bad_rows)
         source = write_cells(here / "source", rows)
         folders = {"rendered": here / "rendered", "ids": here / "ids"}
-        return render_shard(source=source, shard=0, shards=1, **folders, pool=pool, max_rejects="10%")
+        return render_shard(source, 0, **folders, pool=pool, rendering=Rendering(shards=1, max_rejects="10%"))
 
     assert rendered(2)["rejected"] == {"role_unknown": 2}
     with pytest.raises(RejectedRowError, match=r"\(more than 2 rows rejected\)\n  where: shard 00, .*, row 2, "):

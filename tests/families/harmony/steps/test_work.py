@@ -67,12 +67,10 @@ def render(source: Path, out: Path, *, shard: int = 0, place: str | None = None,
     render_shard.run(
         source=str(source),
         shard=shard,
-        shards=2,
         rendered=str(manifest),
         work=place or str(out / "work"),
         progress=Progress(mode=Mode.SILENT),
-        workers=1,
-        **options,
+        rendering=render_shard.Rendering(shards=2, workers=1, **options),
     )
     return manifest
 
@@ -227,10 +225,10 @@ def test_another_number_of_shards_at_one_work_place_is_refused_before_a_shard_is
         render_shard.run(
             source=str(other),
             shard=0,
-            shards=3,
             rendered=str(manifest),
             work=place,
             progress=Progress(mode=Mode.SILENT),
+            rendering=render_shard.Rendering(shards=3),
         )
     assert tree(place) == before
     assert not manifest.exists()
