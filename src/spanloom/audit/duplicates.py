@@ -13,7 +13,11 @@ import numpy.typing as npt
 from spanloom.law.documents import Documents, Ints
 
 BUCKETS = 64
-RECORD = np.dtype([("digest", "<u8"), ("number", "<i8"), ("tokens", "<i8")])
+RECORD = np.dtype([("digest", "<u8"), ("number", "<i8"), ("tokens", "<i8"), ("row", "<i8"), ("part", "<i8")])
+"""A document: `number` is its order in the dataset; `row` and `part` say where it is in its file."""
+
+Places = tuple[npt.NDArray[np.uint64], Ints, Ints, Ints]
+"""Of the documents of a batch: digests, lengths, rows, parts."""
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _OTHER = np.uint64(0xC2B2AE3D27D4EB4F)
 
@@ -41,10 +45,12 @@ class Spool:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def add(self, values: npt.NDArray[np.uint64], numbers: Ints, lengths: Ints) -> None:
-        """Adds the digests of documents. Their numbers, int64 [N], are their order in the dataset."""
+    def add(self, places: Places, numbers: Ints) -> None:
+        """Adds documents. Their numbers, int64 [N], are their order in the dataset."""
+        values, lengths, rows, parts = places
         records = np.empty(values.size, RECORD)
         records["digest"], records["number"], records["tokens"] = values, numbers, lengths
+        records["row"], records["part"] = rows, parts
         buckets = (values % np.uint64(BUCKETS)).astype(np.int64)
         order = np.argsort(buckets, kind="stable")
         edges = np.searchsorted(buckets[order], np.arange(BUCKETS + 1))
@@ -52,8 +58,8 @@ class Spool:
             with (self._folder / f"{bucket:02d}").open("ab") as stream:
                 records[order[edges[bucket] : edges[bucket + 1]]].tofile(stream)
 
-    def repeated(self) -> Iterator[npt.NDArray[np.int64]]:
-        """Yields the numbers of documents that repeat the digest of an earlier one, bucket by bucket."""
+    def repeated(self) -> Iterator[npt.NDArray[np.void]]:
+        """Yields the records of documents that repeat the digest of an earlier one, bucket by bucket."""
         for bucket in range(BUCKETS):
             path = self._folder / f"{bucket:02d}"
             if not path.is_file():
@@ -61,4 +67,4 @@ class Spool:
             records = np.fromfile(path, RECORD)
             records.sort(order=["digest", "tokens", "number"])
             same = (records["digest"][1:] == records["digest"][:-1]) & (records["tokens"][1:] == records["tokens"][:-1])
-            yield records["number"][1:][same]
+            yield records[1:][same]

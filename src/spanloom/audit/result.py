@@ -47,6 +47,7 @@ class Result:
                 ones, and those that are not proven, by class
     proven      proven documents that tested the reading of frames
     encoded     documents whose text was encoded again
+    tolerated   class → the share of documents up to which its findings do not fail the audit
     """
 
     data: str
@@ -65,6 +66,7 @@ class Result:
     proven: int
     messages: Mapping[str, Any] | None = None
     seed: int | None = field(default=None)
+    tolerated: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def findings(self) -> dict[str, int]:
@@ -78,7 +80,8 @@ class Result:
 
     @property
     def exit_code(self) -> int:
-        return EXIT_FINDINGS if self.findings else 0
+        failing = [name for name in self.findings if self.share(name) > self.tolerated.get(name, 0)]
+        return EXIT_FINDINGS if failing else 0
 
     def share(self, name: str) -> float:
         """The number of documents of a class, and of all."""
@@ -94,6 +97,7 @@ def as_json(result: Result) -> dict[str, Any]:
             "share": round(result.share(name), 6),
             "meaning": CLASSES[name].meaning,
             "remedy": CLASSES[name].remedy,
+            "cause": CLASSES[name].cause,
             "first": [
                 {"place": each.place, "row": each.row, "token": each.token} for each in result.examples.get(name, ())
             ],
@@ -136,6 +140,8 @@ def as_lines(result: Result) -> list[str]:
             lines.append(f"{title:<8}{name:<24}{count:>10,}  {result.share(name):>7.1%}  {CLASSES[name].meaning}")
             because = result.declared.get(name)
             lines.append(f"{'':<8}{'declared: ' + because if because else 'remedy: ' + CLASSES[name].remedy}")
+            if not because:
+                lines.append(f"{'':<8}likely cause: {CLASSES[name].cause}")
     lines.append("")
     if result.messages is not None:
         counts = result.messages

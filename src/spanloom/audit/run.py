@@ -4,17 +4,17 @@ In: a place, a model, options. Out: `Result`. Memory depends on a batch and the 
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import numpy as np
-import numpy.typing as npt
 
 from spanloom.audit.auditor import Auditor, ModelOptions, make_auditor
 from spanloom.audit.conversations import Conversations, merged
-from spanloom.audit.duplicates import Spool, digests
+from spanloom.audit.duplicates import Places, Spool, digests
+from spanloom.audit.listing import Listed, Listing, opened_listing
 from spanloom.audit.messages import Written, write_messages
 from spanloom.audit.readers.opened import ROWS_OF_UNIT, open_data, read_unit
 from spanloom.audit.readers.unit import Reading, Unit
@@ -41,7 +41,8 @@ _UNIT_BITS = 40
 
 @dataclass(frozen=True, kw_only=True)
 class AuditOptions:
-    """`sample`: number of rows, drawn by `seed`, None for all; `declare`: classes reported as notes."""
+    """`sample`: number of rows, drawn by `seed`, None for all; `declare`: classes reported as notes; `rows`: a file for
+    the list of all findings; `tolerated`: class → the share of documents up to which it does not fail the audit."""
 
     data: Path
     model: ModelOptions
@@ -51,6 +52,8 @@ class AuditOptions:
     seed: int = 0
     workers: int | None = None
     declare: tuple[str, ...] = ()
+    rows: Path | None = None
+    tolerated: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,11 +89,31 @@ class _Part:
     encoded: int = 0
     found: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[Example]] = field(default_factory=dict)
-    digests: list[npt.NDArray[np.uint64]] = field(default_factory=list)
-    lengths: list[Ints] = field(default_factory=list)
+    places: list[Places] = field(default_factory=list)
+    listed: list[Listed] = field(default_factory=list)
     matched: int = 0
     unmatched: int = 0
     refused: Counter[str] = field(default_factory=Counter)
+
+
+class _Whole(_Part):
+    """The findings of all units so far. Units end in order."""
+
+    def __init__(self) -> None:
+        super().__init__(0)
+
+    def add(self, part: _Part, spool: Spool) -> None:
+        for name in ("rows", "documents", "tokens", "trained", "encoded", "matched", "unmatched"):
+            setattr(self, name, getattr(self, name) + getattr(part, name))
+        self.refused.update(part.refused)
+        self.found.update(part.found)
+        for name, shown in part.examples.items():
+            self.examples[name] = [*self.examples.get(name, ()), *shown][:EXAMPLES]
+        first = part.number << _UNIT_BITS
+        for places in part.places:
+            count = places[0].size
+            spool.add(places, first + np.arange(count))
+            first += count
 
 
 def audit(
@@ -116,10 +139,8 @@ def audit(
         )
     all_rows = opened.rows
     chosen = _chosen(all_rows, options)
-    finding_counts: Counter[str] = Counter()
-    examples: dict[str, list[tuple[int, Example]]] = {}
-    whole = _Part(0)
-    with TemporaryDirectory(prefix="spanloom-audit-") as folder:
+    whole = _Whole()
+    with TemporaryDirectory(prefix="spanloom-audit-") as folder, opened_listing(options.rows) as listing:
         spool = Spool(Path(folder))
         written, scratch = Written(), None
         if options.messages is not None:
@@ -129,26 +150,16 @@ def audit(
         tasks = _tasks(opened.units, chosen, options, auditor, scratch)
         total = sum(task.size for task in tasks)
         for part in _parts(tasks, options, auditor):
-            for name in ("rows", "documents", "tokens", "trained", "encoded", "matched", "unmatched"):
-                setattr(whole, name, getattr(whole, name) + getattr(part, name))
-            whole.refused.update(part.refused)
-            finding_counts.update(part.found)
-            for name, shown in part.examples.items():
-                kept = [*examples.get(name, ()), *((part.number, each) for each in shown)]
-                examples[name] = sorted(kept, key=lambda each: each[0])[:EXAMPLES]
-            first = 0
-            for values, lengths in zip(part.digests, part.lengths, strict=True):
-                numbers = (part.number << _UNIT_BITS) + first + np.arange(values.size)
-                spool.add(values, numbers, lengths)
-                first += values.size
+            whole.add(part, spool)
+            listing.add(part.listed)
             on_progress(whole.rows, total)
-        repeated = _duplicates(spool, finding_counts)
+        repeated = _duplicates(spool, whole.found, {task.number: task.unit.shown for task in tasks}, listing)
     if not whole.documents:
         raise SourceError("the dataset has no documents", where=str(options.data), remedy="give another")
     if written.read and not whole.matched:
         raise _no_conversations(options, whole.documents)
     if repeated:
-        examples[classes.DUPLICATE] = [(0, each) for each in _shown_duplicates(repeated, tasks, auditor)]
+        whole.examples[classes.DUPLICATE] = list(_shown_duplicates(repeated, tasks, auditor))
     messages = {
         "rows": written.read,
         "refused": dict(sorted(written.refused.items())),
@@ -165,14 +176,15 @@ def audit(
         documents=whole.documents,
         tokens=whole.tokens,
         trained=whole.trained,
-        found=dict(finding_counts),
-        examples={name: tuple(each for _, each in shown) for name, shown in examples.items()},
+        found=dict(whole.found),
+        examples={name: tuple(shown) for name, shown in whole.examples.items()},
         declared={**opened.declared, **dict.fromkeys(options.declare, "--declare")},
         unshown=auditor.unshown,
         proven=auditor.proven,
         encoded=whole.encoded,
         messages=messages if options.messages is not None else None,
         seed=options.seed if chosen is not None else None,
+        tolerated=options.tolerated,
     )
 
 
@@ -264,13 +276,15 @@ def _audit_unit(task: _Task, auditor: Auditor, conversations: Conversations | No
                 continue
             part.found[name] += numbers.size
             shown = part.examples.setdefault(name, [])
-            for number, place in list(zip(numbers.tolist(), places.tolist(), strict=True))[: EXAMPLES - len(shown)]:
+            both = list(zip(numbers.tolist(), places.tolist(), strict=True))
+            for number, place in both[: EXAMPLES - len(shown)]:
                 shown.append(_example(auditor, documents, judged, number, place, name))
+            if task.options.rows is not None:
+                part.listed += [_listed(documents, number, place, name) for number, place in both]
         part.documents += len(documents)
         part.tokens += documents.tokens.size
         part.trained += int(np.count_nonzero(documents.trained))
-        part.digests.append(digests(documents))
-        part.lengths.append(documents.lengths)
+        part.places.append((digests(documents), documents.lengths, documents.rows, documents.parts))
     part.rows = task.size
     return part
 
@@ -304,14 +318,24 @@ def _example(auditor: Auditor, documents: Documents, judged: Judged, number: int
     )
 
 
-def _duplicates(spool: Spool, finding_counts: Counter[str]) -> list[int]:
-    """Counts documents that repeat an earlier one. Returns the numbers of the first."""
+def _listed(documents: Documents, number: int, place: int, name: str) -> Listed:
+    start = int(documents.ends[number] - documents.lengths[number])
+    return documents.file, int(documents.rows[number]), int(documents.parts[number]), name, place - start
+
+
+def _duplicates(spool: Spool, found: Counter[str], files: Mapping[int, str], listing: Listing) -> list[int]:
+    """Counts and lists documents that repeat an earlier one. Returns the numbers of the first. `files`: of units."""
     first: list[int] = []
-    for numbers in spool.repeated():
-        finding_counts[classes.DUPLICATE] += numbers.size
-        first = sorted([*first, *np.sort(numbers)[:EXAMPLES].tolist()])[:EXAMPLES]
-    if not finding_counts[classes.DUPLICATE]:
-        del finding_counts[classes.DUPLICATE]
+    count = 0
+    for records in spool.repeated():
+        count += records.size
+        first = sorted([*first, *np.sort(records["number"])[:EXAMPLES].tolist()])[:EXAMPLES]
+        listing.add(
+            (files[int(record["number"]) >> _UNIT_BITS], int(record["row"]), int(record["part"]), classes.DUPLICATE, 0)
+            for record in (records if listing.is_open else ())
+        )
+    if count:
+        found[classes.DUPLICATE] = count
     return first
 
 

@@ -58,8 +58,19 @@ class Audit:
         list[str] | None,
         option("A class of findings that is intended: reported as a note. Repeatable.", metavar="CLASS"),
     ] = None
+    fail_on: Annotated[
+        list[str] | None,
+        option(
+            "Exit with 4 only if more than this share of the documents has the class, such as `duplicate=1%`. Other "
+            "classes still fail with one document. Repeatable.",
+            metavar="CLASS=SHARE",
+        ),
+    ] = None
     sample: Annotated[int | None, option("Read this many rows, drawn by --seed.", min=1)] = None
     seed: Annotated[int, option("Seed of --sample.", min=0)] = 0
     workers: options.Workers = None
     html: Annotated[Path | None, file_option("Write a page with the first coloured documents of each class.")] = None
+    rows: Annotated[
+        Path | None, file_option("Write all findings as lines of JSON: file, row, class, token, what it should be.")
+    ] = None
     printed: Printed

@@ -45,6 +45,8 @@ def audit(given: Audit) -> None:
         seed=given.seed,
         workers=given.workers,
         declare=tuple(given.declare or ()),
+        rows=given.rows,
+        tolerated=dict(map(_tolerated, given.fail_on or ())),
     )
     with progress.stage("audit"), progress.counting("audit", "rows") as on_progress:
         result = run_audit(request, on_progress)
@@ -60,6 +62,19 @@ def audit(given: Audit) -> None:
             write_page(given.html, audit_page(result))
     if result.exit_code:
         raise typer.Exit(result.exit_code)
+
+
+def _tolerated(text: str) -> tuple[str, float]:
+    """`duplicate=1%` → the class and its share."""
+    name, _, value = text.partition("=")
+    try:
+        share = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+    except ValueError:
+        share = -1.0
+    if name not in NAMES or not 0 <= share <= 1:
+        message = f"{text!r} is not CLASS=SHARE, such as duplicate=1%; the classes are {', '.join(NAMES)}"
+        raise typer.BadParameter(message, param_hint="--fail-on")
+    return name, share
 
 
 def _show_examples(result: Result) -> None:
