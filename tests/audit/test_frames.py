@@ -7,6 +7,7 @@ import pytest
 from spanloom.audit.auditor import ModelOptions, make_auditor
 from spanloom.audit.run import AuditOptions, audit
 from spanloom.errors import SourceError
+from spanloom.families.models.probe.frames import Learned
 from spanloom.law.classes import CONTEXT_TRAINED
 from spanloom.law.grammar import ASSISTANT, USER
 from support.audited import write_masks
@@ -33,7 +34,7 @@ def test_a_template_whose_roles_are_plain_text_ends_in_a_message(name: str, tmp_
 def test_a_template_whose_frames_are_misread_ends_in_a_message(tmp_path: Path) -> None:
     """Proven documents are tried first. A class found in them would be left out of the report."""
     folder = write_model(tmp_path / "model")
-    auditor = make_auditor(ModelOptions(folder=folder), unshown=(CONTEXT_TRAINED,))
+    auditor = make_auditor(ModelOptions(folder=folder), learned=Learned(unshown=(CONTEXT_TRAINED,)))
     data = write_masks(tmp_path / "data.parquet", [([40, 41, 42], [0, 1, 1])])
     with pytest.raises(SourceError) as fault:
         audit(AuditOptions(data=data, model=ModelOptions(folder=folder)), auditor=auditor)

@@ -19,6 +19,7 @@ from spanloom.families.models.build import BuildOptions, build
 from spanloom.families.models.conversation import Conversation
 from spanloom.families.models.documents.rules import ModelRules
 from spanloom.families.models.form import AsGiven, shaped
+from spanloom.families.models.probe.frames import Learned
 from spanloom.families.models.prove.conversation import Proven, prove_conversation
 from spanloom.families.models.samples.conversations import sample_conversations
 from spanloom.families.models.samples.model import run as sample_model
@@ -63,7 +64,7 @@ def _as_trl(options: ModelOptions, name: str, path: Path) -> tuple[ModelOptions,
     template = options.folder / "training.jinja"
     template.write_text(training_template(f"{name}_training"))
     options = replace(options, template=template)
-    auditor = make_auditor(options, unshown=())
+    auditor = make_auditor(options, learned=Learned())
     made = trainer(options.folder, template.read_text())
     documents: list[Document] = []
     for each in _single_turns():
@@ -192,7 +193,7 @@ def test_a_template_that_writes_the_system_text_into_the_question_is_matched(tmp
         "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}"
     )
     options = ModelOptions(folder=write_model(tmp_path / "model", template))
-    auditor = make_auditor(options, unshown=())
+    auditor = make_auditor(options, learned=Learned())
     talks = [
         [
             *([{"role": "system", "content": f"Be brief.\nMaps {number}"}] if number % 2 else []),

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spanloom.audit.auditor import Auditor, ModelOptions, make_auditor
-from spanloom.audit.duplicates import digests
+from spanloom.audit.duplicates import Places
 from spanloom.audit.readers.opened import open_data, read_unit
 from spanloom.audit.readers.unit import Reading
 from spanloom.families.models.prove.conversation import Proven, prove_conversation
@@ -76,7 +76,7 @@ def _measured(path: Path, auditor: Auditor, sending: Connection) -> None:
         for batch in read_unit(unit):
             found = judge(batch, auditor.tables).found
             assert not set(found) - set(auditor.unshown), found
-            digests(batch)
+            Places.whole(batch)
             count += batch.tokens.size
     seconds = time.process_time() - began
     sending.send((seconds, count, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak))

@@ -12,7 +12,7 @@ from typing import Any
 
 from spanloom.families.models.model import load_model
 from spanloom.families.models.probe.form import find_form, variable_sets
-from spanloom.families.models.probe.frames import ModelFrames, find_frames
+from spanloom.families.models.probe.frames import Learned, ModelFrames, find_frames
 from spanloom.families.models.prove.conversation import Proving
 
 
@@ -36,9 +36,9 @@ class ModelOptions:
 Auditor = ModelFrames
 
 
-def make_auditor(options: ModelOptions, *, unshown: tuple[str, ...] | None = None) -> Auditor:
-    """Makes the auditor of a model. `unshown`: that of another auditor with equal options; computed by default."""
+def make_auditor(options: ModelOptions, *, learned: Learned | None = None) -> Auditor:
+    """Makes the auditor of a model. `learned`: that of another auditor with equal options; computed by default."""
     model = load_model(options.folder, stops=options.stops, date=options.date, template=options.template)
     sets = variable_sets(model.template, options.thinking, options.variables)
     form = find_form(model.template, sets)
-    return find_frames(model, Proving(form=form, variables=sets, control_texts=options.control_texts), unshown=unshown)
+    return find_frames(model, Proving(form=form, variables=sets, control_texts=options.control_texts), learned=learned)

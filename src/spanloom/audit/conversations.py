@@ -22,9 +22,11 @@ import numpy.typing as npt
 
 from spanloom.audit.auditor import Auditor
 from spanloom.audit.messages import Messages
+from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.prove.conversation import Proven, prove_conversation
 from spanloom.families.models.prove.documents import Document
 from spanloom.families.models.prove.refusals import Refusal
+from spanloom.families.models.prove.run import Rendered
 from spanloom.law import classes
 from spanloom.law.documents import Documents, Ints
 from spanloom.law.frames import Frames
@@ -81,6 +83,8 @@ class Conversations:
             compared.matched += 1
             proven, refused = self._proven(asking, tokens)
             exact = next((each for each in proven if _begins(tokens, each, flags[start:end])), None)
+            if exact is None and not documents.trained[end - 1]:
+                exact = next((each for each in proven if self._goes_on(tokens, each, asking, flags[start:end])), None)
             if exact is not None:
                 known[number] = True
                 core = _core(exact)
@@ -134,6 +138,30 @@ class Conversations:
 
     def _text(self, tokens: list[int]) -> bytes:
         return b"".join(map(self._auditor.model.tokenizer.token_bytes, tokens))
+
+    def _goes_on(
+        self, tokens: npt.NDArray[np.int32], document: Document, asking: Sequence[int], flags: npt.NDArray[np.uint8]
+    ) -> bool:
+        """Whether a document has the messages behind its last answer too, as the template writes them."""
+        core = _core(document)
+        if not np.array_equal(tokens[:core], document.tokens[:core]):
+            return False
+        last = int(np.flatnonzero(flags & ORDINARY)[-1]) + 1  # a control token may be behind it
+        text, whole = (self._text(tokens[:end].tolist()) for end in (last, tokens.size))
+        texts = (each.rstrip() for place in asking for each in self._whole(place))
+        return any(whole.startswith(each) and len(each) >= len(text.rstrip()) for each in texts)
+
+    def _whole(self, place: int) -> Iterator[bytes]:
+        """The texts of a conversation with what follows its last answer, under each set of variables."""
+        conversation = self._messages.at(place)
+        if conversation.messages[-1]["role"] == "assistant":
+            return
+        rendered = Rendered(self._auditor.model, conversation, self._auditor.proving.form)
+        for variables in self._auditor.proving.variables:
+            try:
+                yield rendered.text(rendered.plain, variables, prompt=False).encode(errors="surrogatepass")
+            except RefusedError:
+                continue
 
     def _other_text(self, tokens: npt.NDArray[np.int32], proven: list[Document]) -> tuple[str, int]:
         """Why a document differs from all proven ones, and the first token that differs."""
@@ -262,13 +290,19 @@ def _beginnings(text: bytes, lengths: Sequence[int]) -> list[int]:
     return beginnings
 
 
+_EXPLAIN = (
+    classes.HISTORY_REWRITTEN,
+    classes.DOUBLE_BOS,
+    classes.MISSING_BOS,
+    classes.BEGINNING_DIFFERS,
+    classes.SPECIAL_IN_TEXT,
+)
+"""Classes that say why a text differs."""
+
+
 def merged(matches: Mapping[str, tuple[Ints, Ints]], places: Mapping[str, list[int]], ends: Ints) -> dict[str, Any]:
     """Adds places to the findings of a batch. Documents whose text the frames explain are not reported as different."""
-    explained = [
-        matches[name][0]
-        for name in (classes.HISTORY_REWRITTEN, classes.DOUBLE_BOS, classes.MISSING_BOS, classes.SPECIAL_IN_TEXT)
-        if name in matches
-    ]
+    explained = [matches[name][0] for name in _EXPLAIN if name in matches]
     known = np.concatenate(explained) if explained else np.zeros(0, np.int64)
     result = dict(matches)
     for name, added in places.items():

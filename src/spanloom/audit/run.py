@@ -13,7 +13,7 @@ import numpy as np
 
 from spanloom.audit.auditor import Auditor, ModelOptions, make_auditor
 from spanloom.audit.conversations import Conversations, merged
-from spanloom.audit.duplicates import Places, Spool, digests
+from spanloom.audit.duplicates import Places, Spool
 from spanloom.audit.listing import Listed, Listing, opened_listing
 from spanloom.audit.messages import Written, write_messages
 from spanloom.audit.readers.opened import ROWS_OF_UNIT, open_data, read_unit
@@ -22,6 +22,7 @@ from spanloom.audit.result import EXAMPLES, Example, Result
 from spanloom.audit.shown import shown_document
 from spanloom.building.ordered import in_order
 from spanloom.errors import SourceError
+from spanloom.families.models.probe.frames import Learned
 from spanloom.families.models.probe.retokenised import retokenised
 from spanloom.law import classes
 from spanloom.law.documents import Documents, Ints
@@ -60,16 +61,18 @@ class AuditOptions:
 class _Task:
     """A unit for a worker. `rows`: rows of the file to read, None for all; `encode`: number of documents to encode.
 
-    `messages`: the folder of `write_messages`.
+    `messages`: the folder of `write_messages`. `joins_answers`: whether an answer that a document does not train is
+    looked for in others.
     """
 
     number: int
     unit: Unit
     rows: Ints | None
     options: AuditOptions
-    unshown: tuple[str, ...]
+    learned: Learned
     encode: int
     messages: Path | None = None
+    joins_answers: bool = False
 
     @property
     def size(self) -> int:
@@ -90,10 +93,20 @@ class _Part:
     found: Counter[str] = field(default_factory=Counter)
     examples: dict[str, list[Example]] = field(default_factory=dict)
     places: list[Places] = field(default_factory=list)
+    answers: list[Places] = field(default_factory=list)
     listed: list[Listed] = field(default_factory=list)
     matched: int = 0
     unmatched: int = 0
     refused: Counter[str] = field(default_factory=Counter)
+
+
+class _Spools:
+    """Of whole documents, and of their first questions."""
+
+    def __init__(self, folder: Path) -> None:
+        (folder / "documents").mkdir()
+        (folder / "answers").mkdir()
+        self.documents, self.answers = Spool(folder / "documents"), Spool(folder / "answers")
 
 
 class _Whole(_Part):
@@ -102,18 +115,18 @@ class _Whole(_Part):
     def __init__(self) -> None:
         super().__init__(0)
 
-    def add(self, part: _Part, spool: Spool) -> None:
+    def add(self, part: _Part, spools: "_Spools") -> None:
         for name in ("rows", "documents", "tokens", "trained", "encoded", "matched", "unmatched"):
             setattr(self, name, getattr(self, name) + getattr(part, name))
         self.refused.update(part.refused)
         self.found.update(part.found)
         for name, shown in part.examples.items():
             self.examples[name] = [*self.examples.get(name, ()), *shown][:EXAMPLES]
-        first = part.number << _UNIT_BITS
-        for places in part.places:
-            count = places[0].size
-            spool.add(places, first + np.arange(count))
-            first += count
+        for spool, batches in ((spools.documents, part.places), (spools.answers, part.answers)):
+            first = part.number << _UNIT_BITS
+            for places in batches:
+                spool.add(places, first)
+                first += places.lengths.size
 
 
 def audit(
@@ -141,7 +154,7 @@ def audit(
     chosen = _chosen(all_rows, options)
     whole = _Whole()
     with TemporaryDirectory(prefix="spanloom-audit-") as folder, opened_listing(options.rows) as listing:
-        spool = Spool(Path(folder))
+        spools = _Spools(Path(folder))
         written, scratch = Written(), None
         if options.messages is not None:
             scratch = Path(folder) / "messages"
@@ -150,16 +163,16 @@ def audit(
         tasks = _tasks(opened.units, chosen, options, auditor, scratch)
         total = sum(task.size for task in tasks)
         for part in _parts(tasks, options, auditor):
-            whole.add(part, spool)
+            whole.add(part, spools)
             listing.add(part.listed)
             on_progress(whole.rows, total)
-        repeated = _duplicates(spool, whole.found, {task.number: task.unit.shown for task in tasks}, listing)
+        joined = _joined(spools, whole.found, {task.number: task.unit.shown for task in tasks}, listing)
     if not whole.documents:
         raise SourceError("the dataset has no documents", where=str(options.data), remedy="give another")
     if written.read and not whole.matched:
         raise _no_conversations(options, whole.documents)
-    if repeated:
-        whole.examples[classes.DUPLICATE] = list(_shown_duplicates(repeated, tasks, auditor))
+    for name, numbers in joined.items():
+        whole.examples[name] = list(_shown_again(name, numbers, tasks, auditor))
     messages = {
         "rows": written.read,
         "refused": dict(sorted(written.refused.items())),
@@ -224,9 +237,10 @@ def _tasks(
                     unit=unit,
                     rows=rows,
                     options=options,
-                    unshown=auditor.unshown,
+                    learned=auditor.learned,
                     encode=encode,
                     messages=messages,
+                    joins_answers=chosen is None and messages is None and classes.HISTORY_UNTRAINED in auditor.unshown,
                 )
             )
     return tasks
@@ -260,7 +274,7 @@ _made: dict[int, tuple[Auditor, Conversations | None]] = {}
 
 def _in_worker(task: _Task) -> _Part:
     if 0 not in _made:
-        auditor = make_auditor(task.options.model, unshown=task.unshown)
+        auditor = make_auditor(task.options.model, learned=task.learned)
         _made[0] = auditor, _conversations([task], auditor)
     return _audit_unit(task, *_made[0])
 
@@ -270,9 +284,12 @@ def _audit_unit(task: _Task, auditor: Auditor, conversations: Conversations | No
     for documents in read_unit(task.unit, task.rows):
         if not len(documents):
             continue
-        judged, findings = _judged(documents, auditor, conversations, part, task.encode - part.encoded)
+        judged, proven_wrong, findings = _judged(documents, auditor, conversations, part, task.encode - part.encoded)
         for name, (numbers, places) in findings.items():
-            if name in task.unshown:
+            if name in task.learned.unshown:  # only a proof shows it
+                shows = np.isin(numbers, proven_wrong)
+                numbers, places = numbers[shows], places[shows]
+            if not numbers.size:
                 continue
             part.found[name] += numbers.size
             shown = part.examples.setdefault(name, [])
@@ -284,28 +301,33 @@ def _audit_unit(task: _Task, auditor: Auditor, conversations: Conversations | No
         part.documents += len(documents)
         part.tokens += documents.tokens.size
         part.trained += int(np.count_nonzero(documents.trained))
-        part.places.append((digests(documents), documents.lengths, documents.rows, documents.parts))
+        part.places.append(Places.whole(documents))
+        if task.joins_answers:
+            part.answers.append(Places.questions(documents, judged.frames))
     part.rows = task.size
     return part
 
 
 def _judged(
     documents: Documents, auditor: Auditor, conversations: Conversations | None, part: _Part, encode: int
-) -> tuple[Judged, dict[str, tuple[Ints, Ints]]]:
-    """The findings of a batch, with those of proofs or of a second encoding."""
+) -> tuple[Judged, Ints, dict[str, tuple[Ints, Ints]]]:
+    """The findings of a batch, with those of proofs or of a second encoding; and the documents whose mask a proof shows
+    to be wrong."""
     judged = judge(documents, auditor.tables)
     if conversations is None:
         places = retokenised(auditor.model, documents, judged.frames, max(encode, 0))
         part.encoded += min(max(encode, 0), len(documents))
         added = {classes.RETOKENISED: places} if places else {}
-        return judged, merged(judged.found, added, documents.ends)
+        return judged, np.zeros(0, np.int64), merged(judged.found, added, documents.ends)
     flags = auditor.tables.of(documents.tokens)
     proofs, compared = conversations.compare(documents, judged.frames, flags)
     judged = judge(documents, auditor.tables, proofs)
     part.matched += compared.matched
     part.unmatched += compared.unmatched
     part.refused.update(compared.refused)
-    return judged, merged(judged.found, compared.places, documents.ends)
+    starts = documents.ends - documents.lengths
+    differs = np.add.reduceat(documents.trained != proofs.sampled, starts) > 0
+    return judged, np.flatnonzero(proofs.known & differs), merged(judged.found, compared.places, documents.ends)
 
 
 def _example(auditor: Auditor, documents: Documents, judged: Judged, number: int, place: int, name: str) -> Example:
@@ -323,23 +345,29 @@ def _listed(documents: Documents, number: int, place: int, name: str) -> Listed:
     return documents.file, int(documents.rows[number]), int(documents.parts[number]), name, place - start
 
 
-def _duplicates(spool: Spool, found: Counter[str], files: Mapping[int, str], listing: Listing) -> list[int]:
-    """Counts and lists documents that repeat an earlier one. Returns the numbers of the first. `files`: of units."""
-    first: list[int] = []
-    count = 0
-    for records in spool.repeated():
-        count += records.size
-        first = sorted([*first, *np.sort(records["number"])[:EXAMPLES].tolist()])[:EXAMPLES]
-        listing.add(
-            (files[int(record["number"]) >> _UNIT_BITS], int(record["row"]), int(record["part"]), classes.DUPLICATE, 0)
-            for record in (records if listing.is_open else ())
-        )
-    if count:
-        found[classes.DUPLICATE] = count
+def _joined(spools: _Spools, found: Counter[str], files: Mapping[int, str], listing: Listing) -> dict[str, list[int]]:
+    """Counts and lists documents that repeat an earlier one, and those whose first answer no document trains. Returns
+    the numbers of the first ones by class. `files`: of units."""
+    first: dict[str, list[int]] = {}
+    for name, batches in (
+        (classes.DUPLICATE, spools.documents.repeated()),
+        (classes.HISTORY_UNTRAINED, spools.answers.untrained()),
+    ):
+        for records in batches:
+            if not records.size:
+                continue
+            found[name] += records.size
+            numbers = np.sort(records["number"])[:EXAMPLES].tolist()
+            first[name] = sorted([*first.get(name, ()), *numbers])[:EXAMPLES]
+            listing.add(
+                (files[int(record["number"]) >> _UNIT_BITS], int(record["row"]), int(record["part"]), name, token)
+                for record in (records if listing.is_open else ())
+                for token in [int(record["tokens"]) if name == classes.HISTORY_UNTRAINED else 0]
+            )
     return first
 
 
-def _shown_duplicates(numbers: list[int], tasks: list[_Task], auditor: Auditor) -> Iterator[Example]:
+def _shown_again(name: str, numbers: list[int], tasks: list[_Task], auditor: Auditor) -> Iterator[Example]:
     """Reads the documents with these numbers again."""
     by_number = {task.number: task for task in tasks}
     for unit in sorted({number >> _UNIT_BITS for number in numbers}):
@@ -351,7 +379,7 @@ def _shown_duplicates(numbers: list[int], tasks: list[_Task], auditor: Auditor) 
                 judged = judge(documents, auditor.tables)
             for number in own:
                 place = int(documents.ends[number] - documents.lengths[number])
-                yield _example(auditor, documents, judged, number, place, classes.DUPLICATE)
+                yield _example(auditor, documents, judged, number, place, name)
             first += len(documents)
             if first > max(wanted):
                 break

@@ -27,6 +27,7 @@ ALL_TRAINED = "all_trained"
 TRUNCATED = "truncated"
 DOUBLE_BOS = "double_bos"
 MISSING_BOS = "missing_bos"
+BEGINNING_DIFFERS = "beginning_differs"
 SPECIAL_IN_TEXT = "special_in_text"
 UNKNOWN_IDS = "unknown_ids"
 LABELS_DIFFER = "labels_differ"
@@ -95,6 +96,11 @@ CLASSES = {
         meaning="the template writes BOS, the document does not begin with it",
         remedy="keep what the template writes",
         cause="BOS was removed, or the document was cut from the left",
+    ),
+    BEGINNING_DIFFERS: FindingClass(
+        meaning="the document does not begin as the template begins each: a control token or a system text is missing",
+        remedy="render with the model's own template, and keep its beginning",
+        cause="another template, a system text that was left out, or a document that was cut from the left",
     ),
     SPECIAL_IN_TEXT: FindingClass(
         meaning="a control token is where the template writes none: a text holds it",

@@ -99,7 +99,7 @@ def read_frames(documents: Documents, tables: Tables, marks: Marks) -> Frames:
     document = np.searchsorted(ends, starts, side="right")
     closes = np.append(starts[1:], tokens.size)
     headed, either = _tails(tokens, grammar, flags, at, headed, starts, closes, roles)
-    return _with_runs(documents, grammar, marks.of_flag(STOP), starts, closes, headed, roles, document, either)
+    return _with_runs(documents, tables, marks.of_flag(STOP), starts, closes, headed, roles, document, either)
 
 
 def _headers(
@@ -153,7 +153,7 @@ def _tails(
 
 def _with_runs(
     documents: Documents,
-    grammar: Grammar,
+    tables: Tables,
     stops_at: Ints,
     starts: Ints,
     ends: Ints,
@@ -178,9 +178,10 @@ def _with_runs(
     run_of = np.where(is_assistant, np.cumsum(begins_run) - 1, -1)
     stopped = has_stop[last]
     stops = np.where(stopped, stop[last] + 1, ends[last])
-    least, most = _prefilled(tokens, grammar, headed, roles, first, closes[first])
+    least, most = _prefilled(tokens, tables.grammar, headed, roles, first, closes[first])
     begins = np.minimum(headed[first] + most, stops)
     # What some variables of the template supply and others let the model sample.
+    least = most if tables.supplied else least
     variable = ranges(np.minimum(headed[first] + least, begins), np.maximum(begins - headed[first] - least, 0))
     return Frames(
         starts=starts,

@@ -1,14 +1,17 @@
 """The tokens of a chat template's frames: what begins and ends the messages of each role.
 
-In: nothing. Out: `Grammar`, which the probe of a model fills.
+In: nothing. Out: `Grammar` and `Beginnings`, which the probe of a model fills.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 SYSTEM, USER, ASSISTANT, TOOL = range(4)
 ROLES = ("system", "user", "assistant", "tool")
 Ids = tuple[int, ...]
+
+HISTORY, BETWEEN, LAST = range(3)
+"""Where an answer is: before a later question; before another answer to the same question; last in its document."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,3 +54,12 @@ class Grammar:
     written: frozenset[int]
     stop_last: bool
     text_behind: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Beginnings:
+    """`document`: the ids that begin each document; `answers`: where an answer is → the ids behind its header. They are
+    control tokens and what is between them; empty if the template writes none, or not always."""
+
+    document: Ids = ()
+    answers: Mapping[int, Ids] = field(default_factory=dict)

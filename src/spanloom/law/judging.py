@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spanloom.law import classes
+from spanloom.law.beginnings import other_beginnings
 from spanloom.law.documents import Bools, Counts, Documents, Ints, counts
 from spanloom.law.frames import Frames, Marks, read_frames
 from spanloom.law.grammar import ASSISTANT, SYSTEM, TOOL, USER
@@ -54,6 +55,10 @@ def judge(documents: Documents, tables: Tables, proofs: Proofs | None = None) ->
     _masks(documents, tables, frames, sampled, trained, whole, findings)
     _ends(documents, tables, marks, frames, whole, findings)
     _texts(documents, tables, marks, trained, frames, findings)
+    begins, answers = other_beginnings(documents, frames, tables.beginnings)
+    of_bos = findings.documents(classes.MISSING_BOS, classes.DOUBLE_BOS)
+    findings.add(classes.BEGINNING_DIFFERS, begins[~np.isin(np.searchsorted(documents.ends, begins, "right"), of_bos)])
+    findings.add(classes.HISTORY_REWRITTEN, answers)
     return Judged(found=findings.sorted(), sampled=sampled, frames=frames)
 
 
@@ -67,6 +72,11 @@ class _Found:
     def add(self, name: str, places: Ints) -> None:
         if places.size:
             self._places.setdefault(name, []).append(places)
+
+    def documents(self, *names: str) -> Ints:
+        """The documents that have one of these classes."""
+        places = [part for name in names for part in self._places.get(name, ())]
+        return np.searchsorted(self.ends, np.concatenate(places), side="right") if places else np.zeros(0, np.int64)
 
     def sorted(self) -> dict[str, tuple[Ints, Ints]]:
         by_class = {}

@@ -3,12 +3,12 @@
 In: a grammar, the tokenizer. Out: `Tables`: a byte of flags for each id, the headers as arrays.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.law.grammar import Grammar
+from spanloom.law.grammar import Beginnings, Grammar
 from spanloom.tokenizers.encoding import JsonTokenizer
 
 HEADER, STOP, CLOSER, SPACE, UNWRITTEN, ORDINARY, REASONING, ABSENT = (1 << bit for bit in range(8))
@@ -23,12 +23,15 @@ RARE = HEADER | STOP | CLOSER | UNWRITTEN | REASONING | ABSENT
 class Tables:
     """`flags` uint8 [V + 1]: the last is for all ids outside the vocabulary; `grammar`.
 
-    `first_bytes`: uint8 [V + 1], the first byte of each token, 0 for tokens without bytes.
+    `first_bytes`: uint8 [V + 1], the first byte of each token, 0 for tokens without bytes. `beginnings`: what the
+    template always writes first. `supplied`: whether a prompt supplies all that some variables let it supply.
     """
 
     grammar: Grammar
     flags: npt.NDArray[np.uint8]
     first_bytes: npt.NDArray[np.uint8]
+    beginnings: Beginnings = field(default_factory=Beginnings)
+    supplied: bool = False
 
     def of(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.uint8]:
         """The flags of tokens, uint8 [T]."""

@@ -52,8 +52,7 @@ def probe(
     Renders forty conversations that find faults of templates. Each is proven by three methods, or refused under a
     class. Nothing is fetched.
     """
-    from spanloom.families.models.documents.rules import find_eod
-    from spanloom.families.models.model import load_model
+    from spanloom.families.models.model import find_eod, load_model
     from spanloom.families.models.probe import result as probed
     from spanloom.families.models.probe.page import probe_page
 

@@ -62,6 +62,21 @@ class Model:
         return "strftime_now" in self.template.text
 
 
+def find_eod(model: Model) -> dict[str, Any]:
+    """The token after each document, as the manifest's `text` and `id`. Raises ModelError if there is none.
+
+    The first declared stop token that the template does not write, so that it occurs only at the end of a document;
+    otherwise the tokenizer's `eos_token`, otherwise the first stop token.
+    """
+    unwritten = [text for text in model.stops.values() if text not in model.template.text]
+    eos = model.template.special_tokens.get("eos_token")
+    for text in (*unwritten, *([] if eos is None else [eos]), *model.stops.values()):
+        token = model.tokenizer.id_of(text)
+        if token is not None:
+            return {"text": text, "id": token}
+    raise ModelError("no token ends a document: the tokenizer has no stop token", remedy="give one: --stop")
+
+
 def load_model(
     folder: Path,
     *,

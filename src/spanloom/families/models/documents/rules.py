@@ -13,7 +13,7 @@ from spanloom.families.models import defaults
 from spanloom.families.models.documents.declared import check_emission
 from spanloom.families.models.errors import ModelError
 from spanloom.families.models.form import INLINE
-from spanloom.families.models.model import Model, load_model
+from spanloom.families.models.model import Model, find_eod, load_model
 from spanloom.families.models.probe.form import find_form, variable_sets
 from spanloom.families.models.prove.conversation import Proving
 from spanloom.families.models.source.rows import TemplateWords
@@ -116,21 +116,6 @@ def load_ingredients(folder: Path, rules: ModelRules) -> Ingredients:
         words=TemplateWords.of(model.template),
         rules=rules,
     )
-
-
-def find_eod(model: Model) -> dict[str, Any]:
-    """The token after each document, as the manifest's `text` and `id`. Raises ModelError if there is none.
-
-    The first declared stop token that the template does not write, so that it occurs only at the end of a document;
-    otherwise the tokenizer's `eos_token`, otherwise the first stop token.
-    """
-    unwritten = [text for text in model.stops.values() if text not in model.template.text]
-    eos = model.template.special_tokens.get("eos_token")
-    for text in (*unwritten, *([] if eos is None else [eos]), *model.stops.values()):
-        token = model.tokenizer.id_of(text)
-        if token is not None:
-            return {"text": text, "id": token}
-    raise ModelError("no token ends a document: the tokenizer has no stop token", remedy="give one: --stop")
 
 
 def parsed_date(text: str) -> datetime:

@@ -7,59 +7,105 @@ The proven documents of forty conversations are judged first. They are correct, 
 show a class that is found there: it is left out.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from spanloom.families.models.conversation import Message
-from spanloom.families.models.model import Model
+from spanloom.families.models.conversation import Conversation, Message
+from spanloom.families.models.model import Model, find_eod
 from spanloom.families.models.probe.grammar import find_grammar
 from spanloom.families.models.probe.retokenised import retokenised
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
 from spanloom.families.models.prove.documents import Document
 from spanloom.families.models.samples.conversations import sample_conversations
 from spanloom.law import classes
+from spanloom.law.beginnings import find_beginnings
 from spanloom.law.documents import Documents
+from spanloom.law.frames import Marks, read_frames
+from spanloom.law.grammar import Beginnings
 from spanloom.law.judging import judge
 from spanloom.law.tables import Tables, make_tables
 
 
 @dataclass(frozen=True, kw_only=True)
+class Learned:
+    """What a model's own documents show: classes that frames of its template cannot show; what `Tables` have of them;
+    whether the reasoning that `Grammar` says is dropped from history is nowhere in it."""
+
+    unshown: tuple[str, ...] = ()
+    beginnings: Beginnings = field(default_factory=Beginnings)
+    supplied: bool = False
+    drops_reasoning: bool = True
+
+    def tables(self, tables: Tables) -> Tables:
+        grammar = tables.grammar if self.drops_reasoning else replace(tables.grammar, reasoning=None)
+        return replace(tables, grammar=grammar, beginnings=self.beginnings, supplied=self.supplied)
+
+
+@dataclass(frozen=True, kw_only=True)
 class ModelFrames:
-    """`unshown`: classes that frames of this template cannot show; `documents`: the proven ones that showed this, each
-    with the messages of its conversation; `proven`: how many."""
+    """`documents`: the proven ones that `learned` is of, each with the messages of its conversation; `proven`: how
+    many."""
 
     model: Model
     proving: Proving
     tables: Tables
-    unshown: tuple[str, ...] = ()
+    learned: Learned = field(default_factory=Learned)
     documents: tuple[tuple[Sequence[Message], Document], ...] = ()
+
+    @property
+    def unshown(self) -> tuple[str, ...]:
+        return self.learned.unshown
 
     @property
     def proven(self) -> int:
         return len(self.documents)
 
 
-def find_frames(model: Model, proving: Proving, *, unshown: tuple[str, ...] | None = None) -> ModelFrames:
-    """The frames of a model. `unshown`: those found before with equal options; by default they are found here."""
+def find_frames(model: Model, proving: Proving, *, learned: Learned | None = None) -> ModelFrames:
+    """The frames of a model. `learned`: by another call with equal options, which takes seconds."""
     ending = ("eos_token", "pad_token", "bos_token")
     ends = (model.tokenizer.id_of(model.template.special_tokens.get(name, "")) for name in ending)
-    padding = frozenset(token for token in ends if token is not None)
+    padding = frozenset(token for token in (*ends, find_eod(model)["id"]) if token is not None)
     tables = make_tables(find_grammar(model, proving.form, proving.variables), model.tokenizer, padding)
-    found = ModelFrames(model=model, proving=proving, tables=tables, unshown=unshown or ())
-    if unshown is not None:
-        return found
-    outcomes = [(each, prove_conversation(model, each, proving)) for _, each in sample_conversations()]
+    if learned is not None:
+        return ModelFrames(model=model, proving=proving, tables=learned.tables(tables), learned=learned)
+    conversations = [*(each for _, each in sample_conversations()), *_with_later_rules()]
+    outcomes = [(each, prove_conversation(model, each, proving)) for each in conversations]
     with_messages = tuple(
         (conversation.messages, document)
         for conversation, outcome in outcomes
         if isinstance(outcome, Proven)
         for document in outcome.documents
     )
-    proven = [document for _, document in with_messages]
-    if not proven:
-        return found
+    if not with_messages:
+        return ModelFrames(model=model, proving=proving, tables=tables)
+    learned = _learned(model, tables, [document for _, document in with_messages])
+    return ModelFrames(
+        model=model, proving=proving, tables=learned.tables(tables), learned=learned, documents=with_messages
+    )
+
+
+def _with_later_rules() -> Iterator[Conversation]:
+    """Conversations with a system message before a later question. Some templates write it before all messages: then
+    an answer before it needs a document of its own."""
+    for thought in (None, "They asked for more."):
+        first: Message = {"role": "assistant", "content": "It is a river.", "reasoning": thought}
+        yield Conversation(
+            id="later rule",
+            messages=(
+                {"role": "user", "content": "What is the Rhine?"},
+                first,
+                {"role": "system", "content": "Answer in one word."},
+                {"role": "user", "content": "And Kiel?"},
+                {"role": "assistant", "content": "Town", "reasoning": thought},
+            ),
+        )
+
+
+def _learned(model: Model, tables: Tables, proven: Sequence[Document]) -> Learned:
+    """What proven documents have in common, and the classes that are found in them nevertheless."""
     documents = Documents(
         tokens=np.concatenate([document.tokens for document in proven]),
         trained=np.concatenate([document.mask for document in proven]).astype(np.bool_),
@@ -68,9 +114,19 @@ def find_frames(model: Model, proving: Proving, *, unshown: tuple[str, ...] | No
         parts=np.zeros(len(proven), np.int64),
         file=model.name,
     )
+    added = frozenset(model.tokenizer.added_texts().values())
+    frames = read_frames(documents, tables, Marks.of(documents.tokens, tables))
+    learned = Learned(beginnings=find_beginnings(documents, frames, added))
+    judged = judge(documents, learned.tables(tables))
+    if classes.HISTORY_REWRITTEN in judged.found:
+        learned = replace(learned, drops_reasoning=False)
+        judged = judge(documents, learned.tables(tables))
+    supplied = replace(learned, supplied=True)
+    with_all = judge(documents, supplied.tables(tables))
+    if with_all.found.keys() <= judged.found.keys():
+        learned, judged = supplied, with_all
     # A template that rewrites history makes documents in which earlier answers are context.
-    judged = judge(documents, tables)
     again = retokenised(model, documents, judged.frames, len(proven))
     names = {*judged.found, *([classes.RETOKENISED] if again else [])}
-    class_names = tuple(name for name in classes.NAMES if name in names)
-    return ModelFrames(model=model, proving=proving, tables=tables, unshown=class_names, documents=with_messages)
+    unshown = tuple(name for name in classes.NAMES if name in names)
+    return replace(learned, unshown=unshown)

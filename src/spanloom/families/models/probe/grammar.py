@@ -61,6 +61,7 @@ def _conversations() -> list[tuple[Message, ...]]:
         (_user(a), _answer(b), _user(c), _answer(d)),
         (system, _user(a), _answer(b), _user(c), _answer(d)),
         (_user(a), _answer(b, e), _user(c), _answer(d, f)),
+        (_user(a), _answer(b), system, _user(c), _answer(d)),
     ]
     with_tools = ((_user(a), _call(b, tool), _result(c, tool), _answer(d), _user(e), _answer(f)) for tool in _CALL_IDS)
     return [*talks, *with_tools]

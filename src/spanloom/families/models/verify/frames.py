@@ -4,7 +4,8 @@ In: the model's files in a dataset, its config; documents as on disk, with their
 from the template: nothing that the build wrote is believed.
 """
 
-from collections.abc import Iterator, Mapping
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from functools import lru_cache
 from pathlib import Path
@@ -19,8 +20,8 @@ from spanloom.dataset.validate.content import check_stated
 from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.errors import SpanloomError
 from spanloom.families.models.documents.declared import DECLARED
-from spanloom.families.models.documents.rules import find_eod, parsed_date
-from spanloom.families.models.model import Model, load_model
+from spanloom.families.models.documents.rules import parsed_date
+from spanloom.families.models.model import Model, find_eod, load_model
 from spanloom.families.models.probe.form import find_form, variable_sets
 from spanloom.families.models.probe.frames import ModelFrames, find_frames
 from spanloom.families.models.probe.retokenised import ids_of_text
@@ -95,11 +96,15 @@ def check_frames(frames: ModelFrames, documents: SpanDocuments, rows: pa.Table, 
     judged = judge(of_batch, frames.tables)
     left_out = {*frames.unshown, *declared_by(content.config, content.family), *_NOT_CERTAIN}
     ends, boundaries = rows.column("turn_end").to_pylist(), rows.column("boundary").to_pylist()
+    known = [json.dumps(each, sort_keys=True) for each in content.config["variables"]]
+    own = [_has_own(used, known) for used in rows.column("variables").to_pylist()]
     for name, (numbers, places) in judged.found.items():
         if name in left_out:
             continue
         for number, place in zip(numbers.tolist(), places.tolist(), strict=True):
             if DECLARED in boundaries[number] or (name in _OF_ENDS and None in ends[number]):
+                continue
+            if name == classes.BEGINNING_DIFFERS and own[number]:
                 continue
             start = int(of_batch.ends[number] - of_batch.lengths[number])
             yield documents.finding("frames", f"{name}: {classes.CLASSES[name].meaning}", number, place - start)
@@ -109,6 +114,12 @@ def check_frames(frames: ModelFrames, documents: SpanDocuments, rows: pa.Table, 
 
 _NOT_CERTAIN = (classes.HISTORY_REWRITTEN,)
 """A text may hold the tokens that begin reasoning; that history is as the model meets it, rendering again shows."""
+
+
+def _has_own(used: Sequence[str], known: Sequence[str]) -> bool:
+    """Whether a document is rendered with other variables than those of the config. `used`: as JSON, by run."""
+    return any(json.dumps(json.loads(each), sort_keys=True) not in known for each in used)
+
 
 _OF_ENDS = (classes.STOP_UNTRAINED, classes.TRUNCATED)
 """Classes of a truncated answer, whose end is not trained."""
