@@ -16,8 +16,9 @@ from spanloom.report.pages import plots, report
 from spanloom.tokenizers.o200k.asset import locate_asset, verify_asset
 from support import warm
 from support.cases import REPOSITORY, beside
+from support.model_material import Pair, pairs
 from support.nightly import NIGHTLY
-from support.requirements import BESIDE, SAMPLE, absent
+from support.requirements import BESIDE, MODELS, SAMPLE, absent
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
 
@@ -86,6 +87,12 @@ def _no_plots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
     if request.path.parent != REPORT_TESTS and request.node.get_closest_marker("plots") is None:
         monkeypatch.setattr(plots, "can_plot", lambda: False)
         monkeypatch.setattr(report, "can_plot", lambda: False)
+
+
+@pytest.fixture(scope="session")
+def model_material() -> list[Pair]:
+    """Pairs of a true tokenizer and a template of its model."""
+    return pairs() or absent(MODELS)
 
 
 @pytest.fixture(scope="session")

@@ -14,8 +14,6 @@ from spanloom.families.models.prove.conversation import Proven, prove_conversati
 from support.audited import Document
 from support.chat_models import CHATML, MARKERS, small_tokenizer, write_model
 from support.model_datasets import record
-from support.model_material import Pair, pairs
-from support.requirements import MODELS, absent
 
 FORGETS = (
     "{{ bos_token }}{% set ns = namespace(last=-1) %}"
@@ -72,12 +70,6 @@ def small_model(folder: Path, template: str, seeds: range) -> SmallModel:
         assert isinstance(outcome, Proven)
         documents += [(document.tokens.tolist(), document.mask.tolist()) for document in outcome.documents]
     return SmallModel(folder, auditor, records, documents)
-
-
-@pytest.fixture(scope="session")
-def model_material() -> list[Pair]:
-    """Pairs of a true tokenizer and a template of its model."""
-    return pairs() or absent(MODELS)
 
 
 @pytest.fixture(scope="session")

@@ -150,3 +150,25 @@ def test_an_answer_that_is_sampled_otherwise_is_named_by_its_proof(forgetful: Sm
     prefix = write_indexed(tmp_path / "corpus", changed)
     result = audit(AuditOptions(data=prefix, model=forgetful.options, messages=chat))
     assert result.found == {"history_rewritten": len(rewritten)}
+
+
+def test_a_share_of_findings_may_be_tolerated_and_all_are_listed(
+    forgetful: SmallModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    documents = [*forgetful.documents, forgetful.documents[0], (forgetful.documents[1][0], [0] * 3)]
+    documents[-1] = (documents[-1][0][:3], [0, 0, 0])
+    data = write_masks(tmp_path / "data.parquet", documents)
+    listing = tmp_path / "rows.jsonl"
+    code, _ = run(monkeypatch, capsys, data, "--model", forgetful.folder, "--json", "--rows", listing)
+    assert code == 4
+    lines = [json.loads(line) for line in listing.read_text().splitlines()]
+    count = len(forgetful.documents)
+    assert {(line["class"], line["row"]) for line in lines} >= {("duplicate", count), ("no_loss", count + 1)}
+    assert all(line["should"] and line["cause"] and line["file"] == "data.parquet" for line in lines)
+    names = {line["class"] for line in lines}
+    allowed = [argument for name in names for argument in ("--fail-on", f"{name}=50%")]
+    assert run(monkeypatch, capsys, data, "--model", forgetful.folder, "--json", *allowed)[0] == 0
+    below = [argument for name in names for argument in ("--fail-on", f"{name}=0.0001")]
+    assert run(monkeypatch, capsys, data, "--model", forgetful.folder, "--json", *below)[0] == 4
+    for wrong in ("duplicate", "duplicate=2", "duplicate=x", "nothing=1%"):
+        assert run(monkeypatch, capsys, data, "--model", forgetful.folder, "--fail-on", wrong)[0] == 2

@@ -239,6 +239,34 @@ def test_what_cannot_be_read_ends_in_a_message(name: str, tmp_path: Path) -> Non
     assert fault.value.remedy
 
 
+@pytest.mark.parametrize("multimodal", [False, True])
+def test_documents_of_several_sequences_are_read_whole(multimodal: bool, tmp_path: Path) -> None:
+    """As Megatron's own builder writes them: the label of a sequence's last token is the next sequence's first."""
+    import torch
+    from megatron.core.datasets.indexed_dataset import IndexedDatasetBuilder
+
+    documents: list[tuple[list[int], list[int]]] = [
+        ([1, 2, 3, 4, 5], [0, 0, 1, 1, 1]),
+        ([6, 7], [0, 1]),
+        ([8, 9, 10], [0, 1, 0]),
+    ]
+    cuts = [[2, 3], [2], [1, 1, 1]]
+    for name, dtype, arrays in (
+        ("c_tokens", np.int32, [tokens for tokens, _ in documents]),
+        ("c_lossmask", np.uint8, [[*mask[1:], 0] for _, mask in documents]),
+    ):
+        builder = IndexedDatasetBuilder(str(tmp_path / f"{name}.bin"), dtype=dtype, multimodal=multimodal)
+        for values, lengths in zip(arrays, cuts, strict=True):
+            modes = [0] * len(lengths) if multimodal else None
+            builder.add_document(torch.tensor(values), lengths, modes)
+        builder.finalize(str(tmp_path / f"{name}.idx"))
+    assert read(tmp_path / "c_tokens") == documents
+    (unit,) = open_data(tmp_path / "c_tokens", Reading()).units
+    assert unit.rows == 3
+    (drawn,) = read_unit(unit, np.array([2]))
+    assert (drawn.tokens.tolist(), drawn.rows.tolist()) == ([8, 9, 10], [2])
+
+
 def test_rows_and_files_without_tokens_are_no_documents(tmp_path: Path) -> None:
     empty = pa.array([], pa.list_(pa.int32()))
     assert read(table(tmp_path / "a.parquet", input_ids=empty, labels=empty)) == []

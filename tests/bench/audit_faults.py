@@ -11,6 +11,7 @@ import json
 import tempfile
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import NamedTuple
 
 from spanloom.audit.auditor import ModelOptions, make_auditor
 from spanloom.audit.run import AuditOptions, audit
@@ -44,8 +45,14 @@ TEMPLATES = (
     *MARKS,
 )
 
-Outcome = tuple[str, str | None, bool, frozenset[str]]
-"""Template, the kind of fault or None, with messages, classes found."""
+
+class Outcome(NamedTuple):
+    """What the audit says of a document with a fault of this kind, or of none. `named`: classes."""
+
+    template: str
+    kind: str | None
+    messages: bool
+    named: frozenset[str]
 
 
 def folder_of(name: str, folder: Path) -> tuple[Path, tuple[str, ...]]:
@@ -90,7 +97,9 @@ def outcomes(name: str, folder: Path, count: int) -> list[Outcome]:
             for line in map(json.loads, rows.read_text().splitlines()):
                 if line["class"] != classes.DUPLICATE:
                     named[line["row"]].add(line["class"])
-            result += [(name, kind, messages is not None, frozenset(named[row])) for row in range(len(documents))]
+            result += [
+                Outcome(name, kind, messages is not None, frozenset(named[row])) for row in range(len(documents))
+            ]
     return result
 
 

@@ -29,16 +29,14 @@ def saved_files(folder: Path) -> list[Path] | None:
 
     Raises SourceError for a folder with several splits, which are several data sets, and for a damaged folder.
     """
-    if (folder / DICT_NAME).is_file():
-        splits = _json(folder / DICT_NAME).get("splits")
-        known = [name for name in splits if isinstance(name, str)] if isinstance(splits, list) else []
-        if len(known) != 1 or Path(known[0]).name != known[0]:
-            raise SourceError(
-                f"the folder holds {len(known)} splits: {', '.join(known) or 'none'}",
-                where=str(folder),
-                remedy=f"give the folder of one: {folder / (known[0] if known else 'train')}",
-            )
-        folder = folder / known[0]
+    folders = saved_splits(folder)
+    if len(folders) != 1:
+        raise SourceError(
+            f"the folder holds {len(folders)} splits: {', '.join(path.name for path in folders) or 'none'}",
+            where=str(folder),
+            remedy=f"give the folder of one: {next(iter(folders), folder / 'train')}",
+        )
+    (folder,) = folders
     if not (folder / STATE_NAME).is_file():
         return None
     state = _json(folder / STATE_NAME)
@@ -56,6 +54,15 @@ def saved_files(folder: Path) -> list[Path] | None:
     if missing := [name for name in names if not (folder / name).is_file()]:
         raise SourceError(f"files are missing: {', '.join(missing)}", where=str(folder), remedy="fetch it again")
     return [folder / name for name in names]
+
+
+def saved_splits(folder: Path) -> list[Path]:
+    """The folders of the splits of a saved `DatasetDict`; of anything else the folder itself."""
+    if not (folder / DICT_NAME).is_file():
+        return [folder]
+    splits = _json(folder / DICT_NAME).get("splits")
+    known = [name for name in splits if isinstance(name, str)] if isinstance(splits, list) else []
+    return [folder / name for name in known if name and Path(name).name == name]
 
 
 def _json(path: Path) -> dict[str, Any]:

@@ -14,17 +14,9 @@ from spanloom.families.models.probe.form import find_form, variable_sets
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
 from spanloom.families.models.prove.refusals import Refusal
 from support.chat_models import write_model
-from support.model_material import Pair, pairs
-from support.requirements import MODELS, absent
 
 Run = Callable[..., str]
 Prove = Callable[..., Proven | Refusal]
-
-
-@pytest.fixture(scope="session")
-def model_material() -> list[Pair]:
-    """Pairs of a true tokenizer and a template of its model."""
-    return pairs() or absent(MODELS)
 
 
 @pytest.fixture

@@ -5,7 +5,8 @@ of the files.
 
     corpus_tokens.bin .idx    corpus_lossmask.bin .idx      or   corpus.bin .idx   corpus_mask.bin .idx
 
-The mask is aligned with labels, as in Megatron's datasets, unless `--aligned tokens` is given.
+The mask is aligned with labels, as in Megatron's datasets, unless `--aligned tokens` is given. A document is what the
+index says: one sequence, or several.
 """
 
 import struct
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from spanloom.audit.readers.unit import LABELS, TOKENS_AT_ONCE, Reading, Unit
 from spanloom.errors import SourceError
@@ -34,10 +36,17 @@ _REMEDY = "write or copy the dataset again"
 
 @dataclass(frozen=True)
 class _Index:
-    """`sequences`, and the dtype of the `.bin`."""
+    """An `.idx`: how many sequences and documents, and the dtype of the `.bin`."""
 
+    path: Path
     sequences: int
+    documents: int
     dtype: np.dtype[Any]
+
+    def firsts(self, begin: int, count: int) -> Ints:
+        """The first sequences of documents from number `begin`, and the end of the last one, int64 [count + 1]."""
+        at = _HEADER.size + 12 * self.sequences + 8 * begin
+        return np.fromfile(self.path, dtype="<i8", count=count + 1, offset=at)
 
 
 def mask_beside(prefix: Path, reading: Reading) -> Path:
@@ -69,9 +78,12 @@ def indexed_units(prefix: Path, shown: str, reading: Reading, rows_of_unit: int)
     """The units of tokens and their mask. Raises SourceError if the two do not match, or a file is truncated."""
     mask = mask_beside(prefix, reading)
     tokens, flags = _checked(prefix), _checked(mask)
-    if tokens.sequences != flags.sequences:
-        what = f"the tokens have {tokens.sequences:,} sequences, the mask has {flags.sequences:,}"
-        raise _broken(what, _with(mask, ".idx"))
+    for what, of_tokens, of_mask in (
+        ("sequences", tokens.sequences, flags.sequences),
+        ("documents", tokens.documents, flags.documents),
+    ):
+        if of_tokens != of_mask:
+            raise _broken(f"the tokens have {of_tokens:,} {what}, the mask has {of_mask:,}", _with(mask, ".idx"))
     return [
         Unit(
             kind="indexed",
@@ -79,15 +91,15 @@ def indexed_units(prefix: Path, shown: str, reading: Reading, rows_of_unit: int)
             mask=mask,
             shown=shown,
             first=first,
-            rows=min(rows_of_unit, tokens.sequences - first),
+            rows=min(rows_of_unit, tokens.documents - first),
             reading=reading,
         )
-        for first in range(0, tokens.sequences, rows_of_unit)
+        for first in range(0, tokens.documents, rows_of_unit)
     ]
 
 
 def indexed_documents(unit: Unit, rows: Ints | None) -> Iterator[Documents]:
-    """The documents of a unit. `rows`: sorted numbers of sequences; None: all."""
+    """The documents of a unit. `rows`: sorted numbers of documents; None: all."""
     assert unit.mask is not None
     prefixes = {"tokens": unit.path, "mask": unit.mask}
     indexes = {name: _read_header(prefix) for name, prefix in prefixes.items()}
@@ -102,20 +114,21 @@ def indexed_documents(unit: Unit, rows: Ints | None) -> Iterator[Documents]:
         own = rows[np.searchsorted(rows, unit.first) : np.searchsorted(rows, end)]
         stretches = [(number, number + 1) for number in own.tolist()]
     for first, last in stretches:
-        for begin, stop in _batches(reader, first, last):
-            lengths = reader.lengths(begin, stop - begin)
-            wrong = np.flatnonzero(lengths != masks.lengths(begin, stop - begin))
+        for numbers, firsts in _batches(reader, indexes["tokens"], first, last):
+            begin = int(firsts[0])
+            lengths = reader.lengths(begin, int(firsts[-1]) - begin)
+            wrong = np.flatnonzero(lengths != masks.lengths(begin, lengths.size))
             if wrong.size:
                 raise _broken("tokens and mask differ in length", f"{unit.shown}, sequence {begin + int(wrong[0])}")
             tokens = reader.read(begin, lengths)["tokens"]
             flags = masks.read(begin, lengths)["mask"]
+            sizes = _of_documents(lengths, firsts)
             if flags.size and (flags.min() < 0 or flags.max() > 1):
                 raise _broken("the mask has values that are not 0 or 1", unit.shown)
             if tokens.size and (tokens.min() < 0 or tokens.max() > 2**31 - 1):
                 raise _broken("there are ids that are no token ids", unit.shown)
-            full = lengths > 0
-            numbers = np.arange(begin, stop)[full]
-            kept = lengths[full]
+            full = sizes > 0
+            numbers, kept = numbers[full], sizes[full].astype(np.int32)
             trained = flags.astype(np.uint8)
             if (unit.reading.aligned or LABELS) == LABELS:
                 trained = shift_to_tokens(trained, kept)
@@ -129,24 +142,38 @@ def indexed_documents(unit: Unit, rows: Ints | None) -> Iterator[Documents]:
             )
 
 
-def _batches(reader: ShardReader, first: int, last: int) -> Iterator[tuple[int, int]]:
-    """Consecutive sequences of about `TOKENS_AT_ONCE` tokens."""
+def _batches(reader: ShardReader, index: _Index, first: int, last: int) -> Iterator[tuple[Ints, Ints]]:
+    """Consecutive documents of about `TOKENS_AT_ONCE` tokens: their numbers, and see `_Index.firsts`."""
     while first < last:
-        lengths = reader.lengths(first, min(_CHUNK, last - first))
-        fitting = int(np.searchsorted(np.cumsum(lengths, dtype=np.int64), TOKENS_AT_ONCE, side="right"))
-        count = max(1, fitting)
-        yield first, min(last, first + count)
+        firsts = index.firsts(first, min(_CHUNK, last - first))
+        sizes = _of_documents(reader.lengths(int(firsts[0]), int(firsts[-1] - firsts[0])), firsts)
+        count = max(1, int(np.searchsorted(np.cumsum(sizes, dtype=np.int64), TOKENS_AT_ONCE, side="right")))
+        yield np.arange(first, first + count), firsts[: count + 1]
         first += count
+
+
+def _of_documents(lengths: npt.NDArray[Any], firsts: Ints) -> Ints:
+    """The lengths of documents from those of their sequences, int64 [D]."""
+    ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    of_documents: Ints = np.diff(ends[firsts - firsts[0]])
+    return of_documents
 
 
 def _checked(prefix: Path) -> _Index:
     """The index of a prefix; checks its sizes against both files. Raises SourceError."""
     index = _read_header(prefix)
     path, data = _with(prefix, ".idx"), _with(prefix, ".bin")
-    with path.open("rb") as stream:
-        documents = _HEADER.unpack(stream.read(_HEADER.size))[4]
-    if path.stat().st_size != _HEADER.size + 12 * index.sequences + 8 * documents:
+    size = _HEADER.size + 12 * index.sequences + 8 * (index.documents + 1)
+    if path.stat().st_size not in (size, size + index.sequences):  # with a byte a sequence: modes of multimodal data
         raise _broken("the index has another size than its header says: torn?", path)
+    last = 0
+    for first in range(0, index.documents, _CHUNK):
+        firsts = index.firsts(first, min(_CHUNK, index.documents - first))
+        if firsts[0] != last or (np.diff(firsts) < 0).any():
+            raise _broken("the documents in the index do not follow each other", path)
+        last = int(firsts[-1])
+    if last != index.sequences:
+        raise _broken(f"the documents in the index have {last:,} of its {index.sequences:,} sequences", path)
     whole = ShardReader(arrays={"x": (prefix, index.dtype)}, sequences=index.sequences)
     begin = 0
     steps = [*range(0, index.sequences, _CHUNK), index.sequences]
@@ -172,10 +199,10 @@ def _read_header(prefix: Path) -> _Index:
         raw = stream.read(_HEADER.size)
     if len(raw) != _HEADER.size:
         raise _broken("the index has no whole header", path)
-    magic, version, code, sequences, _ = _HEADER.unpack(raw)
-    if magic != INDEX_MAGIC or version != 1 or code not in _DTYPES:
+    magic, version, code, sequences, indices = _HEADER.unpack(raw)
+    if magic != INDEX_MAGIC or version != 1 or code not in _DTYPES or not indices:
         raise SourceError("this is no index of whole numbers", where=str(path), remedy="give Megatron's .bin and .idx")
-    return _Index(int(sequences), np.dtype(_DTYPES[code]))
+    return _Index(path, int(sequences), int(indices) - 1, np.dtype(_DTYPES[code]))
 
 
 def _broken(what: str, where: Path | str) -> SourceError:

@@ -17,7 +17,7 @@ from spanloom.errors import SourceError
 from spanloom.law.classes import RETOKENISED
 from spanloom.law.declared import declared_by
 from spanloom.law.documents import Documents, Ints
-from spanloom.records.arrow import saved_files
+from spanloom.records.arrow import saved_files, saved_splits
 from spanloom.records.parquet import parquet_schema
 
 ROWS_OF_UNIT = 1 << 13
@@ -70,7 +70,7 @@ def read_unit(unit: Unit, rows: Ints | None = None) -> Iterator[Documents]:
 def _folder(folder: Path, reading: Reading) -> Opened:
     if manifest.schema_version_at(str(folder)) is not None:
         return _root(folder, reading)
-    saved = saved_files(folder) or ()
+    saved = [path for split in saved_splits(folder) for path in saved_files(split) or ()]
     tables = sorted(path for path in folder.rglob("*.parquet") if not path.is_dir())
     prefixes = prefixes_in(folder, reading)
     kinds = {"a folder of save_to_disk": saved, "Parquet": tables, ".bin and .idx": prefixes}
