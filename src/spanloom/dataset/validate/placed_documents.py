@@ -58,6 +58,17 @@ class PlacedDocument:
 
         `labels`: name of an array → all of its valid values, token-aligned, [T] each; `origin`: of what, in messages.
         """
+        yield from self.differences_in([range(len(tokens))], root, origin, tokens, labels)
+
+    def differences_in(
+        self,
+        known: Sequence[range],
+        root: Path,
+        origin: str,
+        tokens: Sequence[int],
+        labels: Mapping[str, Sequence[Sequence[int]]],
+    ) -> Iterator[Finding]:
+        """The same, where only the labels of the tokens `known` are compared."""
         arrays = self.read(root, ("tokens", *labels))
         if arrays is None:  # in the report already
             return
@@ -69,9 +80,14 @@ class PlacedDocument:
         for name, ways in labels.items():
             label = arrays[name].astype(np.uint8)
             aligned = shift_to_tokens(label, np.array([label.size], dtype=np.int32)).tolist()
-            if aligned not in ways:
-                message = f"the {_LABELS[name]} of {origin}"
-                yield self.finding("source", message, max(first_difference(aligned, way) for way in ways))
+            for own in known:
+                part = aligned[own.start : own.stop]
+                wanted = [way[own.start : own.stop] for way in ways]
+                if part not in wanted:
+                    message = f"the {_LABELS[name]} of {origin}"
+                    differs = max(first_difference(part, way) for way in wanted)
+                    yield self.finding("source", message, own.start + differs)
+                    break
 
 
 _LABELS = {"span": "spans are not those", "lossmask": "mask is not that"}

@@ -43,10 +43,12 @@ class UnprovenError(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectedDocument:
-    """One document, token-aligned, with EOD. `spans`: two valid lists, since white space may be of either text."""
+    """One document, token-aligned, with EOD. `spans`: two valid lists, since white space may be of either text.
+    `known`: the tokens whose spans were made again."""
 
     tokens: list[int]
     spans: list[list[int]]
+    known: list[range]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,17 +109,22 @@ class Reference:
         self.names = self.template.variables() & _SETTINGS
         self._developer = "developer" in self.template.text
 
-    def document(self, conversation: PlainConversation, row: Mapping[str, Any]) -> ExpectedDocument | str:
-        """The document that a row describes, or why the row is wrong."""
+    def document(
+        self, conversation: PlainConversation, row: Mapping[str, Any], runs: Sequence[int]
+    ) -> ExpectedDocument | str:
+        """The document that a row describes, or why the row is wrong. `runs`: which of its runs are rendered, in
+        order, with the last one."""
         try:
-            return self._document(conversation, row)
+            return self._document(conversation, row, runs)
         except UnprovenError as fault:
             return str(fault)
         except ChatTemplateError as fault:
             return fault.what
 
-    def _document(self, conversation: PlainConversation, row: Mapping[str, Any]) -> ExpectedDocument:
-        runs = [self._run(conversation, row, number) for number in range(len(row["run"]))]
+    def _document(
+        self, conversation: PlainConversation, row: Mapping[str, Any], numbers: Sequence[int]
+    ) -> ExpectedDocument:
+        runs = [self._run(conversation, row, number) for number in numbers]
         last = runs[-1]
         spans = [[0] * len(last.tokens)] * 2
         trained = [name in self.config["train"] for name in self._content.span_names]
@@ -128,7 +135,10 @@ class Reference:
                 spans[way] = list(spans[way])
                 spans[way][run.first : run.last] = [span if trained[span] else 0 for span in run.spans[way]]
         eod = self._content.tokenizer.eod
-        return ExpectedDocument(tokens=[*last.tokens, eod], spans=[[*way, 0] for way in spans])
+        known = [range(len(last.tokens) + 1)]
+        if len(numbers) < len(row["run"]):
+            known = [*(range(run.first - 1, run.end) for run in runs), range(last.end, len(last.tokens) + 1)]
+        return ExpectedDocument(tokens=[*last.tokens, eod], spans=[[*way, 0] for way in spans], known=known)
 
     def _run(self, conversation: PlainConversation, row: Mapping[str, Any], number: int) -> _Run:
         place = row["run"][number]

@@ -8,10 +8,11 @@ In: the dataset, a source folder, how many rows are made again. Out: findings.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -34,13 +35,40 @@ from spanloom.findings import Finding, Report
 from spanloom.law.declared import TRAINED_SPANS
 from spanloom.megatron.readers import OpenIndexed
 
-_COLUMNS = ("sequence", *ABOUT_SCHEMA.names)
+TOKENS_OF_ROW = 8192
+"""How many tokens are rendered for each row of a sample, on average at most."""
+
+LARGEST_SHARE = 0.2
+"""The share of a sample's tokens that one document takes at most, but for its last run."""
+
+_COLUMNS = ("sequence", "tokens", *ABOUT_SCHEMA.names)
+
+
+@dataclass
+class _Budget:
+    """The tokens that are rendered for the sample of a shard. `most`: for one document; `rows`: that are left."""
+
+    left: int
+    most: int
+    rows: int
+
+    def runs(self, row: Mapping[str, Any]) -> list[int]:
+        """Which runs of a document are rendered, with the last one: it gives the text of the whole document. A run is
+        rendered with all that is before it, so that all runs of a long conversation would take the square of its
+        length."""
+        runs, tokens = len(row["run"]), max(row["tokens"], 1)
+        share = min(self.most, 4 * max(self.left, 0) // max(self.rows, 1))  # most rows take less than the average
+        fitting = min(runs, 2 * share // tokens)
+        chosen = sorted({runs - 1, *np.linspace(0, runs - 1, fitting, dtype=np.int64).tolist()})
+        self.left -= sum(tokens * (number + 1) // runs for number in chosen)
+        return chosen
 
 
 def check_source(report: Report, check: SourceCheck) -> None:
     """Checks that the source is the manifest's, byte by byte; compares all ids; makes some rows again."""
     content = check.whole.content
     shares = deep_shares(content, check.deep)
+    most = int(check.deep * TOKENS_OF_ROW * LARGEST_SHARE)
 
     frames, _ = frames_of(check.whole.root, content)
     texts = None if frames is None else Texts(frames)
@@ -51,14 +79,16 @@ def check_source(report: Report, check: SourceCheck) -> None:
 
     def check_shard(own: Report, shard: ShardEntry, source: SourceShard, references: list[Reference]) -> None:
         again = drawn_rows(shard.rows_read, shares[shard.shard])
-        _ShardCheck(own, check.whole, shard, source, next(iter(references), None), texts, again).run()
+        budget = None if len(again) == shard.rows_read else _Budget(len(again) * TOKENS_OF_ROW, most, len(again))
+        _ShardCheck(own, check.whole, shard, source, next(iter(references), None), texts, again, budget).run()
 
     check_against_folder(report, check, opened, check_shard)
 
 
 @dataclass
 class _ShardCheck:
-    """Checks one shard against its source file. `again`: the rows that are made again."""
+    """Checks one shard against its source file. `again`: the rows that are made again; `budget`: None where these
+    are all."""
 
     report: Report
     whole: WholeCheck
@@ -67,6 +97,7 @@ class _ShardCheck:
     reference: Reference | None
     texts: Texts | None
     again: set[int]
+    budget: _Budget | None
     left_out: int = 0
 
     def run(self) -> None:
@@ -125,6 +156,8 @@ class _ShardCheck:
                 if row in self.again and self.reference is not None:
                     self.report.ran("rows rendered again", 1)
                     self.report.add(finding for place in made for finding in self._wrong_document(place, conversation))
+                    if self.budget is not None:
+                        self.budget.rows -= 1
 
     def _wrong_refusal(self, refused: RejectedRow, name: str | None, text: bytes | None) -> Iterator[Finding]:
         if refused.id is not None and name is not None and refused.id != name:
@@ -173,17 +206,20 @@ class _ShardCheck:
         assert self.reference is not None
         if max(place.row["run"], default=0) >= len(conversation.messages):
             return  # reported with the runs
-        for run, variables in zip(place.row["run"], place.row["variables"], strict=True):
-            for text in lost_texts(self.reference, conversation, run, json.loads(variables)):
+        runs = list(range(len(place.row["run"]))) if self.budget is None else self.budget.runs(place.row)
+        for number in runs:
+            run, variables = place.row["run"][number], json.loads(place.row["variables"][number])
+            for text in lost_texts(self.reference, conversation, run, variables):
                 yield place.finding("source", f"the template drops {text[:40]!r} before message {run}")
-        expected = self.reference.document(conversation, place.row)
+        self.report.ran("runs rendered again", len(runs))
+        self.report.ran("runs in these rows", len(place.row["run"]))
+        expected = self.reference.document(conversation, place.row, runs)
         if isinstance(expected, str):
             yield place.finding("source", expected)
             return
         masks = [[int(span > 0) for span in spans] for spans in expected.spans]
-        yield from place.differences(
-            self.whole.root, "the conversation", expected.tokens, span=expected.spans, lossmask=masks
-        )
+        labels = {"span": expected.spans, "lossmask": masks}
+        yield from place.differences_in(expected.known, self.whole.root, "the conversation", expected.tokens, labels)
 
 
 def _wrong_runs(
