@@ -31,7 +31,7 @@ def validate(
     root: Place,
     *,
     source: Place | Sequence[Place] = (),
-    deep: int | None = None,
+    deep: int | Literal["all"] | None = None,
     tokenizer: Place | None = None,
     reader: Literal["auto", "megatron", "independent"] = "auto",
     report: Place | None = None,
@@ -41,7 +41,7 @@ def validate(
     """Checks every file, token and label of the dataset at `root`, a folder or a URI. Prints nothing.
 
     source        the source of the dataset: samples of it are built again and compared token by token
-    deep          number of source rows to build again; None: 64 if there is a source
+    deep          number of source rows to build again, or `all`; None: 64 if there is a source
     tokenizer     the tokenizer of the dataset, if the dataset does not contain it
     reader        megatron: Megatron's own reader; independent: one in numpy; auto: Megatron's if it is installed
     report, html  files to write the report to, as JSON and as a page
@@ -56,7 +56,7 @@ def validate(
     findings, _ = validated(
         os.fspath(root),
         sources=[os.fspath(place) for place in ([source] if isinstance(source, str | os.PathLike) else source)],
-        deep=deep,
+        deep=defaults.ALL_ROWS if deep == "all" else deep,
         tokenizer=path(tokenizer),
         reader=reader,
         report=path(report),
@@ -109,6 +109,9 @@ def validated(
         if chosen == MEGATRON:
             progress.say("loading Megatron's reader …")
         load_reader(chosen)
+        if deep is not None and deep >= (rows := written.content.totals.rows_read):
+            tokens = sum(split.tokens for split in written.content.totals.splits.values())
+            progress.say(f"all {rows:,} rows are rendered again, for documents of {tokens:,} tokens: see --deep")
         with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
             findings = validate_dataset(
                 folder,

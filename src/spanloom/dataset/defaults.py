@@ -3,6 +3,9 @@
 DEEP = 64
 """Rows, or blocks of each shard, that validation rebuilds if it has the source."""
 
+ALL_ROWS = 1 << 62
+"""More rows than a source has."""
+
 TOKENS_PER_FILE = 64 << 20
 """An exported file is closed once it holds this many tokens."""
 

@@ -38,7 +38,7 @@ def test_a_long_conversation_takes_a_share_of_the_budget(
     made: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, source = made
-    whole = spanloom.validate(root, source=source, deep=21)
+    whole = spanloom.validate(root, source=source, deep="all")
     assert (whole.checked["runs rendered again"], whole.checked["runs in these rows"]) == (TURNS + 20, TURNS + 20)
     monkeypatch.setattr(checked, "TOKENS_OF_ROW", 500)
     part = spanloom.validate(root, source=source, deep=20)

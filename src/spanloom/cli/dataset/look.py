@@ -20,6 +20,14 @@ from spanloom.options.shared import OnDuplicate
 from spanloom.text import visible_line
 
 
+def rows_again(text: str) -> int:
+    """`--deep`: a number of rows, or `all`. Raises ValueError."""
+    rows = defaults.ALL_ROWS if text == "all" else int(text)
+    if rows < 0:
+        raise ValueError(f"{text} is below 0")
+    return rows
+
+
 @app.command(rich_help_panel=LOOK)
 @dataclass(frozen=True, kw_only=True)
 class Validate:
@@ -43,9 +51,11 @@ class Validate:
     deep: Annotated[
         int | None,
         option(
-            "Source rows to render again through openai-harmony; of packed chat, blocks of each shard to pack "
-            "again. Default: 64 with --source. Of chess, games of each file; default 16.",
-            min=0,
+            "Source rows to render again through openai-harmony or the model's template, or `all`; of packed chat, "
+            "blocks of each shard to pack again. Default: 64 with --source. Of chess, games of each file; default 16.",
+            takes=str | None,
+            read=rows_again,
+            metavar="ROWS",
         ),
     ] = None
     tokenizer: options.DatasetTokenizer = None
