@@ -13,6 +13,10 @@ from spanloom.errors import EXIT_FINDINGS, SpanloomError
 FINDINGS_KEPT_PER_CHECK = 20
 """A broken shard can differ at every token; the first places are enough to find the fault."""
 
+EARLIER = "earlier version"
+"""Begins the check of a notice: the dataset has a fault that builds of its version made, and this one does not. It goes
+on to validate."""
+
 Severity = Literal["error", "warning", "info"]
 
 
@@ -77,6 +81,15 @@ class Report:
     @property
     def clean(self) -> bool:
         return not self.errors
+
+    @property
+    def notices(self) -> list[str]:
+        """What an earlier version made otherwise, with the number of documents."""
+        return [
+            f"{name.removeprefix(f'{EARLIER}: ')}: {count:,} documents; a build of this version mends it"
+            for name, count in self.found.items()
+            if name.startswith(EARLIER)
+        ]
 
     @property
     def exit_code(self) -> int:

@@ -1,4 +1,4 @@
-"""All findings of an audit as lines of JSON: for whoever removes or repairs the documents.
+"""All findings of an audit as lines of JSON: for programs that remove or repair the documents.
 
 In: findings as values. Out: a file, which gets its name when it is complete.
 """

@@ -80,7 +80,7 @@ CLASSES = {
     ALL_TRAINED: FindingClass(
         meaning="all tokens of the document are trained",
         remedy="check that the chat template marks what is generated; without marks masks are all ones",
-        cause="the template has no marks for what is generated, or no mask was asked for",
+        cause="the template has no marks for what is generated, or the mask was not turned on",
     ),
     TRUNCATED: FindingClass(
         meaning="the document ends inside a message",

@@ -36,7 +36,7 @@ from spanloom.families.models.verify import documents as verify
 from spanloom.families.models.verify.content import check_carried, check_run_counts
 from spanloom.families.models.verify.content import check_content as check_content
 from spanloom.families.models.verify.content import check_sums as check_sums
-from spanloom.families.models.verify.frames import frames_of
+from spanloom.families.models.verify.frames import frames_of, is_earlier
 from spanloom.families.models.verify.source import check_source as check_source
 from spanloom.findings import Report
 from spanloom.report.card import code
@@ -64,7 +64,7 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
         kind=SpanDocuments,
         id_column="conversation",
         check_documents=partial(verify.check_documents, content=opened.content),
-        check_rows=partial(verify.check_rows, content=opened.content, frames=frames),
+        check_rows=partial(verify.check_rows, content=opened.content, frames=frames, earlier=is_earlier(opened.root)),
         kept_rows=firsts_in_turn(),
     )
 

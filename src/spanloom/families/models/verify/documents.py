@@ -43,13 +43,15 @@ def check_rows(
     digests: npt.NDArray[np.uint64],
     content: Content,
     frames: ModelFrames | None,
+    *,
+    earlier: bool,
 ) -> Iterator[Finding]:
     """Checks the rows that describe these documents: numbering, token counts, runs, weights, the split; and with
     `frames` that what is trained is what the model samples."""
     yield from documents.check_rows(rows, documents.counted(content.span_names))
     before: tuple[int, int, str] | None = None
     if frames is not None:
-        yield from check_frames(frames, documents, rows, content)
+        yield from check_frames(frames, documents, rows, content, earlier=earlier)
     columns = rows.select(["row", "cut", "id", "conversation", "runs", "weight", "run", *_LISTS]).to_pylist()
     for at, row in enumerate(columns):
         for message in _wrong_row(row, before, content):

@@ -6,7 +6,7 @@ from the template: nothing that the build wrote is believed.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from spanloom.dataset.manifest import Content
+from spanloom.dataset.manifest import Content, read_any
 from spanloom.dataset.root.layout import MODEL_FOLDER
 from spanloom.dataset.validate.content import check_stated
 from spanloom.dataset.validate.disk_documents import SpanDocuments
@@ -27,12 +27,15 @@ from spanloom.families.models.probe.frames import ModelFrames, find_frames
 from spanloom.families.models.probe.retokenised import ids_of_text
 from spanloom.families.models.prove.conversation import Proving
 from spanloom.families.models.prove.prefixes import SERVED
-from spanloom.findings import Finding
+from spanloom.findings import EARLIER, Finding
 from spanloom.law import classes
 from spanloom.law.declared import TRAINED_SPANS, declared_by
-from spanloom.law.documents import Bools, Documents, Ints
+from spanloom.law.documents import Bools, Documents, Ints, counts
 from spanloom.law.frames import Frames
 from spanloom.law.judging import judge
+
+REASONING = 1
+"""The span of reasoning."""
 
 Carried = tuple[ModelFrames | None, tuple[Finding, ...]]
 """The frames of the model in a dataset, None if they cannot be read off tokens; and what contradicts its config."""
@@ -89,9 +92,17 @@ def _contradictions(model: Model, config: Mapping[str, Any]) -> Iterator[Finding
     yield from check_stated({name: config[name] for name in wanted}, wanted, "config", check="carried")
 
 
-def check_frames(frames: ModelFrames, documents: SpanDocuments, rows: pa.Table, content: Content) -> Iterator[Finding]:
+def is_earlier(root: Path) -> bool:
+    """Whether a dataset was built by a version that did not refuse what `_MENDED` and `_check_answers` find. Its
+    manifest does not say what its shards were made of."""
+    return "shards" not in read_any(root).environment
+
+
+def check_frames(
+    frames: ModelFrames, documents: SpanDocuments, rows: pa.Table, content: Content, *, earlier: bool
+) -> Iterator[Finding]:
     """Checks that what is trained is what the model samples: behind the generation prompt, to the stop token; and that
-    the rows say of runs what the tokens say."""
+    the rows say of runs what the tokens say. `earlier`: what earlier versions made otherwise is a notice."""
     of_batch = _token_aligned(documents)
     judged = judge(of_batch, frames.tables)
     left_out = {*frames.unshown, *declared_by(content.config, content.family), *_NOT_CERTAIN}
@@ -107,9 +118,47 @@ def check_frames(frames: ModelFrames, documents: SpanDocuments, rows: pa.Table, 
             if name == classes.BEGINNING_DIFFERS and own[number]:
                 continue
             start = int(of_batch.ends[number] - of_batch.lengths[number])
-            yield documents.finding("frames", f"{name}: {classes.CLASSES[name].meaning}", number, place - start)
+            found = documents.finding("frames", f"{name}: {classes.CLASSES[name].meaning}", number, place - start)
+            yield _noticed(found, _MENDED[name]) if earlier and name in _MENDED else found
+    yield from _check_answers(documents, rows, judged.frames, of_batch, earlier=earlier)
     yield from _check_runs(documents, rows, judged.frames, of_batch, content)
     yield from _check_served(frames.model, documents, rows, of_batch)
+
+
+_MENDED = {
+    classes.PROMPT_TRAINED: "the empty thought of the prompt is trained",
+    classes.SPECIAL_IN_TEXT: "a text holds a control token",
+}
+
+
+def _noticed(finding: Finding, what: str) -> Finding:
+    return replace(finding, check=f"{EARLIER}: {what}", severity="warning")
+
+
+def _check_answers(
+    documents: SpanDocuments, rows: pa.Table, frames: Frames, of_batch: Documents, *, earlier: bool
+) -> Iterator[Finding]:
+    """Checks that an answer follows no other, and that reasoning is not all of an answer."""
+    trained = _trained(frames, of_batch)
+    first, last = frames.first[trained], frames.last[trained]
+    document = frames.document[first]
+    wrong = {"an answer follows another": np.flatnonzero((np.diff(document) == 0) & (first[1:] == last[:-1] + 1)) + 1}
+    # The span of a token is on disk at the place before it. The last trained token is the stop, in a span of its own.
+    spans = np.concatenate([[0], documents.span[:-1]])
+    said = counts(spans > REASONING)
+    begins, ends = frames.begins[trained], np.maximum(frames.stops[trained] - 1, frames.begins[trained])
+    thought = counts(spans == REASONING)
+    silent = (said[ends] == said[begins]) & (thought[ends] > thought[begins])
+    wrong["an answer is reasoning alone"] = np.flatnonzero(silent & frames.stopped[trained])
+    turn_ends = rows.column("turn_end").to_pylist()
+    for what, numbers in wrong.items():
+        for run in numbers.tolist():
+            number = int(document[run])
+            if None in turn_ends[number]:
+                continue
+            place = int(begins[run] - of_batch.ends[number] + of_batch.lengths[number])
+            finding = documents.finding("frames", what, number, place)
+            yield _noticed(finding, what) if earlier else finding
 
 
 _NOT_CERTAIN = (classes.HISTORY_REWRITTEN,)
