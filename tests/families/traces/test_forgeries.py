@@ -219,7 +219,7 @@ def _one_row_fewer(dataset: Dataset, gone: Document) -> None:
 @forgery("alone")
 def _the_label_of_the_answer_is_missing(dataset: Dataset) -> None:
     document = one(dataset)
-    without(document, tokens_of(document, ANSWER)[:2])
+    without(document, tokens_of(document, REASONING)[-2:])
 
 
 @forgery("alone")
