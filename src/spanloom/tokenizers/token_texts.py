@@ -10,7 +10,7 @@ lower-cases, drops white space, or has no tokens for some bytes. The package `to
 
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -135,21 +135,52 @@ def _made(file: dict[str, Any]) -> TokenTexts | None:
         return None
     texts = {token["content"]: int(token["id"]) for token in added}
     pieces = {int(number): written.bytes_of(text) for text, number in model["vocab"].items()}
-    pieces |= {number: text.encode() for text, number in texts.items()}
-    size = max(pieces) + 1
-    ordered = [pieces.get(number, b"") for number in range(size)] + [b""]
-    places = np.zeros(size + 2, np.int64)
+    return _table(
+        pieces,
+        texts,
+        controls=frozenset(int(token["id"]) for token in added if token["special"]),
+        around=around,
+        forms=forms[0] if forms else None,
+        blanks=written.spaces,
+    )
+
+
+def texts_of_pieces(pieces: Sequence[bytes], added: Mapping[str, int]) -> TokenTexts:
+    """The table of a vocabulary whose token i is `pieces[i]`; `added`: control tokens by their text."""
+    return _table(
+        dict(enumerate(pieces)),
+        added,
+        controls=frozenset(added.values()),
+        around=((), (), False),
+        forms=None,
+        blanks=False,
+    )
+
+
+def _table(
+    pieces: Mapping[int, bytes],
+    added: Mapping[str, int],
+    *,
+    controls: frozenset[int],
+    around: tuple[tuple[int, ...], tuple[int, ...], bool],
+    forms: str | None,
+    blanks: bool,
+) -> TokenTexts:
+    """`around`: ids before and behind a text, and whether offsets leave spaces out."""
+    of_all = {**pieces, **{number: text.encode() for text, number in added.items()}}
+    ordered = [of_all.get(number, b"") for number in range(max(of_all) + 1)] + [b""]
+    places = np.zeros(len(ordered) + 1, np.int64)
     np.cumsum([len(piece) for piece in ordered], out=places[1:])
     return TokenTexts(
         data=np.frombuffer(b"".join(ordered), np.uint8),
         places=places,
         spaces=_spaces(ordered, trimmed=around[2]),
-        added=texts,
-        controls=frozenset(int(token["id"]) for token in added if token["special"]),
+        added=added,
+        controls=controls,
         before=around[0],
         behind=around[1],
-        forms=forms[0] if forms else None,
-        blanks=written.spaces,
+        forms=forms,
+        blanks=blanks,
     )
 
 
