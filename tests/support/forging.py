@@ -53,9 +53,9 @@ def forged(root: Path, forge: Forge) -> None:
     dataset = read(root)
     forge(dataset)
     content = dataset.manifest["content"]
-    content["files"] = [
-        {**file, **listed(root, file["path"])} if (root / file["path"]).is_file() else file for file in content["files"]
-    ]
+    for file in content.get("files", ()):
+        if (root / file["path"]).is_file():
+            file.update(listed(root, file["path"]))
     dataset.write()
 
 
