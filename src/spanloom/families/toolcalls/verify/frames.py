@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.validate.disk_documents import DiskDocuments, SpanDocuments
-from spanloom.families.toolcalls.format.control import END_TOKENS, EOM, EOT, PYTHON_TAG
+from spanloom.families.toolcalls.format.control import END_TOKENS, EOM, PYTHON_TAG
 from spanloom.families.toolcalls.recipe import TEMPLATE_NAME
 from spanloom.families.toolcalls.verify.documents import kinds_of
 from spanloom.findings import Finding
@@ -56,7 +56,12 @@ class AnswerFrame:
 
 
 _CALL = f'{PYTHON_TAG}{{"name": "look_up", "parameters": {{"words": "tides"}}}}'
-_ANSWERS = ("Zanzibar", "Quito is high.\n", _CALL, _CALL + EOM, _CALL + EOT, f"Look: {_CALL}{EOM}", f"It is.{EOT}")
+_TEXTS = ("Zanzibar", _CALL, f"Look: {_CALL}")
+_ANSWERS = (
+    *_TEXTS,
+    "Quito is high.\n",
+    *(text + end + space for text in _TEXTS for end in END_TOKENS for space in ("", "\n")),
+)
 _TOOL = {
     "type": "function",
     "function": {
