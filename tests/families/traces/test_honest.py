@@ -20,7 +20,6 @@ from support.traces import CASES, store_rows
 
 TOKENIZERS = ("tokenizer_gemmalike.json", "tokenizer_bytelevel.json")
 STRANGE = (
-)
     "<end_of_turn>",
     "<start_of_turn>model\n",
     "Answer: x",
