@@ -5,8 +5,9 @@ In: a local file. Out: the package's tokenizer, which neither truncates nor pads
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +91,15 @@ class Written:
         self.byte_level, self.fallback = "ByteLevel" in kinds, "ByteFallback" in kinds
         self.spaces = "Metaspace" in kinds or self.fallback
 
+    def all_bytes(self, written: Sequence[str]) -> list[bytes]:
+        """The bytes of many tokens: those of a byte-level vocabulary in one step."""
+        joined = "".join(written) if self.byte_level else ""
+        if not joined or not BYTES.keys() >= set(joined):
+            return [self.bytes_of(text) for text in written]
+        data = joined.translate(_LETTERS).encode("latin-1")
+        ends = list(accumulate(map(len, written)))
+        return [data[end - len(text) : end] for text, end in zip(written, ends, strict=True)]
+
     def bytes_of(self, written: str) -> bytes:
         """The bytes of a token, from how the vocabulary writes it."""
         if self.byte_level and all(character in BYTES for character in written):
@@ -107,3 +117,4 @@ def _byte_letters() -> dict[str, int]:
 
 
 BYTES = _byte_letters()
+_LETTERS = str.maketrans({letter: chr(byte) for letter, byte in BYTES.items()})

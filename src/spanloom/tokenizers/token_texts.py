@@ -8,7 +8,6 @@ lower-cases, drops white space, or has no tokens for some bytes. The package `to
     edges    0  0     3     5           11
 """
 
-import json
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import orjson
 
 from spanloom.supervision import ranges
 from spanloom.tokenizers.json_file import BYTES, Written
@@ -113,7 +113,7 @@ def token_texts(path: Path) -> TokenTexts | None:
 @lru_cache(maxsize=2)
 def _of_file(path: Path, changed: int, size: int) -> TokenTexts | None:  # noqa: ARG001  # the key of the cache
     try:
-        return _made(json.loads(path.read_bytes()))
+        return _made(orjson.loads(path.read_bytes()))
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError, OverflowError):
         return None  # in the report already: the tokenizer is checked by itself
 
@@ -134,7 +134,8 @@ def _made(file: dict[str, Any]) -> TokenTexts | None:
     if around is None or not _has_all_bytes(model["vocab"], splits, written):
         return None
     texts = {token["content"]: int(token["id"]) for token in added}
-    pieces = {int(number): written.bytes_of(text) for text, number in model["vocab"].items()}
+    plain = {text: int(number) for text, number in model["vocab"].items() if text not in texts}
+    pieces = dict(zip(plain.values(), written.all_bytes(list(plain)), strict=True))
     return _table(
         pieces,
         texts,

@@ -297,7 +297,7 @@ def _the_eod_is_another(dataset: Dataset) -> None:
     content["tokenizer"]["eod"] = token
 
 
-@forgery("alone")
+@forgery("source")
 def _the_template_has_other_headers(dataset: Dataset) -> None:
     text = (dataset.root / "chat_template.jinja").read_text()
     carried(dataset, "chat_template.jinja", text.replace("|>assistant<|", "|>model<|"))

@@ -39,7 +39,7 @@ from spanloom.families.toolcalls.verify import documents as verify
 from spanloom.families.toolcalls.verify.content import check_carried
 from spanloom.families.toolcalls.verify.content import check_content as check_content
 from spanloom.families.toolcalls.verify.content import check_sums as check_sums
-from spanloom.families.toolcalls.verify.frames import check_frames, check_template, frame_of
+from spanloom.families.toolcalls.verify.frames import check_frames, frame_of
 from spanloom.families.toolcalls.verify.source import check_source as check_source
 from spanloom.findings import Finding, Report
 from spanloom.records.staging import staged_records
@@ -98,7 +98,6 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     content = whole.content
     report.add(check_tokenizer(content, whole.root / TOKENIZER_NAME))
     report.add(check_carried(content, whole.root))
-    report.add(check_template(frame_of(whole.root, content), content))
     report.add(check_no_links(whole.root, [TOKENIZER_NAME, TEMPLATE_NAME, REGISTRIES_NAME]))
     rows = content.totals.rows_read
     check_rows_and_ids(report, whole, digests, id_column="id", split_column=ID_COLUMN, noun="sample", of_file=rows)

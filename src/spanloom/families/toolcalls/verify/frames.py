@@ -29,8 +29,9 @@ from spanloom.supervision import shift_to_tokens
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
 from spanloom.tokenizers.token_texts import Ints, Text, TokenTexts
 
-OWN, ADDED, BARE = "own", "added", "bare"
-"""How an answer ends: with an end token of its own, with one that the template adds, or with none."""
+OWN, SPACED, ADDED, BARE = "own", "spaced", "added", "bare"
+"""How an answer ends: with an end token of its own, with white space behind that, with one that the template adds, or
+with none."""
 
 Behind = Mapping[str, frozenset[str]]
 """How an answer ends → the texts that the template may write behind it."""
@@ -43,11 +44,6 @@ class AnswerFrame:
     begins: str
     opens: str
     behind: Behind
-
-    @property
-    def has_answers(self) -> bool:
-        """Whether the template writes an answer unchanged behind the prompt."""
-        return any(self.behind.values())
 
     @property
     def is_whole(self) -> bool:
@@ -77,13 +73,20 @@ def _conversations() -> Iterator[list[dict[str, str]]]:
     called = [asked, {"role": "assistant", "content": _CALL + EOM}]
     yield [asked]
     yield [system, asked]
+    yield [asked, asked]
+    yield [system]
+    yield [{"role": "assistant", "content": "Here."}]
     yield [system, asked, {"role": "assistant", "content": "Here."}, {"role": "user", "content": "And then"}]
+    yield [asked, {"role": "assistant", "content": "Here."}]
     for role in ("tool", "ipython", "user"):
-        yield [*called, {"role": role, "content": "Found 3"}]
+        found = {"role": role, "content": "Found 3"}
+        yield [*called, found]
+        yield [*called, found, {"role": "assistant", "content": "It is 3."}, asked]
+        yield [*called, found, asked]
 
 
 def frame_of(root: Path, content: Content) -> AnswerFrame | None:
-    """The frame of the template in a root; None if there is none, or it renders none of the small conversations."""
+    """The frame of the template in a root; None if there is none, or small conversations have several."""
     path = root / TEMPLATE_NAME
     try:
         text = path.read_text("utf-8") if path.is_file() else None
@@ -95,59 +98,52 @@ def frame_of(root: Path, content: Content) -> AnswerFrame | None:
 
 @lru_cache(maxsize=2)
 def _found(template: str, special_tokens: tuple[tuple[str, str], ...]) -> AnswerFrame | None:
-    prompts: list[str] = []
-    opens: list[str] = []
-    behind: dict[str, set[str]] = {OWN: set(), ADDED: set(), BARE: set()}
     try:
         render = ChatTemplate(template, special_tokens=dict(special_tokens)).render
     except ChatTemplateError:
         return None
+    prompts: list[str] = []
+    opens: list[str] = []
+    behind: dict[str, set[str | None]] = {answer: set() for answer in _ANSWERS}
     for messages, tools in product(_conversations(), (None, [_TOOL])):
         try:
             prompt = render(messages, tools=tools, add_generation_prompt=True)
             before = render(messages, tools=tools)
+            texts = [render([*messages, {"role": "assistant", "content": text}], tools=tools) for text in _ANSWERS]
         except ChatTemplateError:
             continue
         prompts.append(prompt)
         opens.append(prompt.removeprefix(before) if prompt.startswith(before) else "")
-        for answer in _ANSWERS:
-            try:
-                whole = render([*messages, {"role": "assistant", "content": answer}], tools=tools)
-            except ChatTemplateError:
-                continue
-            if whole.startswith(prompt + answer):
-                ends, text = _ended(answer, whole[len(prompt + answer) :])
-                behind[ends].add(text)
-    if not prompts:
+        for answer, text in zip(_ANSWERS, texts, strict=True):
+            behind[answer].add(text[len(prompt + answer) :] if text.startswith(prompt + answer) else None)
+    # A template that writes an answer otherwise in some of the conversations may do so in documents too.
+    if not prompts or len(set(opens)) > 1 or any(len(ways) > 1 for ways in behind.values()):
         return None
+    endings: dict[str, set[str]] = {ending: set() for ending in (OWN, SPACED, ADDED, BARE)}
+    for answer, (text_behind,) in behind.items():
+        if text_behind is not None:
+            ending, text = _ended(answer, text_behind)
+            endings[ending].add(text)
     bos = dict(special_tokens).get("bos_token", "")
     return AnswerFrame(
         begins=bos if all(prompt.startswith(bos) for prompt in prompts) else "",
-        opens=_common_end(opens),
-        behind={name: frozenset(texts) for name, texts in behind.items()},
+        opens=opens[0],
+        behind={name: frozenset(texts) for name, texts in endings.items()},
     )
 
 
-def _common_end(texts: Sequence[str]) -> str:
-    """The longest text with which all of them end."""
-    shortest = min(texts, key=len)
-    fits = (place for place in range(len(shortest)) if all(text.endswith(shortest[place:]) for text in texts))
-    return shortest[next(fits, len(shortest)) :]
+def _own_end(answer: str) -> str | None:
+    if answer.endswith(END_TOKENS):
+        return OWN
+    return SPACED if answer.rstrip().endswith(END_TOKENS) else None
 
 
 def _ended(answer: str, behind: str) -> tuple[str, str]:
     """How an answer ends, and what is behind the trained text."""
-    if answer.rstrip().endswith(END_TOKENS):
-        return OWN, behind
+    if (own := _own_end(answer)) is not None:
+        return own, behind
     end = next((token for token in END_TOKENS if behind.startswith(token)), None)
     return (BARE, behind) if end is None else (ADDED, behind.removeprefix(end))
-
-
-def check_template(frame: AnswerFrame | None, content: Content) -> Iterator[Finding]:
-    """Checks that the template can have written the documents."""
-    if frame is not None and not frame.has_answers and content.totals.sequences:
-        message = "the template writes no answer unchanged behind its prompt, and there are documents"
-        yield Finding(check="carried", message=message, file=TEMPLATE_NAME)
 
 
 def check_frames(
@@ -212,10 +208,9 @@ class _Answer:
         for start, (ending, texts) in product(starts, behind.items()):
             for stop in {stop for text in texts for stop in self._stops(text)}:
                 answer = self.text[start:stop]
-                is_own = answer.rstrip().endswith(END_TOKENS)
                 if ending == ADDED and answer.endswith(END_TOKENS):
                     yield start, next(answer.removesuffix(end) for end in END_TOKENS if answer.endswith(end))
-                elif ending != ADDED and is_own == (ending == OWN):
+                elif ending != ADDED and ending == (_own_end(answer) or BARE):
                     yield start, answer
 
     def _stops(self, behind: str) -> Iterator[int]:
