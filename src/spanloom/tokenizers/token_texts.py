@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -107,7 +108,13 @@ def token_texts(path: Path) -> TokenTexts | None:
         state = path.stat()
     except OSError:
         return None
-    return _of_file(path, state.st_mtime_ns, state.st_size) if path.is_file() else None
+    if not path.is_file():
+        return None
+    with _LOADING:  # shards are checked in parallel, and each asks first
+        return _of_file(path, state.st_mtime_ns, state.st_size)
+
+
+_LOADING = Lock()
 
 
 @lru_cache(maxsize=2)
