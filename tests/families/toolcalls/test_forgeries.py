@@ -40,7 +40,7 @@ def samples() -> list[dict[str, Any]]:
         sample = retain(number, messages=asked, assistant_raw=called if calls else f"It is {words} and dry.")
         sample["metadata"] = {"source": drawn.choice(["ultrachat", "xstest"]), "has_tool_calls": calls}
         made.append(changed(sample, "training.sample_weight", 1.0 + number % 5))
-    unrendered = {"role": "assistant", "content": None, "tool_calls": [{}]}
+    unrendered: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": [{}]}
     return [*made, *(retain(900 + number, messages=[*retain()["messages"], unrendered]) for number in range(2))]
 
 
@@ -404,7 +404,8 @@ def _two_documents_are_exchanged(dataset: Dataset) -> None:
 
 @forgery("source")
 def _two_ids_are_exchanged(dataset: Dataset) -> None:
-    exchanged(*documents(dataset)[:2], ("sample_id",))
+    first, second = documents(dataset)[:2]
+    exchanged(first, second, ("sample_id",))
 
 
 @forgery("source")

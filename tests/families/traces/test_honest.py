@@ -3,7 +3,7 @@
 import json
 import random
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -29,6 +29,7 @@ STRANGE = (
     "<eos>",
     "e\u0301",
 )
+CONTROL_TOKENS: tuple[Literal["verbatim", "escape", "reject", "text"], ...] = ("verbatim", "escape", "reject", "text")
 FORMS: tuple[TokenFormat, ...] = ("tunix_sft", "training_example")
 
 
@@ -56,7 +57,7 @@ def drawn_row(drawn: random.Random, number: int, control_tokens: str) -> dict[st
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, *map(nightly, range(4, 60))])
 def test_honest_datasets_have_no_findings(seed: int, tmp_path: Path) -> None:
     drawn = random.Random(seed)
-    form, control_tokens = FORMS[seed % 2], drawn.choice(["verbatim", "escape", "reject", "text"])
+    form, control_tokens = FORMS[seed % 2], drawn.choice(CONTROL_TOKENS)
     tokenizer = CASES / "fixtures/masks" / drawn.choice(TOKENIZERS)
     export = ExportOptions(
         control_tokens=control_tokens,
