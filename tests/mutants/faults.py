@@ -1,4 +1,4 @@
-"""Fifty faults that a careless change could make, each of which the tests must find.
+"""Faults that a careless change could make, each of which the tests must find.
 
 In: nothing. Out: `FAULTS`. Each replaces one piece of text, which is in its module exactly once, by another. The
 texts are of expressions, never of import lines, so that a module may be moved by changing its name here alone.
@@ -438,6 +438,31 @@ FAULTS: tuple[Fault, ...] = (
         new="games[shard::shards]",
         why="with fewer files than shards some shards would get more games than others",
         tests=("tests/families/chess/reading/test_epochs.py",),
+    ),
+    # --- Validation of texts ---
+    Fault(
+        name="texts-with-their-tokens-late",
+        module="spanloom.tokenizers.token_texts",
+        old="begins = self.characters[edges[:-1]] - inside - start",
+        new="begins = self.characters[edges[:-1]] - start",
+        why="a token inside a character would begin behind it, and spans at its place be found wrong",
+        tests=("tests/tokenizers/test_token_texts.py",),
+    ),
+    Fault(
+        name="answers-that-end-anywhere",
+        module="spanloom.families.toolcalls.verify.frames",
+        old="if stop in self.stops and self.text.endswith(behind):",
+        new="if stop in self.stops:",
+        why="an answer whose end token is not trained would pass",
+        tests=("tests/families/toolcalls/test_forgeries.py",),
+    ),
+    Fault(
+        name="blocks-in-any-order",
+        module="spanloom.families.chat.verify.sequence",
+        old="if stream.whole and blocks.tokens[block, :injected].tolist() != wanted:",
+        new="if not wanted and blocks.tokens[block, :injected].tolist() != wanted:",
+        why="a block that begins without its copies would pass",
+        tests=("tests/families/chat/test_forgeries.py",),
     ),
     # --- Audit ---
     Fault(

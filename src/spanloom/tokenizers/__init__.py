@@ -2,6 +2,7 @@
 
 o200k/            the o200k vocabulary: its pinned asset, the encoder, token → bytes
 json_file         a tokenizer.json: loaded, and token → bytes
+token_texts       tokens → their text and characters, by the bytes of all tokens
 json_limits       limits on what such a file may cost and do
 packages          files of registry packages, for set-up
 encoding          texts → ids and offsets by a tokenizer.json

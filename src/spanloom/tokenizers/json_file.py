@@ -5,8 +5,9 @@ In: a local file. Out: the package's tokenizer, which neither truncates nor pads
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -61,10 +62,7 @@ class JsonVocabulary:
     def __init__(self, tokenizer: Any, structure: Collection[str] = ()) -> None:
         self._tokenizer = tokenizer
         described = json.loads(self._tokenizer.to_str())
-        decoder = described.get("decoder") or {}
-        kinds = {part.get("type") for part in (decoder, *decoder.get("decoders", []))}
-        self._byte_level, self._fallback = "ByteLevel" in kinds, "ByteFallback" in kinds
-        self._spaces = "Metaspace" in kinds or self._fallback
+        self._written = Written(described)
         added = described.get("added_tokens", [])
         self._special: dict[int, str] = {
             token["id"]: token["content"] for token in added if token["special"] or token["content"] in structure
@@ -81,12 +79,34 @@ class JsonVocabulary:
         """The bytes of an ordinary token; empty for a special one."""
         if self.is_special(token):
             return b""
-        written: str = self._tokenizer.id_to_token(token)
-        if self._byte_level and all(character in _BYTES for character in written):
-            return bytes(_BYTES[character] for character in written)
-        if self._fallback and (match := _BYTE.fullmatch(written)):
+        return self._written.bytes_of(self._tokenizer.id_to_token(token))
+
+
+class Written:
+    """How a file writes the bytes of ordinary tokens, by its decoder. `described`: the values of the file."""
+
+    def __init__(self, described: Mapping[str, Any]) -> None:
+        decoder = described.get("decoder") or {}
+        kinds = {part.get("type") for part in (decoder, *decoder.get("decoders", []))}
+        self.byte_level, self.fallback = "ByteLevel" in kinds, "ByteFallback" in kinds
+        self.spaces = "Metaspace" in kinds or self.fallback
+
+    def all_bytes(self, written: Sequence[str]) -> list[bytes]:
+        """The bytes of many tokens: those of a byte-level vocabulary in one step."""
+        joined = "".join(written) if self.byte_level else ""
+        if not joined or not BYTES.keys() >= set(joined):
+            return [self.bytes_of(text) for text in written]
+        data = joined.translate(_LETTERS).encode("latin-1")
+        ends = list(accumulate(map(len, written)))
+        return [data[end - len(text) : end] for text, end in zip(written, ends, strict=True)]
+
+    def bytes_of(self, written: str) -> bytes:
+        """The bytes of a token, from how the vocabulary writes it."""
+        if self.byte_level and all(character in BYTES for character in written):
+            return bytes(BYTES[character] for character in written)
+        if self.fallback and (match := _BYTE.fullmatch(written)):
             return bytes.fromhex(match[1])
-        return (written.replace("▁", " ") if self._spaces else written).encode()
+        return (written.replace("▁", " ") if self.spaces else written).encode()
 
 
 def _byte_letters() -> dict[str, int]:
@@ -96,4 +116,5 @@ def _byte_letters() -> dict[str, int]:
     return {chr(byte): byte for byte in plain} | {chr(256 + at): byte for at, byte in enumerate(others)}
 
 
-_BYTES = _byte_letters()
+BYTES = _byte_letters()
+_LETTERS = str.maketrans({letter: chr(byte) for letter, byte in BYTES.items()})

@@ -4,7 +4,7 @@ In: `content`, the family. Out: findings. No file is read: other modules check t
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -182,6 +182,13 @@ def check_files(content: Content, wanted: Mapping[str, str | None]) -> Iterator[
     yield from check_stated(sorted(file.path for file in content.files), sorted(wanted), "files")
     digests = {file.path: file.sha256 for file in content.files if wanted.get(file.path) is not None}
     yield from check_stated(digests, {name: wanted[name] for name in digests}, "files")
+
+
+def check_no_links(root: Path, names: Iterable[str]) -> Iterator[Finding]:
+    """Checks that files which the dataset carries are no links: their bytes would be those of another place."""
+    for name in names:
+        if (root / name).is_symlink():
+            yield Finding(check="carried", message="it is a link", file=name)
 
 
 def rows_to_read(content: Content, rows: int) -> int:

@@ -33,6 +33,7 @@ from spanloom.families.chat.transcripts.places import staged_tokenizer, staged_t
 from spanloom.families.chat.verify import blocks as verify
 from spanloom.families.chat.verify import content as verify_content
 from spanloom.families.chat.verify.content import check_content as check_content
+from spanloom.families.chat.verify.sequence import OpenStream, check_sequence
 from spanloom.families.chat.verify.source import check_source as check_source
 from spanloom.findings import Finding, Report
 from spanloom.report.card import code
@@ -78,6 +79,9 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     totals = np.zeros(len(opened.content.span_names), dtype=np.int64)
     counted = ("blocks", "injected_tokens", "injected_blocks", "padding_tokens", "lossless_blocks", "loss_tokens")
     counts = dict.fromkeys(counted, 0)
+    packing = _packing(opened.shard)
+    dropped = packing.get("dropped_blocks", 0 if rules.keep_lossless else packing["lossless_blocks"])
+    stream = OpenStream(whole=not dropped, closed="records" in opened.content.config)
     for first, lengths, arrays in opened.datasets.batches(TOKENS_AT_ONCE):
         rows = take_rows(report, opened, first, lengths.size)
         if rows is None:
@@ -87,6 +91,7 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
         report.ran("tokens", some.tokens.size)
         report.add(verify.check_blocks(some, rules))
         report.add(verify.check_rows(some, rows, rules))
+        report.add(check_sequence(some, rules, stream))
         totals += np.bincount(some.lossmask.reshape(-1), minlength=totals.size)[: totals.size]
         counts["blocks"] += lengths.size
         counts["injected_tokens"] += int(some.injected.sum())
@@ -98,6 +103,9 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     # Labels, plus the first token of each block: it is nobody's label, but has loss if all tokens have.
     counts["loss_tokens"] = int(totals[1]) + (0 if rules.post_training else counts["blocks"])
     check_span_tokens(report, opened, totals)
+    if stream.whole and packing.get("stops", stream.stops) != stream.stops:
+        message = f"stops is {packing['stops']}, by the blocks it is {stream.stops}"
+        report.add([opened.finding("manifest", message)])
     _check_packing(report, opened, counts, rules)
     return _NO_DIGESTS
 

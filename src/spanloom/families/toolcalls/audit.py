@@ -24,10 +24,9 @@ from spanloom.families.toolcalls.format.rendering import (
     Span,
     answer_span,
     render_sample,
-    rendered_by_tokenizer,
 )
 from spanloom.families.toolcalls.format.tables import is_tool_sample
-from spanloom.families.toolcalls.format.tools import Registries, load_registries
+from spanloom.families.toolcalls.format.tools import Registries
 from spanloom.text import visible_line
 from spanloom.tokenizers.chat_template import ChatTemplateError
 
@@ -87,14 +86,6 @@ def audit_sample(sample: Mapping[str, Any], render: Render, registries: Registri
         findings.append(_finding("A8"))
     findings.sort(key=lambda finding: str(finding["code"]))
     return Audited(findings=findings, rendered=rendered, span=answer_span(rendered, raw))
-
-
-def validate_template_compatibility(
-    sample: Mapping[str, Any], tokenizer: Any, registries: Registries | None = None
-) -> list[dict[str, Any]]:
-    """The findings of one sample, rendered by a loaded Hugging Face tokenizer's `apply_chat_template`."""
-    known = load_registries() if registries is None else registries
-    return list(audit_sample(sample, rendered_by_tokenizer(tokenizer), known).findings)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,6 +24,7 @@ from spanloom.dataset.family import (
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.rows.digests import DigestRuns, Digests
+from spanloom.dataset.validate.content import check_no_links
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import DiskDocuments, SpanDocuments
 from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_vocabulary
@@ -38,12 +39,14 @@ from spanloom.families.toolcalls.verify import documents as verify
 from spanloom.families.toolcalls.verify.content import check_carried
 from spanloom.families.toolcalls.verify.content import check_content as check_content
 from spanloom.families.toolcalls.verify.content import check_sums as check_sums
+from spanloom.families.toolcalls.verify.frames import check_frames, frame_of
 from spanloom.families.toolcalls.verify.source import check_source as check_source
-from spanloom.findings import Report
+from spanloom.findings import Finding, Report
 from spanloom.records.staging import staged_records
 from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS
 from spanloom.storage.scratch import Scratch
+from spanloom.tokenizers.token_texts import token_texts
 
 ID_COLUMN = "sample_id"
 GROUP_COLUMNS = ("subtype", "source")
@@ -77,8 +80,17 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
         kind=SpanDocuments if has_parts(opened.content) else DiskDocuments,
         id_column=ID_COLUMN,
         check_documents=partial(verify.check_documents, content=opened.content),
-        check_rows=partial(verify.check_rows, content=opened.content),
+        check_rows=partial(_check_rows, content=opened.content, root=opened.root),
     )
+
+
+def _check_rows(
+    documents: DiskDocuments, rows: pa.Table, digests: Digests, content: Content, root: Path
+) -> Iterator[Finding]:
+    yield from verify.check_rows(documents, rows, digests, content)
+    texts, frame = token_texts(root / TOKENIZER_NAME), frame_of(root, content)
+    if texts is not None and frame is not None and frame.is_whole:
+        yield from check_frames(documents, rows, content, texts, frame)
 
 
 def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
@@ -86,6 +98,7 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     content = whole.content
     report.add(check_tokenizer(content, whole.root / TOKENIZER_NAME))
     report.add(check_carried(content, whole.root))
+    report.add(check_no_links(whole.root, [TOKENIZER_NAME, TEMPLATE_NAME, REGISTRIES_NAME]))
     rows = content.totals.rows_read
     check_rows_and_ids(report, whole, digests, id_column="id", split_column=ID_COLUMN, noun="sample", of_file=rows)
 

@@ -25,6 +25,7 @@ from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.rows.table import weighed
+from spanloom.dataset.validate.content import check_no_links
 from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_vocabulary
@@ -38,11 +39,13 @@ from spanloom.families.traces.verify import documents as verify
 from spanloom.families.traces.verify.content import check_content as check_content
 from spanloom.families.traces.verify.content import check_sums as check_sums
 from spanloom.families.traces.verify.source import check_source as check_source
-from spanloom.findings import Report
+from spanloom.families.traces.verify.texts import check_texts, is_readable
+from spanloom.findings import Finding, Report
 from spanloom.records.staging import staged_records
 from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS
 from spanloom.storage.scratch import Scratch
+from spanloom.tokenizers.token_texts import TokenTexts, token_texts
 
 ID_COLUMN = "trace_id"
 GROUP_COLUMNS = ("source",)
@@ -68,14 +71,29 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
         kind=SpanDocuments,
         id_column=ID_COLUMN,
         check_documents=partial(verify.check_documents, content=opened.content),
-        check_rows=partial(verify.check_rows, content=opened.content),
+        check_rows=partial(_check_rows, content=opened.content, texts=_texts(opened)),
     )
+
+
+def _texts(opened: OpenedShard) -> TokenTexts | None:
+    """The texts of the dataset's tokens, if they can be read off them."""
+    texts = token_texts(opened.root / TOKENIZER_NAME)
+    return texts if texts is not None and is_readable(texts, opened.content.config["format"]) else None
+
+
+def _check_rows(
+    documents: SpanDocuments, rows: pa.Table, digests: Digests, content: Content, texts: TokenTexts | None
+) -> Iterator[Finding]:
+    yield from verify.check_rows(documents, rows, digests, content)
+    if texts is not None:
+        yield from check_texts(documents, rows, content, texts)
 
 
 def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     """Checks that the documents are rows 0, 1, 2 … of the export, each once, and the tokenizer the manifest's."""
     rows = whole.content.totals.rows_read
     report.add(check_tokenizer(whole.content, whole.root / TOKENIZER_NAME))
+    report.add(check_no_links(whole.root, [TOKENIZER_NAME]))
     check_rows_and_ids(report, whole, digests, id_column=ID_COLUMN, split_column=ID_COLUMN, noun="trace", of_file=rows)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from families.toolcalls.conftest import Run, values
 from spanloom.errors import SpanloomError
-from spanloom.families.toolcalls.audit import audit_sample, validate_template_compatibility
+from spanloom.families.toolcalls.audit import audit_sample
 from spanloom.families.toolcalls.format.control import CONTROL_STRINGS, END_TOKENS
 from spanloom.families.toolcalls.format.rendering import (
     Render,
@@ -21,6 +21,7 @@ from spanloom.families.toolcalls.format.rendering import (
     check_version,
     load_template,
     render_sample,
+    rendered_by_tokenizer,
 )
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.tokens.masks import Left, Masked, masked_samples
@@ -134,7 +135,7 @@ def test_our_rendering_is_transformers(fixtures: Path, tokenizer: JsonTokenizer)
         render = ChatTemplate(text, special_tokens={"bos_token": special["bos_token"]}).render
         for sample in samples:
             ours = audit_sample(sample, render, REGISTRIES).findings
-            assert validate_template_compatibility(sample, theirs) == ours, name
+            assert audit_sample(sample, rendered_by_tokenizer(theirs), REGISTRIES).findings == ours, name
             if "A6" not in {found["code"] for found in ours}:
                 tools = REGISTRIES.for_template(sample.get("tools"))
                 text = theirs.apply_chat_template(
@@ -343,10 +344,10 @@ class FailingTokenizer:
     ],
 )
 def test_what_a_tokenizers_template_raises_is_a_finding_of_the_sample(fault: Exception) -> None:
-    (finding,) = validate_template_compatibility(harmful(1), FailingTokenizer(fault))
+    (finding,) = audit_sample(harmful(1), rendered_by_tokenizer(FailingTokenizer(fault)), REGISTRIES).findings
     assert finding["code"] == "A6"
 
 
 def test_what_is_no_fault_of_a_template_comes_through() -> None:
     with pytest.raises(PermissionError):
-        validate_template_compatibility(harmful(1), FailingTokenizer(PermissionError("the vocabulary")))
+        audit_sample(harmful(1), rendered_by_tokenizer(FailingTokenizer(PermissionError("vocabulary"))), REGISTRIES)

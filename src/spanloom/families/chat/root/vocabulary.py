@@ -11,6 +11,7 @@ from spanloom.families.chat.blocks.markers import CONTROL_STRINGS
 from spanloom.families.chat.tokenizer import O200K_NAME, ChatTokenizer, load_tokenizer
 from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer
 from spanloom.tokenizers.o200k import vocabulary as o200k
+from spanloom.tokenizers.token_texts import TokenTexts, texts_of_pieces, token_texts
 
 
 def load_vocabulary(made: TokenizerEntry, tokenizer: Path | None) -> "JsonVocabulary | o200k.O200kVocabulary":
@@ -20,6 +21,14 @@ def load_vocabulary(made: TokenizerEntry, tokenizer: Path | None) -> "JsonVocabu
         return JsonVocabulary(load_json_tokenizer(loaded.path, extra="chat"), CONTROL_STRINGS)
     names = {token: name for name, token in loaded.as_dict()["markers"].items()}
     return o200k.load_vocabulary(loaded.path, names)
+
+
+def texts_of(tokenizer: ChatTokenizer) -> TokenTexts | None:
+    """The text of tokens, None where it cannot be read off them."""
+    if tokenizer.name != O200K_NAME:
+        return token_texts(tokenizer.path)
+    pieces = o200k.load_vocabulary(tokenizer.path, {}).pieces
+    return texts_of_pieces(pieces, tokenizer.as_dict()["markers"])
 
 
 def tokenizer_of(made: TokenizerEntry, tokenizer: Path | None) -> ChatTokenizer:

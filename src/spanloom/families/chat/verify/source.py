@@ -1,6 +1,7 @@
 """Checks packed chat against its transcripts.
 
-In: the dataset, the transcripts, how many blocks of each shard are packed again. Out: findings.
+In: the dataset, the transcripts, how many blocks of each shard are packed again. Out: findings. The text of all blocks
+is compared with the records. Where that leaves a doubt, all blocks of the shard are packed again.
 """
 
 import sys
@@ -10,13 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from spanloom.dataset.family import SourceCheck
+from spanloom.dataset.family import OpenedShard, SourceCheck
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.rows.places import rejected_rows, rows_of_file
 from spanloom.dataset.validate.content import check_stated, rows_to_read
-from spanloom.dataset.validate.dataset import opened_shard, take_rows
+from spanloom.dataset.validate.dataset import TOKENS_AT_ONCE, opened_shard, take_rows
 from spanloom.dataset.validate.source import check_against_source, is_same_files
+from spanloom.errors import SpanloomError
 from spanloom.families.chat import defaults
 from spanloom.families.chat.root import vocabulary
 from spanloom.families.chat.root.blocks import ABOUT_SCHEMA
@@ -24,6 +27,7 @@ from spanloom.families.chat.tokenizer import ChatTokenizer
 from spanloom.families.chat.transcripts.files import read_records, transcript_files
 from spanloom.families.chat.verify.blocks import CheckedBlocks, Rules, check_blocks_again
 from spanloom.families.chat.verify.content import check_tokenizer
+from spanloom.families.chat.verify.stream import Block, counted_stream
 from spanloom.findings import Report
 from spanloom.records.files import name_below
 
@@ -36,7 +40,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
         files = transcript_files(check.source)
         if not is_same_files(own, check, files):
             return None
-        loaded = vocabulary.tokenizer_of(content.tokenizer, check.tokenizer) if check.deep else None
+        loaded = _tokenizer(check)
         if loaded is not None:
             own.add(check_tokenizer(content, loaded))
         return files, loaded
@@ -54,26 +58,68 @@ def check_source(report: Report, check: SourceCheck) -> None:
     check_against_source(report, check, opened, check_shard)
 
 
+def _tokenizer(check: SourceCheck) -> ChatTokenizer | None:
+    """The tokenizer; None if it is not there, and no block is to be packed again."""
+    try:
+        return vocabulary.tokenizer_of(check.whole.content.tokenizer, check.tokenizer)
+    except SpanloomError:
+        if check.deep or check.tokenizer is not None:
+            raise
+        return None
+
+
 def _pack_again(
     report: Report, check: SourceCheck, split: str, shard: ShardEntry, files: Sequence[Path], tokenizer: ChatTokenizer
 ) -> None:
-    """Compares the first `deep` blocks of a shard with those that the source gives."""
+    """Compares the text of a shard with its records, and the first `deep` blocks with those that the records give."""
     whole, content = check.whole, check.whole.content
     rules = Rules.of(content)
     # The report already has a finding for the files.
     with opened_shard(Report(), whole.root, content, ABOUT_SCHEMA, split, shard, whole.open_with) as opened:
         if opened is None or (opened.datasets.lengths != rules.block_size).any():
             return
-        count = min(check.deep, opened.datasets.lengths.size)
-        rows = take_rows(Report(), opened, 0, count)
+        every = opened.datasets.lengths.size
+
+        def records() -> Iterator[str]:
+            some = _texts(files, content)
+            own = islice(some, shard.shard, rows_to_read(content, sys.maxsize), len(content.shards))
+            return (text for text in own if text is not None)
+
+        rows = take_rows(Report(), opened, 0, every)
         if rows is None:
             return
+        count = min(check.deep, every)
+        if count < every and _doubts(opened, rows, rules, records(), tokenizer):
+            count = every
+        if not count:
+            return
         arrays = {name: np.concatenate(data[0:count]) for name, data in opened.datasets.datasets.items()}
-        texts = islice(_texts(files, content), shard.shard, rows_to_read(content, sys.maxsize), len(content.shards))
-        records = (tokenizer.encode([text]).tokens.tolist() for text in texts if text is not None)
+        encoded = (tokenizer.encode([text]).tokens.tolist() for text in records())
         report.ran("blocks packed again", count)
-        packing = shard.packing if count == opened.datasets.lengths.size else None
-        report.add(check_blocks_again(CheckedBlocks.of(opened, 0, arrays, rows, rules), records, rules, packing))
+        packing = shard.packing if count == every else None
+        blocks = CheckedBlocks.of(opened, 0, arrays, rows.slice(0, count), rules)
+        report.add(check_blocks_again(blocks, encoded, rules, packing))
+
+
+def _doubts(
+    opened: OpenedShard, rows: pa.Table, rules: Rules, records: Iterator[str], tokenizer: ChatTokenizer
+) -> bool:
+    """Whether the blocks may be others than those of the records, or the counts of the packing may be wrong."""
+    texts, packing = vocabulary.texts_of(tokenizer), opened.shard.packing or {}
+    if texts is None or packing.get("dropped_blocks", 0 if rules.keep_lossless else packing["lossless_blocks"]):
+        return True
+
+    def blocks() -> Iterator[Block]:
+        for first, lengths, arrays in opened.datasets.batches(TOKENS_AT_ONCE):
+            some = CheckedBlocks.of(opened, first, arrays, rows.slice(first, lengths.size), rules)
+            for number, tokens in enumerate(some.tokens):
+                start, padding = int(some.injected[number]), int(some.padding[number])
+                own = tokens[start : rules.block_size - padding]
+                stopped = start > 0 and not padding and not np.isin(own, rules.markers).any()
+                yield Block(tokens=own, stopped=stopped)
+
+    counted = counted_stream(blocks(), records, texts, lambda text: int(tokenizer.encode([text]).tokens.size))
+    return counted is None or any(packing.get(name, number) != number for name, number in counted.items())
 
 
 def _check_rejects(report: Report, check: SourceCheck, shard: ShardEntry, files: Sequence[Path]) -> None:

@@ -115,16 +115,29 @@ class ExpectedDocument:
     controls: int
 
 
-def expected_document(
-    sample: Mapping[str, Any],
-    render: Callable[..., str],
-    tools: Any,
-    encode: Encode,
-    eod: int,
-    max_length: int | None,
-    controls: Controls | None = None,
-) -> ExpectedDocument | str:
-    """The document expected from one sample, or the reason that it has none. Raises ChatTemplateError.
+@dataclass(frozen=True, kw_only=True)
+class ExpectedText:
+    """The text expected from one sample.
+
+    answer     `assistant_raw`; trained is text[begin:end], with an end token that the template adds
+    held       the control tokens in texts that are not the assistant's, and where they are
+    places     the only characters that are control tokens, [start, end); None: all that the tokenizer finds
+    refused    why the options refuse the sample, or None
+    """
+
+    text: str
+    answer: str
+    begin: int
+    end: int
+    held: Sequence[tuple[str, str]]
+    places: Sequence[tuple[int, int]] | None
+    refused: str | None
+
+
+def expected_text(
+    sample: Mapping[str, Any], render: Callable[..., str], tools: Any, controls: Controls | None = None
+) -> ExpectedText | str:
+    """The text expected from one sample, or the reason that it has none. Raises ChatTemplateError.
 
     `render`: a function (messages, `tools`, `add_generation_prompt`) → text.
     """
@@ -152,27 +165,50 @@ def expected_document(
         if len(plain) != len(whole):
             return masks.NOT_AS_TEXT
         places = [match.span() for match in controls.pattern.finditer(plain)]
-    ids, offsets = encode(whole) if places is None else encode(whole, places)
-    inside = [len(prompt) <= begin < end and begin < stop for begin, stop in offsets]
+    refused = None if controls is None else _refused(messages, answer, held, controls)
+    return ExpectedText(
+        text=whole, answer=answer, begin=len(prompt), end=end, held=held, places=places, refused=refused
+    )
+
+
+def expected_document(
+    sample: Mapping[str, Any],
+    render: Callable[..., str],
+    tools: Any,
+    encode: Encode,
+    eod: int,
+    max_length: int | None,
+    controls: Controls | None = None,
+) -> ExpectedDocument | str:
+    """The document expected from one sample, or the reason that it has none. Raises ChatTemplateError.
+
+    `render`: a function (messages, `tools`, `add_generation_prompt`) → text.
+    """
+    text = expected_text(sample, render, tools, controls)
+    if isinstance(text, str):
+        return text
+    ids, offsets = encode(text.text) if text.places is None else encode(text.text, text.places)
+    inside = [text.begin <= begin < text.end and begin < stop for begin, stop in offsets]
     if True not in inside:
         return masks.NO_TOKENS
     first, after = inside.index(True), len(inside) - inside[::-1].index(True)
     if max_length is not None and after > max_length:
         return masks.CUT
-    if controls is not None and (reason := _refused(messages, answer, held, controls)) is not None:
-        return reason
+    if text.refused is not None:
+        return text.refused
     mask = [int(first <= at < after) for at in range(len(ids))]
-    kinds = _kinds(answer)
+    kinds = kinds_of(text.answer)
     parts: list[int] = []
     for at, (begin, stop) in enumerate(offsets):
-        character = min(begin - len(prompt), len(answer) - 1)  # an end token added by the template joins the last part
+        # An end token added by the template joins the last part.
+        character = min(begin - text.begin, len(text.answer) - 1)
         parts.append(0 if not mask[at] else parts[-1] if begin == stop else kinds[character])
     return ExpectedDocument(
         tokens=[*ids[:max_length], eod],
         mask=[*mask[:max_length], 0],
         parts=[*parts[:max_length], 0],
-        straddling=any(begin < len(prompt) < stop for begin, stop in offsets),
-        controls=len(held),
+        straddling=any(begin < text.begin < stop for begin, stop in offsets),
+        controls=len(text.held),
     )
 
 
@@ -222,7 +258,7 @@ _MARK = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\],:]', re.DOTALL)
 _REST = re.compile(r"(?:\s*<\|eo[mt]_id\|>)+")
 
 
-def _kinds(answer: str) -> list[int]:
+def kinds_of(answer: str) -> list[int]:
     """The part of each character of an answer: 1 prose, 2 call, 3 arguments."""
     kinds = [_PROSE] * len(answer)
     first, *behind = [*(match.start() for match in re.finditer(re.escape(_TAG), answer)), len(answer)]

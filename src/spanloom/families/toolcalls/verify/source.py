@@ -1,7 +1,8 @@
 """Checks a tool-call token dataset against the file of samples that it was made from.
 
-In: the dataset, the file, the number of samples to convert again. Out: findings. Every row is compared with its sample.
-For a sample without a document, the reason is determined again.
+In: the dataset, the file, the number of samples to convert again. Out: findings. Every row is compared with its sample,
+and the text of every document with the one that the template writes. Where that leaves a doubt, the sample is encoded
+again. For a sample without a document, the reason is determined again.
 """
 
 import json
@@ -10,6 +11,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from spanloom.dataset.family import SourceCheck
 from spanloom.dataset.manifest import ShardEntry
@@ -26,9 +30,12 @@ from spanloom.families.toolcalls.rules import Rules, check_sample
 from spanloom.families.toolcalls.tokens import masks
 from spanloom.families.toolcalls.tokens.tokenizer import EXTRA
 from spanloom.families.toolcalls.verify import documents as verify
+from spanloom.families.toolcalls.verify.frames import parts_of
 from spanloom.findings import Finding, Report
 from spanloom.records.scalars import is_integer
+from spanloom.supervision import shift_to_tokens
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
+from spanloom.tokenizers.token_texts import TokenTexts, token_texts
 
 
 def check_source(report: Report, check: SourceCheck) -> None:
@@ -58,7 +65,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
                         left_out[remake.reason(sample) or ""] += 1
                     continue
                 own.add(place.finding("source", message) for message in _wrong_row(place.row, sample))
-                if row in again:
+                if row in again or remake.doubts(place, sample):
                     own.ran("samples rendered again", 1)
                     own.add(remake.check(place, sample))
         except ToolCallError as broken:
@@ -133,6 +140,7 @@ class _Remake:
         self._registries = json.loads((self._root / REGISTRIES_NAME).read_bytes())
         place = own_tokenizer(self._content, tokenizer_at(self._root, check.tokenizer))
         self._tokenizer = CheckedEncoder(place, extra=EXTRA)
+        self._texts = token_texts(place)
 
     def reason(self, sample: Mapping[str, Any]) -> str | None:
         """Why a sample has no document, one of `content.REASONS`; None if it should have one."""
@@ -157,19 +165,79 @@ class _Remake:
         stored = {name: ways for name, ways in labels.items() if name in self._content.arrays}
         yield from place.differences(self._root, "the sample", expected.tokens, **stored)
 
+    def doubts(self, place: PlacedDocument, sample: Mapping[str, Any]) -> bool:
+        """Whether text, mask or spans of the document on disk may be others than the sample's."""
+        names = ("tokens", *(name for name in ("lossmask", "span") if name in self._content.arrays))
+        arrays = None if self._texts is None else place.read(self._root, names)
+        if self._texts is None or arrays is None:
+            return True
+        try:
+            expected = verify.expected_text(
+                sample, self._template.render, self._tools(sample), self._controls("as-served")
+            )
+        except ChatTemplateError:
+            return True
+        if isinstance(expected, str) or expected.refused is not None:
+            return True
+        if place.row.get("control_tokens", len(expected.held)) != len(expected.held):
+            return True
+        tokens = arrays.pop("tokens").astype(np.int32)
+        lengths = np.array([tokens.size], np.int32)
+        labels = {name: shift_to_tokens(label.astype(np.uint8), lengths)[:-1] for name, label in arrays.items()}
+        return _differs(
+            tokens[:-1],
+            labels,
+            expected,
+            self._texts,
+            straddling=place.row["straddling"],
+            cut=self._content.config["max_length"] == tokens.size - 1,
+        )
+
+    def _tools(self, sample: Mapping[str, Any]) -> Any:
+        named = sample.get("tools")
+        return self._registries.get(named) if isinstance(named, str) else named if isinstance(named, list) else None
+
+    def _controls(self, how: str) -> verify.Controls:
+        """`how`: `control_texts` of a config without it."""
+        config = self._content.config
+        return verify.Controls(
+            how=config.get("control_texts", how), eod=config["eod"]["text"], special=self._tokenizer.special
+        )
+
     def _expected(self, sample: Mapping[str, Any], how: str = "refuse") -> verify.ExpectedDocument | str:
         """The document of a sample, or why it has none. `how`: `control_texts` of a config without it."""
-        named = sample.get("tools")
-        tools = self._registries.get(named) if isinstance(named, str) else named if isinstance(named, list) else None
         eod, max_length = self._content.tokenizer.eod, self._content.config["max_length"]
-        controls = verify.Controls(
-            how=self._content.config.get("control_texts", how),
-            eod=self._content.config["eod"]["text"],
-            special=self._tokenizer.special,
-        )
+        tools, controls = self._tools(sample), self._controls(how)
         try:
             return verify.expected_document(
                 sample, self._template.render, tools, self._tokenizer.encode, eod, max_length, controls
             )
         except ChatTemplateError:
             return masks.NOT_RENDERED
+
+
+def _differs(
+    tokens: npt.NDArray[np.int32],
+    labels: Mapping[str, npt.NDArray[np.uint8]],
+    expected: verify.ExpectedText,
+    texts: TokenTexts,
+    *,
+    straddling: bool,
+    cut: bool,
+) -> bool:
+    """Whether the text of tokens, int32 [T] without the EOD, is another, or a label, uint8 [T], is not that of the
+    text. `cut`: the document may be the beginning of the text."""
+    whole, wanted = texts.read(tokens), texts.as_read(expected.text)
+    text = whole.between(0, tokens.size)
+    if len(wanted) != len(expected.text) or not (wanted.startswith(text) if cut else wanted == text):
+        return True
+    begins, ends = whole.offsets(0, tokens.size)
+    inside = np.flatnonzero((expected.begin <= begins) & (begins < expected.end) & (begins < ends))
+    if not inside.size or straddling != bool(((begins < expected.begin) & (expected.begin < ends)).any()):
+        return True
+    first, last = int(inside[0]), int(inside[-1])
+    mask = np.zeros(tokens.size, np.uint8)
+    mask[first : last + 1] = 1
+    parts = parts_of((begins, ends), expected.begin, first, last, expected.answer)
+    ways = {"lossmask": mask, "span": parts}
+    return not all(np.array_equal(label, ways[name]) for name, label in labels.items())

@@ -1,24 +1,30 @@
 """Checks a token dataset of traces against the export of the same traces.
 
 In: the dataset, the export, how many of its lines are encoded again. Out: findings. Each line is compared with the row
-of its document.
+and the text of its document. Where that leaves a doubt, it is encoded again.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from spanloom.dataset.family import SourceCheck
 from spanloom.dataset.manifest import Content, ShardEntry
-from spanloom.dataset.root.layout import tokenizer_at
+from spanloom.dataset.root.layout import TOKENIZER_NAME, tokenizer_at
 from spanloom.dataset.rows.table import weighed
 from spanloom.dataset.validate.json_tokenizer import CheckedEncoder, own_tokenizer
 from spanloom.dataset.validate.placed_documents import PlacedDocument, documents_by_row, drawn_rows, with_documents
 from spanloom.dataset.validate.source import carried, check_against_source, is_same_files
+from spanloom.errors import SpanloomError
 from spanloom.families.traces.recipe import ABOUT_SCHEMA
 from spanloom.families.traces.verify import documents as verify
+from spanloom.families.traces.verify.texts import is_readable, line_faults
 from spanloom.findings import Finding, Report
 from spanloom.records.json_lines import lines
+from spanloom.supervision import shift_to_tokens
 from spanloom.tokenizers.json_file import tokenizer_faults
+from spanloom.tokenizers.token_texts import token_texts
 
 Encode = Callable[..., tuple[list[int], list[tuple[int, int]]]]
 """A text, whether special tokens are added, and the only characters that are control tokens → ids and offsets."""
@@ -31,13 +37,13 @@ def check_source(report: Report, check: SourceCheck) -> None:
     rows = sum(file.rows for file in content.input.shards)
     again = drawn_rows(rows, check.deep)
 
-    def opened(own: Report) -> list[Encode] | None:
-        """The encoding, or none without rows to encode."""
+    def opened(own: Report) -> "_Again | None":
         if not is_same_files(own, check, [path]):
             return None
-        return carried(own, lambda: [_encoding(content, check)]) if again else []
+        prepared = _Again(check)
+        return carried(own, prepared.loaded) if again else prepared
 
-    def check_shard(own: Report, shard: ShardEntry, encodings: list[Encode]) -> None:
+    def check_shard(own: Report, shard: ShardEntry, opened: "_Again") -> None:
         exported = (raw for _, raw in lines(path))
         count = compared = 0
         for row, raw, place in with_documents(own, exported, documents_by_row(check.whole, shard, columns)):
@@ -52,14 +58,55 @@ def check_source(report: Report, check: SourceCheck) -> None:
                 continue
             origin = {name: place.row[name] for name in ("trace_id", "source", "weight") if name in place.row}
             own.add(place.finding("source", message) for message in verify.wrong_line(line, content.config, origin))
-            for encode in encodings if row in again else ():
+            if row in again or opened.doubts(place, line):
                 own.ran("rows encoded again", 1)
-                own.add(_check_again(check, place, line, encode))
+                own.add(opened.check(place, line))
         own.ran("source rows", compared)
         if count != rows and shard.shard == 0:
             own.wrong("source", f"{count} rows, the manifest says {rows}", file=str(path))
 
     check_against_source(report, check, opened, check_shard)
+
+
+class _Again:
+    """Compares lines with documents: by the text of the tokens, and where that is not enough by encoding them."""
+
+    def __init__(self, check: SourceCheck) -> None:
+        self._check, self._content = check, check.whole.content
+        self._texts = token_texts(check.whole.root / TOKENIZER_NAME)
+        if self._texts is not None and not is_readable(self._texts, self._content.config["format"]):
+            self._texts = None
+        self._encode: Encode | None = None
+        self._fault: SpanloomError | None = None
+
+    def loaded(self) -> "_Again":
+        """This, with a tokenizer. Raises TokenizerError if there is none."""
+        if self._encode is None:
+            self._encode = _encoding(self._content, self._check)
+        return self
+
+    def doubts(self, place: PlacedDocument, line: Mapping[str, Any]) -> bool:
+        """Whether the text of a document may be another than that of its line. Without a tokenizer there is no doubt:
+        who gives no `deep` need not have the package."""
+        arrays = None if self._texts is None else place.read(self._check.whole.root, ("tokens", "span"))
+        if self._texts is not None and arrays is not None:
+            tokens, label = arrays["tokens"].astype(np.int32), arrays["span"].astype(np.uint8)
+            spans = shift_to_tokens(label, np.array([label.size], dtype=np.int32))
+            form, start = self._content.config["format"], int(place.row["response_start"])
+            if not line_faults(line, form, start, tokens, spans, self._texts):
+                return False
+        if self._encode is None and self._fault is None:
+            try:
+                self.loaded()
+            except SpanloomError as fault:
+                self._fault = fault
+        return self._encode is not None
+
+    def check(self, place: PlacedDocument, line: Mapping[str, Any]) -> Iterator[Finding]:
+        """Encodes a line again and compares its document."""
+        encode = self.loaded()._encode
+        assert encode is not None, "it is loaded"
+        yield from _check_again(self._check, place, line, encode)
 
 
 def _encoding(content: Content, check: SourceCheck) -> Encode:
