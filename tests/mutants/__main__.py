@@ -1,6 +1,6 @@
 """`make mutants`: puts each fault of the list into a copy of the sources, and sees which test finds it.
 
-In: the list in faults.py. Out: progress on stderr, a table on stdout; exit 1 where a fault survives.
+In: the lists in faults.py and builders.py. Out: progress on stderr, a table on stdout; exit 1 where a fault survives.
 
 First the tests of all faults are run over the sources as they are, and must be green. Then each fault's tests are run
 with the fault. One of them must fail by an assertion or an error of Spanloom's: not because something cannot be
@@ -16,9 +16,13 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
-from mutants.faults import FAULTS, Fault
+from mutants.builders import BUILDERS
+from mutants.faults import FAULTS as CHANGES
+from mutants.faults import Fault
 from mutants.outcomes import Outcome
 from mutants.trial import Run, StaleFaultError, check_fits, end_runs, run_tests
+
+FAULTS = (*CHANGES, *BUILDERS)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,8 +4,8 @@ import ast
 
 import pytest
 
-from mutants.__main__ import judged
-from mutants.faults import FAULTS, Fault
+from mutants.__main__ import FAULTS, judged
+from mutants.faults import Fault
 from mutants.outcomes import Outcome
 from mutants.trial import REPOSITORY, SOURCES, Run, StaleFaultError, check_fits, module_path
 

@@ -320,10 +320,10 @@ class Workshop:
             pq.write_table(table, made / path.name)
         return made
 
-    def build(self, family: str, name: str) -> Path:
-        """Builds it into a new folder, with a clean validation, and returns the folder."""
+    def build(self, family: str, name: str, **more: Any) -> Path:
+        """Builds it into a new folder, with a clean validation, and returns the folder. `more`: other options."""
         out = self.folder / "built" / family / name
-        getattr(self, f"_{family}")(out, **FAMILIES[family][name])
+        getattr(self, f"_{family}")(out, **FAMILIES[family][name], **more)
         return out
 
     def _synth_kd(self, out: Path, *, source: str = "synth", **options: Any) -> None:
