@@ -72,20 +72,12 @@ BUILDERS: tuple[Fault, ...] = (
         "model_chat/rejects",
     ),
     _fault(
-        "reject-not-kept",
-        _MAKING,
-        "writer.write_reject(reject)",
-        "pass",
-        "refused rows would be counted, and listed nowhere",
-        "synth_kd/rejects",
-    ),
-    _fault(
         "rejects-counted-once",
         _MAKING,
         "rejected[reject.reason] += 1",
         "rejected[reject.reason] = 1",
         "of several refused rows one would be counted",
-        "harmony_chat/rejects",
+        "synth_kd/rejects",
     ),
     _fault(
         "rows-read-without-rejects",
@@ -192,14 +184,6 @@ BUILDERS: tuple[Fault, ...] = (
         "model_chat/plain",
     ),
     _fault(
-        "weights-lost",
-        _MADE,
-        '"weight": source.weight',
-        '"weight": 1.0',
-        "the weights of the source would be ignored",
-        "model_chat/plain",
-    ),
-    _fault(
         "runs-of-other-messages",
         _MADE,
         '"run": [run.run for run in document.runs]',
@@ -214,14 +198,6 @@ BUILDERS: tuple[Fault, ...] = (
         '"turn_end": [None for run in document.runs]',
         "rows would say that no turn ends",
         "model_chat/plain",
-    ),
-    _fault(
-        "untrained-not-counted",
-        _MADE,
-        "untrained=len(made) - len(kept)",
-        "untrained=0",
-        "documents without a trained token would leave without a count",
-        "model_chat/train_final",
     ),
     _fault(
         "last-document-lost",
@@ -294,14 +270,6 @@ BUILDERS: tuple[Fault, ...] = (
         "self.last_tokens.append(-1)",
         "the last answer would end in <|end|>, and the model would go on",
         "synth_kd/plain",
-    ),
-    _fault(
-        "system-not-injected",
-        _PACKING,
-        "            if system is not None:\n                slices.append(system)\n",
-        "",
-        "blocks would begin without the system text",
-        "packed_chat/post_training",
     ),
     _fault(
         "stop-keeps-the-end",
@@ -398,5 +366,13 @@ BUILDERS: tuple[Fault, ...] = (
         'PYTHON_TAG not in sample["assistant_raw"]',
         "rows would say of calls that they are texts",
         "tool_calls/answer",
+    ),
+    _fault(
+        "injection-not-stated",
+        _PACKING,
+        "injected.append(copies)",
+        "injected.append(0)",
+        "blocks would not say which tokens are copies",
+        "packed_chat/post_training",
     ),
 )

@@ -45,14 +45,13 @@ class Learned:
 
 @dataclass(frozen=True, kw_only=True)
 class ModelFrames:
-    """`documents`: the proven ones that `learned` is of, each with the messages of its conversation; `proven`: how
-    many."""
+    """`documents`: the proven ones that `learned` is of, each with its conversation; `proven`: how many."""
 
     model: Model
     proving: Proving
     tables: Tables
     learned: Learned = field(default_factory=Learned)
-    documents: tuple[tuple[Sequence[Message], Document], ...] = ()
+    documents: tuple[tuple[Conversation, Document], ...] = ()
 
     @property
     def unshown(self) -> tuple[str, ...]:
@@ -73,17 +72,17 @@ def find_frames(model: Model, proving: Proving, *, learned: Learned | None = Non
         return ModelFrames(model=model, proving=proving, tables=learned.tables(tables), learned=learned)
     conversations = [*(each for _, each in sample_conversations()), *_with_later_rules()]
     outcomes = [(each, prove_conversation(model, each, proving)) for each in conversations]
-    with_messages = tuple(
-        (conversation.messages, document)
+    proven_documents = tuple(
+        (conversation, document)
         for conversation, outcome in outcomes
         if isinstance(outcome, Proven)
         for document in outcome.documents
     )
-    if not with_messages:
+    if not proven_documents:
         return ModelFrames(model=model, proving=proving, tables=tables)
-    learned = _learned(model, tables, [document for _, document in with_messages])
+    learned = _learned(model, tables, [document for _, document in proven_documents])
     return ModelFrames(
-        model=model, proving=proving, tables=learned.tables(tables), learned=learned, documents=with_messages
+        model=model, proving=proving, tables=learned.tables(tables), learned=learned, documents=proven_documents
     )
 
 

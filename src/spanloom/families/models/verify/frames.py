@@ -14,11 +14,14 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from spanloom.conversations.source.format import ANY_MODEL
 from spanloom.dataset.manifest import Content, read_any
 from spanloom.dataset.root.layout import MODEL_FOLDER
 from spanloom.dataset.validate.content import check_stated
 from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.errors import SpanloomError
+from spanloom.families.models.conversation import Conversation
+from spanloom.families.models.defaults import SPAN_NAMES
 from spanloom.families.models.documents.declared import DECLARED
 from spanloom.families.models.documents.rules import parsed_date
 from spanloom.families.models.model import Model, find_eod, load_model
@@ -26,7 +29,11 @@ from spanloom.families.models.probe.form import find_form, variable_sets
 from spanloom.families.models.probe.frames import ModelFrames, find_frames
 from spanloom.families.models.probe.retokenised import ids_of_text
 from spanloom.families.models.prove.conversation import Proving
+from spanloom.families.models.prove.documents import Document as ProvenDocument
 from spanloom.families.models.prove.prefixes import SERVED
+from spanloom.families.models.verify.messages import plain_conversation
+from spanloom.families.models.verify.reference import Reference
+from spanloom.families.models.verify.texts import REASONING
 from spanloom.findings import EARLIER, Finding
 from spanloom.law import classes
 from spanloom.law.declared import TRAINED_SPANS, declared_by
@@ -34,34 +41,31 @@ from spanloom.law.documents import Bools, Documents, Ints, counts
 from spanloom.law.frames import Frames
 from spanloom.law.judging import judge
 
-REASONING = 1
-"""The span of reasoning."""
-
 Carried = tuple[ModelFrames | None, tuple[Finding, ...]]
 """The frames of the model in a dataset, None if they cannot be read off tokens; and what contradicts its config."""
 
 
 def frames_of(root: Path, content: Content) -> Carried:
     """The frames of a dataset's model, found once for all its shards."""
-    return _frames_of(root, _Config(content.config, content.config_sha256))
+    return _frames_of(root, _Content(content))
 
 
-class _Config:
-    """The options of a dataset, equal if their hash is."""
+class _Content:
+    """What a manifest says of a dataset, equal if the hash of its options is."""
 
-    def __init__(self, values: Mapping[str, Any], sha256: str) -> None:
-        self.values, self._sha256 = values, sha256
+    def __init__(self, content: Content) -> None:
+        self.content = content
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Config) and other._sha256 == self._sha256
+        return isinstance(other, _Content) and other.content.config_sha256 == self.content.config_sha256
 
     def __hash__(self) -> int:
-        return hash(self._sha256)
+        return hash(self.content.config_sha256)
 
 
 @lru_cache(maxsize=2)
-def _frames_of(root: Path, options: _Config) -> Carried:
-    config = options.values
+def _frames_of(root: Path, of: _Content) -> Carried:
+    config = of.content.config
     try:
         date = None if config["date"] is None else parsed_date(config["date"])
         model = load_model(root / MODEL_FOLDER, stops=list(config["stops"]), date=date)
@@ -74,9 +78,63 @@ def _frames_of(root: Path, options: _Config) -> Carried:
         what = fault.what if isinstance(fault, SpanloomError) else f"{type(fault).__name__}: {fault}"
         return None, (Finding(check="carried", message=f"the model cannot be read: {what}", file=MODEL_FOLDER),)
     try:
-        return find_frames(model, proving), found
+        frames = find_frames(model, proving)
     except SpanloomError:  # no token of its own begins the assistant's messages
         return None, found
+    return _believed(frames, root, of.content, found)
+
+
+_OF_MASKS = frozenset(
+    {
+        classes.CONTEXT_TRAINED,
+        classes.TOOL_RESULT_TRAINED,
+        classes.PROMPT_TRAINED,
+        classes.COMPLETION_UNTRAINED,
+        classes.STOP_UNTRAINED,
+        classes.BEHIND_STOP_TRAINED,
+    }
+)
+"""Classes that the model's own conversations have only if their frames are misread, or their proofs are wrong."""
+
+
+def _believed(frames: ModelFrames, root: Path, content: Content, found: tuple[Finding, ...]) -> Carried:
+    """The frames, whose proofs are by the builder's code. Where these contradict the frames, they are made again by the
+    code of validation: if both agree, the frames are misread; else the builder is wrong, and the frames stand."""
+    if not _OF_MASKS & set(frames.unshown):
+        return frames, found
+    reference = Reference(root, content)
+    wrong = next((each.id for each, document in frames.documents if not _agrees(reference, each, document)), None)
+    if wrong is None:
+        return frames, found
+    message = f"the model's own conversation {wrong!r} is proven otherwise than it is rendered again"
+    unshown = tuple(name for name in frames.unshown if name not in _OF_MASKS)
+    frames = replace(frames, learned=replace(frames.learned, unshown=unshown))
+    return frames, (*found, Finding(check="frames", message=message, file=MODEL_FOLDER))
+
+
+def _agrees(reference: Reference, conversation: Conversation, document: ProvenDocument) -> bool:
+    """Whether a document is the one that the code of validation makes."""
+    row = {
+        "run": [run.run for run in document.runs],
+        "variables": [json.dumps(dict(run.variables), sort_keys=True) for run in document.runs],
+        "boundary": [run.boundary for run in document.runs],
+        "turn_end": [None if run.truncated else run.turn_end for run in document.runs],
+    }
+    messages = [
+        {**each, "tool_calls": [{**call, "arguments": json.dumps(call["arguments"])} for call in each["tool_calls"]]}
+        if each.get("tool_calls")
+        else each
+        for each in conversation.messages
+    ]
+    whole = {"messages": messages, "tools": conversation.tools}
+    plain = plain_conversation(json.dumps(whole).encode(), ANY_MODEL.schema_version)
+    made = reference.document(plain, row, range(len(document.runs)))
+    if isinstance(made, str):
+        return False
+    spans = [int(span > 0) for span in made.spans[0][:-1]]
+    return made.tokens[:-1] == document.tokens.tolist() and (
+        set(reference.config["train"]) != set(SPAN_NAMES[1:]) or spans == document.mask.tolist()
+    )
 
 
 def _contradictions(model: Model, config: Mapping[str, Any]) -> Iterator[Finding]:
@@ -120,7 +178,8 @@ def check_frames(
             start = int(of_batch.ends[number] - of_batch.lengths[number])
             found = documents.finding("frames", f"{name}: {classes.CLASSES[name].meaning}", number, place - start)
             yield _noticed(found, _MENDED[name]) if earlier and name in _MENDED else found
-    yield from _check_answers(documents, rows, judged.frames, of_batch, earlier=earlier)
+    if len(content.config["train"]) == TRAINED_SPANS:
+        yield from _check_answers(documents, rows, judged.frames, of_batch, earlier=earlier)
     yield from _check_runs(documents, rows, judged.frames, of_batch, content)
     yield from _check_served(frames.model, documents, rows, of_batch)
 

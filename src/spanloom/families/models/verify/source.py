@@ -11,7 +11,6 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -192,14 +191,15 @@ class _ShardCheck:
         }
         if other := {name for each in place.row["variables"] for name in json.loads(each)} - known:
             yield place.finding("source", f"neither the options nor the source have the variables {sorted(other)}")
-        arrays = place.read(self.whole.root, ("tokens", "lossmask"))
+        arrays = place.read(self.whole.root, ("tokens", "span"))
         if arrays is None or self.texts is None or not self.texts.kept or DECLARED in place.row["boundary"]:
             return
-        trained = np.roll(arrays["lossmask"], 1).astype(np.bool_)
+        spans = np.roll(arrays["span"], 1)
         answers, prompts = texts_of(conversation, runs)
         if len(config["train"]) < TRAINED_SPANS:  # of an answer, some is context
-            answers, prompts = [], [*prompts, *chain.from_iterable(answers)]
-        for missing in self.texts.missing(arrays["tokens"], trained, answers, prompts):
+            prompts += [text for reasoning, said in answers for text in (*reasoning, said)]
+            answers = []
+        for missing in self.texts.missing(arrays["tokens"], spans, answers, prompts):
             yield place.finding("source", f"the document does not hold the text {missing[:40]!r}")
 
     def _wrong_document(self, place: PlacedDocument, conversation: PlainConversation) -> Iterator[Finding]:

@@ -15,6 +15,9 @@ from spanloom.families.models.model import Model
 from spanloom.families.models.probe.frames import ModelFrames
 from spanloom.families.models.verify.messages import PlainConversation
 
+REASONING = 1
+"""The span of reasoning."""
+
 
 class Texts:
     """The bytes of tokens, and which texts a document holds."""
@@ -28,20 +31,37 @@ class Texts:
     def missing(
         self,
         tokens: npt.NDArray[np.int32],
-        trained: npt.NDArray[np.bool_],
-        answers: Sequence[Sequence[str]],
+        spans: npt.NDArray[np.uint8],
+        answers: Sequence[tuple[Sequence[str], str]],
         prompts: Iterable[str],
     ) -> Iterator[str]:
-        """The texts that a document lacks. `tokens` int32 [T]; `trained` bool [T], token-aligned; `answers`: the
-        trained texts of each run, in order; `prompts`: those of the messages before the last run."""
-        edges = np.flatnonzero(np.diff(trained.astype(np.int8), prepend=0, append=0))
-        stretches = [self._text(tokens[first:last]) for first, last in edges.reshape(-1, 2).tolist()]
+        """The texts that a document lacks. `tokens` int32 [T]; `spans` uint8 [T], token-aligned; `answers`: reasoning
+        and text of each run, all trained, in order; `prompts`: the texts of the messages before the last run."""
+        edges = np.flatnonzero(np.diff((spans > 0).astype(np.int8), prepend=0, append=0))
+        stretches = edges.reshape(-1, 2).tolist()
         if answers and len(stretches) != len(answers):  # spans that are not trained cut runs
-            stretches = ["".join(stretches)] * len(answers)
-        for stretch, texts in zip(stretches, answers, strict=bool(answers)):
-            yield from (text for text in texts if not _holds(stretch, text))
+            whole = "".join(self._text(tokens[first:last]) for first, last in stretches)
+            yield from (text for reasoning, said in answers for text in (*reasoning, said) if not _holds(whole, text))
+        else:
+            for (first, last), (reasoning, said) in zip(stretches, answers, strict=bool(answers)):
+                own, labels = tokens[first:last], spans[first:last]
+                thought = self._text(own[labels == REASONING])
+                yield from (text for text in reasoning if not _holds(thought, text))
+                if not self._says(own, labels, said):
+                    yield said
         whole = self._text(tokens)
         yield from (text for text in prompts if not _holds(whole, text))
+
+    def _says(self, tokens: npt.NDArray[np.int32], spans: npt.NDArray[np.uint8], said: str) -> bool:
+        """Whether the tokens behind the reasoning hold a text. A token that begins before it is the reasoning's."""
+        behind = np.flatnonzero(spans > REASONING)
+        rest = self._text(tokens[behind])
+        if _holds(rest, said):
+            return True
+        if not behind.size or behind[0] == 0:
+            return False
+        before = self._text(tokens[behind[0] - 1 : behind[0]])
+        return 0 < (before + rest).find(unicodedata.normalize("NFC", said).strip()) < len(before)
 
     def _text(self, tokens: npt.NDArray[np.int32]) -> str:
         pieces, known = [], self._pieces
@@ -52,18 +72,21 @@ class Texts:
         return unicodedata.normalize("NFC", b"".join(pieces).decode(errors="replace"))
 
     def _are_kept(self, frames: ModelFrames) -> bool:
-        for messages, document in frames.documents:
+        for conversation, document in frames.documents:
+            messages = conversation.messages
             runs = [run.run for run in document.runs]
-            answers = [[messages[run].get("reasoning") or "", messages[run].get("content") or ""] for run in runs]
+            answers = [([messages[run].get("reasoning") or ""], messages[run].get("content") or "") for run in runs]
             prompts = [each.get("content") or "" for each in messages[: runs[-1]] if each["role"] != "assistant"]
-            if any(self.missing(document.tokens, document.mask.astype(np.bool_), answers, prompts)):
+            if any(self.missing(document.tokens, document.spans * document.mask, answers, prompts)):
                 return False
         return bool(frames.documents)
 
 
-def texts_of(conversation: PlainConversation, runs: Sequence[int]) -> tuple[list[list[str]], list[str]]:
-    """The trained texts of each run, and those of the messages before the last run that are no answers."""
-    answers = [[*conversation.messages[run].reasoning, conversation.messages[run].text] for run in runs]
+def texts_of(conversation: PlainConversation, runs: Sequence[int]) -> tuple[list[tuple[Sequence[str], str]], list[str]]:
+    """Reasoning and text of each run, and the texts of the messages before the last run that are no answers."""
+    answers: list[tuple[Sequence[str], str]] = [
+        (conversation.messages[run].reasoning, conversation.messages[run].text) for run in runs
+    ]
     before = conversation.messages[: runs[-1]]
     return answers, [message.text for message in before if message.role != "assistant"]
 
