@@ -72,14 +72,6 @@ BUILDERS: tuple[Fault, ...] = (
         "model_chat/rejects",
     ),
     _fault(
-        "rejects-counted-once",
-        _MAKING,
-        "rejected[reject.reason] += 1",
-        "rejected[reject.reason] = 1",
-        "of several refused rows one would be counted",
-        "synth_kd/rejects",
-    ),
-    _fault(
         "rows-read-without-rejects",
         _MAKING,
         "rows_read += made.rows_read",

@@ -194,10 +194,13 @@ def _noticed(finding: Finding, what: str) -> Finding:
     return replace(finding, check=f"{EARLIER}: {what}", severity="warning")
 
 
+BEHIND = "reasoning is behind the answer"
+
+
 def _check_answers(
     documents: SpanDocuments, rows: pa.Table, frames: Frames, of_batch: Documents, *, earlier: bool
 ) -> Iterator[Finding]:
-    """Checks that an answer follows no other, and that reasoning is not all of an answer."""
+    """Checks that an answer follows no other, and that reasoning is before the answer and not all of it."""
     trained = _trained(frames, of_batch)
     first, last = frames.first[trained], frames.last[trained]
     document = frames.document[first]
@@ -209,6 +212,9 @@ def _check_answers(
     thought = counts(spans == REASONING)
     silent = (said[ends] == said[begins]) & (thought[ends] > thought[begins])
     wrong["an answer is reasoning alone"] = np.flatnonzero(silent & frames.stopped[trained])
+    answered = np.append(np.flatnonzero(spans > REASONING), spans.size)
+    first_said = np.minimum(answered[np.searchsorted(answered, begins)], ends)
+    wrong[BEHIND] = np.flatnonzero(thought[ends] > thought[first_said])
     turn_ends = rows.column("turn_end").to_pylist()
     for what, numbers in wrong.items():
         for run in numbers.tolist():
@@ -217,7 +223,7 @@ def _check_answers(
                 continue
             place = int(begins[run] - of_batch.ends[number] + of_batch.lengths[number])
             finding = documents.finding("frames", what, number, place)
-            yield _noticed(finding, what) if earlier else finding
+            yield _noticed(finding, what) if earlier and what != BEHIND else finding
 
 
 _NOT_CERTAIN = (classes.HISTORY_REWRITTEN,)
