@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,14 @@ Carried = tuple[ModelFrames | None, tuple[Finding, ...]]
 """The frames of the model in a dataset, None if they cannot be read off tokens; and what contradicts its config."""
 
 
+_finding = Lock()
+"""Shards are checked side by side, and the cache of a function would let each of them find the frames."""
+
+
 def frames_of(root: Path, content: Content) -> Carried:
     """The frames of a dataset's model, found once for all its shards."""
-    return _frames_of(root, _Content(content))
+    with _finding:
+        return _frames_of(root, _Content(content))
 
 
 class _Content:
@@ -99,7 +105,8 @@ _OF_MASKS = frozenset(
 
 def _believed(frames: ModelFrames, root: Path, content: Content, found: tuple[Finding, ...]) -> Carried:
     """The frames, whose proofs are by the builder's code. Where these contradict the frames, they are made again by the
-    code of validation: if both agree, the frames are misread; else the builder is wrong, and the frames stand."""
+    code of validation: if both agree, the frames are misread; else the builder
+    is wrong."""
     if not _OF_MASKS & set(frames.unshown):
         return frames, found
     reference = Reference(root, content)
@@ -166,7 +173,7 @@ def check_frames(
     left_out = {*frames.unshown, *declared_by(content.config, content.family), *_NOT_CERTAIN}
     ends, boundaries = rows.column("turn_end").to_pylist(), rows.column("boundary").to_pylist()
     known = [json.dumps(each, sort_keys=True) for each in content.config["variables"]]
-    own = [_has_own(used, known) for used in rows.column("variables").to_pylist()]
+    own = _have_own(rows.column("variables").to_pylist(), known)
     for name, (numbers, places) in judged.found.items():
         if name in left_out:
             continue
@@ -230,9 +237,13 @@ _NOT_CERTAIN = (classes.HISTORY_REWRITTEN,)
 """A text may hold the tokens that begin reasoning; that history is as the model meets it, rendering again shows."""
 
 
-def _has_own(used: Sequence[str], known: Sequence[str]) -> bool:
-    """Whether a document is rendered with other variables than those of the config. `used`: as JSON, by run."""
-    return any(json.dumps(json.loads(each), sort_keys=True) not in known for each in used)
+def _have_own(used: Sequence[Sequence[str]], known: Sequence[str]) -> list[bool]:
+    """Whether each document is rendered with other variables than those of the config. `used`: as JSON, by run."""
+    own = {
+        text: json.dumps(json.loads(text), sort_keys=True) not in known
+        for text in {text for each in used for text in each}
+    }
+    return [any(own[text] for text in each) for each in used]
 
 
 _OF_ENDS = (classes.STOP_UNTRAINED, classes.TRUNCATED)
