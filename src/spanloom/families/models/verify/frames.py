@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -202,16 +203,20 @@ def _noticed(finding: Finding, what: str) -> Finding:
 
 
 BEHIND = "reasoning is behind the answer"
+FOLLOWS = "an answer follows another"
 
 
 def _check_answers(
     documents: SpanDocuments, rows: pa.Table, frames: Frames, of_batch: Documents, *, earlier: bool
 ) -> Iterator[Finding]:
     """Checks that an answer follows no other, and that reasoning is before the answer and not all of it."""
+    for number, runs in enumerate(rows.column("run").to_pylist()):
+        if any(later == run + 1 for run, later in pairwise(runs)):
+            finding = documents.finding("frames", FOLLOWS, number)
+            yield _noticed(finding, FOLLOWS) if earlier else finding
     trained = _trained(frames, of_batch)
-    first, last = frames.first[trained], frames.last[trained]
-    document = frames.document[first]
-    wrong = {"an answer follows another": np.flatnonzero((np.diff(document) == 0) & (first[1:] == last[:-1] + 1)) + 1}
+    document = frames.document[frames.first[trained]]
+    wrong: dict[str, Ints] = {}
     # The span of a token is on disk at the place before it. The last trained token is the stop, in a span of its own.
     spans = np.concatenate([[0], documents.span[:-1]])
     said = counts(spans > REASONING)
