@@ -217,6 +217,9 @@ class _Unplaced(Dropping):
             role = str(name).strip().lower()
             parted = isinstance(message, Part) or role in (*CALL_ROLES, *REASONING_ROLES)
             turns = [] if parted and self.found else [Turn(number=number, role=ROLES[role])]
+            if isinstance(keys, dict):  # it was refused before all of its keys were read
+                read = {*ROLE_KEYS, *TEXT_KEYS, *ENDS, *self.found}
+                self.found += [key for key, value in keys.items() if key not in read and _says_something(value)]
         repeated = {key for key in (*ROLE_KEYS, *TEXT_KEYS) if keys.get(key) in (name, _first(keys, TEXT_KEYS))}
         names = tuple(dict.fromkeys(name for name in self.found if name not in repeated))
         if turns and names:
