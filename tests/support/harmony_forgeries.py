@@ -5,6 +5,7 @@ used: the format is read here from its description.
 """
 
 import copy
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,7 +50,7 @@ def parts(document: Document) -> list[Part]:
     tokens = document.tokens
     opens = [*np.flatnonzero(tokens == START).tolist(), tokens.size - 1]
     found = []
-    for begin, end in zip(opens, opens[1:], strict=False):
+    for begin, end in itertools.pairwise(opens):
         body = begin + int(np.flatnonzero(tokens[begin:end] == MESSAGE)[0]) + 1
         kind = _ROLES.get(int(tokens[begin + 1]), "tool")
         if kind == "assistant":
