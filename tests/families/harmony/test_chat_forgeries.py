@@ -7,6 +7,7 @@ tell: hashes, counts, rows, and mask = (span > 0) agree.
 import json
 import random
 import shutil
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -42,6 +43,8 @@ TOOL = {
     "parameters": {"type": "object", "properties": {"what": {"type": "string"}}},
 }
 VALID_FRACTION = 0.2
+IT = 3206
+"""The token of `It`."""
 
 Forge = Callable[[Dataset], Any]
 
@@ -162,7 +165,7 @@ def with_parts(dataset: Dataset, *kinds: str) -> tuple[Document, list[Part]]:
 
 
 def alone_in_row(dataset: Dataset, several: bool = False) -> list[Document]:
-    """The documents of conversations that have one document, or with `several` the first ones of those that have more."""
+    """The documents of conversations that have one document; with `several` the first ones of those that have more."""
     rows = [document.about["row"] for document in documents(dataset)]
     return [
         document
@@ -311,12 +314,79 @@ def _a_whole_answer_is_truncated(dataset: Dataset) -> None:
     cutting(dataset)["truncated_messages"] += 1
 
 
-@forgery("alone", "flags")
+@forgery("source", "flags")
 def _an_answer_is_truncated_that_is_not_counted(dataset: Dataset) -> None:
     cutting(dataset)["truncated_messages"] += 1
 
 
+@forgery("alone")
+def _labels_are_not_shifted(dataset: Dataset) -> None:
+    for document in documents(dataset):
+        document.span = np.append(np.uint8(0), document.span[:-1])
+        document.lossmask = np.append(np.uint8(0), document.lossmask[:-1])
+
+
+@forgery("alone")
+def _the_last_place_has_a_label(dataset: Dataset) -> None:
+    document = next(documents(dataset))
+    document.span[-1] = document.lossmask[-1] = 1
+
+
+@forgery("alone")
+def _a_mask_is_not_that_of_the_span(dataset: Dataset) -> None:
+    document = next(documents(dataset))
+    document.lossmask[3] = 1
+
+
+@forgery("alone")
+def _a_mask_is_two(dataset: Dataset) -> None:
+    document = next(documents(dataset))
+    document.lossmask[document.lossmask > 0] = 2
+
+
+@forgery("alone")
+def _nothing_of_a_document_is_trained(dataset: Dataset) -> None:
+    document = alone_in_row(dataset)[0]
+    document.span[:] = document.lossmask[:] = 0
+    cutting(dataset)["runs"] -= document.about["runs"]
+    document.about["runs"] = 0
+
+
 # Tokens.
+
+
+@forgery("alone")
+def _a_token_is_of_no_vocabulary(dataset: Dataset) -> None:
+    document, found = with_parts(dataset, "final")
+    document.tokens[found[-1].body] = 201_088
+
+
+@forgery("alone")
+def _two_documents_are_one(dataset: Dataset) -> None:
+    first, second = list(documents(dataset))[:2]
+    for name in ("tokens", "span", "lossmask"):
+        setattr(first, name, np.concatenate([getattr(first, name)[:-1], getattr(second, name)]))
+    first.about["runs"] += second.about["runs"]
+    taken_out(dataset, second)
+    cutting(dataset)["documents"] -= 1
+
+
+@forgery("alone")
+def _an_answer_of_another_channel(dataset: Dataset) -> None:
+    """The header of the last answer says `analysis`, and so does its span."""
+    document, found = with_parts(dataset, "final")
+    part = found[-1]
+    document.tokens[part.body - 2] = 35644
+    label(document, part.begin, part.end, 1)
+
+
+@forgery("alone")
+def _an_answer_is_given_twice(dataset: Dataset) -> None:
+    document, found = with_parts(dataset, "final")
+    part = found[-1]
+    replaced(document, part.begin, part.begin, document.tokens[part.begin : part.end].tolist())
+    label(document, part.begin, part.end, 2)
+    document.tokens[part.end - 1] = END
 
 
 @forgery("alone")
@@ -481,7 +551,8 @@ def _an_answer_is_empty(dataset: Dataset) -> None:
 
 @forgery("source")
 def _the_called_tool_is_another(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "call", "tool")
+    document = next(each for each in alone_in_row(dataset) if any(part.kind == "call" for part in parts(each)))
+    part = next(part for part in parts(document) if part.kind == "call")
     named = part.begin + 2 + next(at for at, token in enumerate(document.tokens[part.begin + 2 :]) if token > 5000)
     document.tokens[named] += 1
 
@@ -508,11 +579,11 @@ def _reasoning_is_left_out(dataset: Dataset) -> None:
 
 @forgery("all")
 def _a_word_is_of_other_tokens(dataset: Dataset) -> None:
-    """` It`, of one token, as ` I` and `t`: the text is the same."""
-    document, found = with_parts(dataset, "user")
-    part = found[-1]
-    assert document.tokens[part.body : part.body + 2].tolist() == [4827, 1078]
-    replaced(document, part.body, part.body + 1, [62, 5348])
+    """`It`, of one token, as `I` and `t`: the text is the same."""
+    document = alone_in_row(dataset)[0]
+    part = parts(document)[-1]
+    assert document.tokens[part.body] == IT
+    replaced(document, part.body, part.body + 1, [40, 83])
 
 
 # Rows.
@@ -592,7 +663,60 @@ def _a_reason_is_another(dataset: Dataset) -> None:
     dataset.rejects[0][0]["reason"] = "role_unknown"
 
 
+@forgery("alone")
+def _documents_are_in_another_order(dataset: Dataset) -> None:
+    dataset.documents["train", 0].reverse()
+
+
+@forgery("alone")
+def _a_conversation_is_twice(dataset: Dataset) -> None:
+    """In place of its neighbour."""
+    first, second = alone_in_row(dataset)[:2]
+    row = second.about["row"]
+    second.about = {**first.about, "row": row}
+    second.tokens, second.span, second.lossmask = first.tokens, first.span, first.lossmask
+
+
+@forgery("alone")
+def _a_conversation_is_left_out(dataset: Dataset) -> None:
+    gone = alone_in_row(dataset)[0]
+    taken_out(dataset, gone)
+    for name, lost in {"conversations": 1, "documents": 1, "runs": gone.about["runs"]}.items():
+        cutting(dataset)[name] -= lost
+    dataset.manifest["content"]["shards"][0]["rows_read"] -= 1
+
+
+@forgery("alone")
+def _a_bad_conversation_is_forgotten(dataset: Dataset) -> None:
+    dataset.rejects[0].clear()
+    dataset.manifest["content"]["shards"][0]["rows_read"] -= 1
+
+
+@forgery("alone")
+def _a_refusal_is_of_another_row(dataset: Dataset) -> None:
+    dataset.rejects[0][0]["row"] -= 1
+
+
 # The manifest.
+
+
+@forgery("alone")
+def _the_names_of_spans_are_exchanged(dataset: Dataset) -> None:
+    names = dataset.manifest["content"]["span_names"]
+    names[1], names[2] = names[2], names[1]
+    dataset.span_names = list(names)
+
+
+@forgery("alone")
+def _the_share_of_valid_is_another(dataset: Dataset) -> None:
+    fraction = 0.4
+    config(dataset)["valid_fraction"] = fraction
+    dataset.manifest["content"]["split"].update(valid_fraction=fraction, threshold=str(2 * 2**64 // 5))
+
+
+@forgery("alone")
+def _there_was_a_cap(dataset: Dataset) -> None:
+    config(dataset)["caps"]["max_rows"] = 10
 
 
 @forgery("alone")
@@ -620,7 +744,7 @@ def _the_last_turns_are_trained(dataset: Dataset) -> None:
     config(dataset)["turns"] = "last"
 
 
-@forgery("source", "last")
+@forgery("alone", "last")
 def _all_turns_are_trained(dataset: Dataset) -> None:
     config(dataset)["turns"] = "all"
 
@@ -686,6 +810,16 @@ def _more_is_audited_than_there_is(dataset: Dataset) -> None:
 
 
 @forgery("alone")
+def _the_renderer_is_another(dataset: Dataset) -> None:
+    dataset.manifest["content"]["renderer"]["name"] = "slow"
+
+
+@forgery("alone")
+def _the_input_has_more_rows(dataset: Dataset) -> None:
+    dataset.manifest["content"]["input"]["shards"][0]["rows"] += 1
+
+
+@forgery("alone")
 def _the_tokenizer_is_another(dataset: Dataset) -> None:
     dataset.manifest["content"]["tokenizer"]["sha256"] = "ab" * 32
 
@@ -740,7 +874,7 @@ def test_a_file_that_is_a_link_is_found(made: Any, tmp_path: Path) -> None:
 
 
 def test_the_shares_of_what_is_found() -> None:
-    """What a reader of docs/reliability.md is told."""
-    levels = [forgery.found for forgery in FORGERIES.values()]
-    assert levels.count("alone") >= 0.6 * len(levels)
-    assert set(levels) <= {"alone", "source", "all"}
+    """What docs/reliability.md says."""
+    levels = Counter(forgery.found for forgery in FORGERIES.values())
+    assert levels["alone"] >= 0.75 * levels.total()
+    assert levels["alone"] + levels["source"] >= 0.85 * levels.total()

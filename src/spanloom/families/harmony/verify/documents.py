@@ -125,6 +125,7 @@ def check_rows(
             trained,
             all_runs=all_runs,
             shows_runs=documents.of_any_model,
+            begins_file=documents.first == 0,
         ):
             yield documents.finding("rows", message, at)
     for at in np.flatnonzero(~ordered).tolist():
