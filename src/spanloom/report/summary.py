@@ -76,7 +76,10 @@ def findings_text(report: Report) -> Text:
         seen = ", ".join(f"{checked[name]:,} {name}" for name in counted)
         again = [name for name in ("rows rendered again", "blocks packed again") if checked.get(name)]
         clean = f"clean: {seen} checked" + "".join(f", {checked[name]:,} {name}" for name in again)
-        return Text(f"{clean}{WITHOUT_MEGATRON if report.reader == INDEPENDENT else ''}", style="green")
+        verdict = Text(f"{clean}{WITHOUT_MEGATRON if report.reader == INDEPENDENT else ''}", style="green")
+        for warning in report.findings[:FINDINGS_SHOWN]:
+            verdict.append(f"\n  warning {visible_line(str(warning))}", style="default")
+        return verdict
     total = sum(report.found.values())
     text = Text(f"{total:,} finding{'s' if total > 1 else ''}\n", style="bold red")
     for finding in report.findings[:FINDINGS_SHOWN]:

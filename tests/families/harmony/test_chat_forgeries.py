@@ -47,13 +47,14 @@ def test_a_forgery_is_found(name: str, made: Any, tmp_path: Path) -> None:
     assert not found(tmp_path / "root", source, forgery.found).clean
 
 
-def test_a_file_that_is_a_link_is_found(made: Any, tmp_path: Path) -> None:
+def test_copies_alone_are_a_warning(made: Any, tmp_path: Path) -> None:
+    """A source may hold one text under many ids: without it, copies are no error."""
     root, source = made("plain")
     shutil.copytree(root, tmp_path / "root")
-    path = tmp_path / "root/train/shard_00_tokens.bin"
-    path.rename(tmp_path / "elsewhere.bin")
-    path.symlink_to(tmp_path / "elsewhere.bin")
-    assert not found(tmp_path / "root", source, "alone").clean
+    forged(tmp_path / "root", FORGERIES["documents_of_one_run_are_copies"].forge)
+    report = found(tmp_path / "root", source, "alone")
+    assert report.clean
+    assert [finding.check for finding in report.findings] == ["copies"]
 
 
 @pytest.mark.parametrize("is_synth", [False, True])
