@@ -55,10 +55,10 @@ class CheckRun(Protocol):
     def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], T]) -> list[T]:
         """Runs `check` on all shards in parallel; adds their reports, and returns their results, in shard order."""
 
-    def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> None:
+    def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Digests:
         """Counts documents as checked, and adds a digest of each one's tokens. `tokens` int32 [T]; `lengths` int32 [N].
 
-        Raises CancelledError if the run was cancelled.
+        Returns the digests, uint64 [N]. Raises CancelledError if the run was cancelled.
         """
 
     def go_on(self) -> None:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from spanloom.dataset.family import Description
 from spanloom.dataset.manifest import MANIFEST_NAME, Manifest, SplitCounts
-from spanloom.findings import Report
+from spanloom.findings import EARLIER, Report
 from spanloom.megatron.readers import INDEPENDENT, reader_in_words
 from spanloom.text import visible, visible_line
 
@@ -76,10 +76,13 @@ def findings_text(report: Report) -> Text:
         seen = ", ".join(f"{checked[name]:,} {name}" for name in counted)
         again = [name for name in ("rows rendered again", "blocks packed again") if checked.get(name)]
         clean = f"clean: {seen} checked" + "".join(f", {checked[name]:,} {name}" for name in again)
-        text = Text(f"{clean}{WITHOUT_MEGATRON if report.reader == INDEPENDENT else ''}", style="green")
+        verdict = Text(f"{clean}{WITHOUT_MEGATRON if report.reader == INDEPENDENT else ''}", style="green")
         for notice in report.notices:
-            text.append(f"\nnotice, of an earlier version: {notice}", style="yellow")
-        return text
+            verdict.append(f"\nnotice, of an earlier version: {notice}", style="yellow")
+        warnings = [finding for finding in report.findings if not finding.check.startswith(EARLIER)]
+        for warning in warnings[:FINDINGS_SHOWN]:
+            verdict.append(f"\n  warning {visible_line(str(warning))}", style="default")
+        return verdict
     total = sum(report.found.values())
     text = Text(f"{total:,} finding{'s' if total > 1 else ''}\n", style="bold red")
     for finding in report.findings[:FINDINGS_SHOWN]:

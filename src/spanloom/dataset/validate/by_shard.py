@@ -22,7 +22,7 @@ import numpy.typing as npt
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.manifest import Content, ListedFile, ShardEntry
 from spanloom.dataset.root.inventory import AT_ONCE, file_fault, unlisted
-from spanloom.dataset.rows.digests import DigestRuns
+from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.validate.content import check_shape
 from spanloom.dataset.validate.dataset import CONTENTS_AT_ONCE, GivenSource, check_beyond_files, joined_checks
 from spanloom.dataset.validate.disk_documents import token_digests
@@ -84,11 +84,13 @@ class _ShardRun:
     def go_on(self) -> None:
         """Never raises: there is only one thread, which an interruption ends."""
 
-    def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> None:
-        self._contents.add(token_digests(tokens, lengths))
+    def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Digests:
+        digests = token_digests(tokens, lengths)
+        self._contents.add(digests)
         self._checked += lengths.size
         if self._on_progress:
             self._on_progress(self._checked, self._sequences)
+        return digests
 
 
 def validate_shard(
@@ -183,8 +185,9 @@ class _JoinRun:
     def go_on(self) -> None:
         """Never raises: nothing here takes long."""
 
-    def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> None:
-        """Does nothing: no document is checked here."""
+    def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Digests:
+        """Never called: no document is checked here."""
+        return token_digests(tokens, lengths)
 
 
 def join_shards(

@@ -29,6 +29,7 @@ from spanloom.dataset.root.layout import array_prefixes, rows_file
 from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.rows.table import RowsReader, rows_schema
 from spanloom.dataset.validate.content import check_shape, check_sums
+from spanloom.dataset.validate.copies import CountedRun
 from spanloom.dataset.validate.disk_documents import DiskDocuments, digests_of, token_digests
 from spanloom.errors import ArtifactError
 from spanloom.findings import Finding, Report
@@ -202,13 +203,15 @@ class _Run:
         if self._stopped.is_set():
             raise CancelledError
 
-    def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> None:
+    def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Digests:
         self.go_on()
-        self._contents.add(token_digests(tokens, lengths))
+        digests = token_digests(tokens, lengths)
+        self._contents.add(digests)
         with self._lock:
             self._checked += lengths.size
             if self._on_progress:
                 self._on_progress(self._checked, self._sequences)
+        return digests
 
 
 def _check_shards(
@@ -234,7 +237,9 @@ def _check_shards(
             with opened_shard(own, root, content, row_schema, split, shard, open_with) as opened:
                 if opened is None:
                     return False
-                digests.add(family.check_shard(own, opened, run))
+                counted = CountedRun(run)
+                digests.add(family.check_shard(own, opened, counted))
+                own.add(counted.copies.findings(split, shard.shard))
                 return True
 
         of_shards = run.each(report, content.shards, check)

@@ -73,8 +73,7 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
 
 def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     """Checks every document: tokens, mask, spans, row, split. Returns the digests of the ids."""
-    rule, profile = opened.content.split, profile_of_family(opened.content.family)
-    assert rule is not None, "the schema demands it of this family"
+    profile = profile_of_family(opened.content.family, opened.content.input.schema_version)
     trained = verify.trained_messages(opened.content.config, opened.content.totals.cutting, profile)
     truncated = 0
 
@@ -91,7 +90,7 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
         kind=partial(verify.HarmonyDocuments, profile=profile),
         id_column=profile.split_column,
         check_documents=check_documents,
-        check_rows=partial(verify.check_rows, valid_fraction=rule.valid_fraction),
+        check_rows=partial(verify.check_rows, content=opened.content, trained=trained),
         kept_rows=firsts_in_turn(),
     )
     if truncated > (stated := (opened.shard.cutting or {}).get(TRUNCATED, 0)):

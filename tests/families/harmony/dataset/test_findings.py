@@ -244,15 +244,18 @@ def test_supervision_that_was_never_shifted_is_found(root: Path) -> None:
     assert report.found["span"] >= 2 * lengths.size, "both ends of the supervised spans of every document"
 
 
-def test_a_wrong_content_token_is_found_by_rendering_again(root: Path, source: Path) -> None:
+def test_a_wrong_content_token_is_found_in_its_text_and_by_rendering_again(root: Path, source: Path) -> None:
     damage = Damage(root)
     damage.set("tokens", 3, 3, 525)  # a word of the question: no structure tells that it is wrong
     damage.seal()
-    assert validate_dataset(root, source=source, deep=0).clean
+    assert validate_dataset(root).clean
+    report = validate_dataset(root, source=source, deep=0)
+    assert found(report, "source") == [("train", 1, 3, 3)]
     report = validate_dataset(root, source=source, deep=60)
     assert found(report, "rerender") == [("train", 1, 3, 3)]
-    assert "openai-harmony gives" in report.findings[0].message
-    assert "around" in report.findings[0].message
+    (rendered,) = (finding for finding in report.findings if finding.check == "rerender")
+    assert "openai-harmony gives" in rendered.message
+    assert "around" in rendered.message
 
 
 def test_changed_files_differ_from_the_manifest(root: Path) -> None:

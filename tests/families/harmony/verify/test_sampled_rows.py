@@ -8,7 +8,7 @@ import pytest
 
 from spanloom.conversations.source.folder import SourceShard
 from spanloom.families.harmony.contract.profile import HARMONY_CHAT
-from spanloom.families.harmony.verify.source import GROUPS_READ, sampled_rows
+from spanloom.families.harmony.verify.rows import GROUPS_READ, sampled_rows
 
 SIZES = [5, 1, 9, 5, 7, 3] * 5
 """Rows of each row group: 150 in 30 groups."""

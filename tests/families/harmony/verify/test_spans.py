@@ -5,12 +5,13 @@ import openai_harmony
 import pytest
 
 from spanloom.families.harmony.tokenizer import CALL, CHANNEL, CONSTRAIN, END, EOD, MESSAGE, RETURN, START
+from spanloom.families.harmony.verify import messages as verify_messages
 from spanloom.families.harmony.verify import spans as verify_spans
 from spanloom.families.harmony.verify.spans import spans_from_wrappers
 
 USER = [START, 1428, MESSAGE, 5, END]
-FINAL = [START, verify_spans.ASSISTANT, CHANNEL, verify_spans.FINAL, MESSAGE, 5, RETURN]
-ANALYSIS = [START, verify_spans.ASSISTANT, CHANNEL, verify_spans.ANALYSIS, MESSAGE, 5, END]
+FINAL = [START, verify_messages.ASSISTANT, CHANNEL, verify_messages.FINAL, MESSAGE, 5, RETURN]
+ANALYSIS = [START, verify_messages.ASSISTANT, CHANNEL, verify_messages.ANALYSIS, MESSAGE, 5, END]
 
 
 def read(*documents: list[int]) -> tuple[list[int], list[tuple[int, int, str]]]:
@@ -20,8 +21,12 @@ def read(*documents: list[int]) -> tuple[list[int], list[tuple[int, int, str]]]:
 
 
 def test_the_header_words_are_the_tokenizers(encoding: openai_harmony.HarmonyEncoding) -> None:
-    words = {"assistant": verify_spans.ASSISTANT, "analysis": verify_spans.ANALYSIS, "final": verify_spans.FINAL}
-    for word, token in {**words, **verify_spans.CONTEXT_ROLES}.items():
+    words = {
+        "assistant": verify_messages.ASSISTANT,
+        "analysis": verify_messages.ANALYSIS,
+        "final": verify_messages.FINAL,
+    }
+    for word, token in {**words, **verify_messages.CONTEXT_ROLES}.items():
         assert encoding.encode(word) == [token]
 
 
@@ -32,7 +37,7 @@ def test_spans_come_from_role_and_channel() -> None:
 
 
 def test_a_users_channel_is_context() -> None:
-    spans, faults = read([START, 1428, CHANNEL, verify_spans.FINAL, MESSAGE, 5, END, EOD])
+    spans, faults = read([START, 1428, CHANNEL, verify_messages.FINAL, MESSAGE, 5, END, EOD])
     assert spans == [0] * 8
     assert faults == []
 
@@ -44,11 +49,11 @@ def test_a_users_channel_is_context() -> None:
         ([5, EOD], 0, "does not begin with <|start|>"),
         ([*USER, START, 1428, 5, END, EOD], 5, "no <|message|>"),
         ([START, 77, MESSAGE, 5, END, EOD], 1, "a role is not one of"),
-        ([START, verify_spans.ASSISTANT, MESSAGE, 5, END, EOD], 0, "neither analysis nor final"),
-        ([START, verify_spans.ASSISTANT, CHANNEL, 9, MESSAGE, 5, END, EOD], 0, "neither analysis nor final"),
+        ([START, verify_messages.ASSISTANT, MESSAGE, 5, END, EOD], 0, "neither analysis nor final"),
+        ([START, verify_messages.ASSISTANT, CHANNEL, 9, MESSAGE, 5, END, EOD], 0, "neither analysis nor final"),
         ([START, 1428, MESSAGE, 5, EOD], 3, "does not end in"),
         ([START], 0, "a role is not one of"),
-        ([*USER, START, verify_spans.ASSISTANT, CHANNEL], 5, "no <|message|>"),
+        ([*USER, START, verify_messages.ASSISTANT, CHANNEL], 5, "no <|message|>"),
     ],
 )
 def test_broken_wrappers_are_found_where_they_are(document: list[int], offset: int, message: str) -> None:
@@ -71,9 +76,9 @@ def test_calls_before_the_last_run_are_written_as_servers_show_them(
     call_format: str, headers: tuple[int, int], wrong: list[int]
 ) -> None:
     """Two calls with a result between them; the header of each has `<|constrain|>` or another token (9)."""
-    result = [START, verify_spans.TOOLS["functions"], 7, MESSAGE, 5, END]
+    result = [START, verify_messages.TOOLS["functions"], 7, MESSAGE, 5, END]
     first, second = (
-        [START, verify_spans.ASSISTANT, 6, CHANNEL, *verify_spans.COMMENTARY, header, MESSAGE, 5, CALL]
+        [START, verify_messages.ASSISTANT, 6, CHANNEL, *verify_messages.COMMENTARY, header, MESSAGE, 5, CALL]
         for header in headers
     )
     document = [*USER, *first, *result, *second, EOD]

@@ -100,7 +100,10 @@ def test_a_message_too_few_and_a_text_cut_short_are_found(
 def test_validation_finds_what_a_wrong_openai_harmony_would_let_pass(
     tmp_path: Path, asset: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Rendering and rendering again go through openai-harmony: where it is wrong, they agree, and tiktoken does not."""
+    """Rendering and rendering again go through openai-harmony: where it is wrong, they agree, and tiktoken does not.
+
+    That it decodes the tokens to another text is a finding too.
+    """
     source = sources.write_source(tmp_path / "source", [sources.rows(5)])
     assert build_it(source, tmp_path / "root", valid_fraction=0.0).report.clean
     whole = validate_dataset(tmp_path / "root", family, source=source, deep=5, tokenizer=asset)
@@ -122,7 +125,7 @@ def test_validation_finds_what_a_wrong_openai_harmony_would_let_pass(
     monkeypatch.setattr(verify_source, "disk_sequences", as_on_disk)
     report = validate_dataset(tmp_path / "root", family, source=source, deep=5, tokenizer=asset)
     told = {finding.check for finding in report.findings}
-    assert told == {"inventory", "tiktoken"}, report.findings
+    assert told == {"inventory", "source", "tiktoken"}, report.findings
     (finding,) = (finding for finding in report.findings if finding.check == "tiktoken")
     assert (finding.split, finding.shard, finding.sequence) == ("train", 0, 1)
     assert finding.message.startswith("source row 1: tiktoken gives [")

@@ -8,7 +8,14 @@ import re
 from collections.abc import Iterator
 
 from spanloom.dataset.manifest import Content
-from spanloom.dataset.validate.content import check_caps, check_documents_by_id, check_input, check_stated, wrong
+from spanloom.dataset.validate.content import (
+    check_caps,
+    check_documents_by_id,
+    check_files,
+    check_input,
+    check_stated,
+    wrong,
+)
 from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract.config import rule_of_split
 from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, Profile, profile_of_family
@@ -54,6 +61,7 @@ def check_content(content: Content) -> Iterator[Finding]:
     yield from _check_renderer(content)
     yield from _check_input(content, profile)
     yield from check_caps(content, CAPS)
+    yield from check_files(content, {})
 
 
 def _check_renderer(content: Content) -> Iterator[Finding]:

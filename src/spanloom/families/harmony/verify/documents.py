@@ -6,6 +6,7 @@ The label shift is repeated, not undone: spans derived from the tokens are shift
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spanloom.conversations.source.manifest import ANY_MODEL_V1
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.rows.table import row_batches
 from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.families.harmony.contract.profile import Profile
 from spanloom.families.harmony.tokenizer import EOD, VOCAB_SIZE
-from spanloom.families.harmony.verify.spans import TrainedMessages, labelled_runs, spans_from_wrappers
+from spanloom.families.harmony.verify.conversations import check_conversations, trains_all
+from spanloom.families.harmony.verify.messages import Faults, Messages, read_messages
+from spanloom.families.harmony.verify.order import check_ends, check_order
+from spanloom.families.harmony.verify.spans import TrainedMessages, labelled_runs, spans_of_messages
 from spanloom.findings import Finding
 
 
@@ -27,6 +32,17 @@ class HarmonyDocuments(SpanDocuments):
     """Documents with spans, and the profile of their dataset."""
 
     profile: Profile
+
+    @cached_property
+    def read(self) -> tuple[Messages, Faults]:
+        """The messages, and the faults of their headers."""
+        faults = Faults(self.lengths)
+        return read_messages(self.tokens, self.lengths, faults, chat=self.profile.cuts), faults
+
+    @property
+    def of_any_model(self) -> bool:
+        """Whether they are made of conversations in the format for any model."""
+        return self.profile.source.schema_version == ANY_MODEL_V1
 
 
 def trained_messages(
@@ -69,8 +85,12 @@ def check_documents(documents: HarmonyDocuments, trained: TrainedMessages | None
     trained_end = (lossmask[last] != 0) | (span[last] != 0)
     yield from documents.at("shift", "the last position of a document has no label to train", last[trained_end])
 
-    derived, faults = spans_from_wrappers(tokens, lengths, trained, span)
-    for fault in faults:
+    messages, faults = documents.read
+    derived = spans_of_messages(messages, faults, trained, span)
+    check_ends(messages, faults, chat=trained is not None)
+    if trained is not None and documents.of_any_model:
+        check_order(messages, faults, ends_in_run=trained.history != "keep")
+    for fault in faults.found:
         yield documents.finding("structure", fault.message, fault.document, fault.offset)
     labels = np.append(derived[1:], np.uint8(0))
     labels[last] = 0
@@ -78,7 +98,11 @@ def check_documents(documents: HarmonyDocuments, trained: TrainedMessages | None
 
 
 def check_rows(
-    documents: HarmonyDocuments, rows: pa.Table, digests: npt.NDArray[np.uint64], valid_fraction: float
+    documents: HarmonyDocuments,
+    rows: pa.Table,
+    digests: npt.NDArray[np.uint64],
+    content: Content,
+    trained: TrainedMessages | None,
 ) -> Iterator[Finding]:
     """Checks the rows of these documents: numbers, token counts, order, and the split that follows from each id.
 
@@ -92,12 +116,25 @@ def check_rows(
         yield from _check_cuts(documents, rows)
         if "runs" in rows.column_names:
             yield from _check_runs(documents, rows)
+    if trained is not None:
+        all_runs = trains_all(content.config, content.totals.cutting or {}, len(content.span_names) - 1)
+        for at, message in check_conversations(
+            documents.read[0],
+            documents.span,
+            rows,
+            trained,
+            all_runs=all_runs,
+            shows_runs=documents.of_any_model,
+            begins_file=documents.first == 0,
+        ):
+            yield documents.finding("rows", message, at)
     for at in np.flatnonzero(~ordered).tolist():
         yield documents.finding("rows", "the documents do not follow the order of the source rows", at + 1)
     id_column = documents.profile.split_column
     for at in np.flatnonzero(rows.column(id_column).is_null().to_numpy()).tolist():
         yield documents.finding("rows", f"{id_column} is null", at)
-    yield from documents.check_split(rows.column(id_column), digests, valid_fraction)
+    assert content.split is not None, "the schema demands it of these families"
+    yield from documents.check_split(rows.column(id_column), digests, content.split.valid_fraction)
 
 
 def _check_cuts(documents: HarmonyDocuments, rows: pa.Table) -> Iterator[Finding]:
@@ -123,8 +160,7 @@ def check_trained_runs(content: Content, shard: ShardEntry, tables: Sequence[Pat
         return
     column = pa.schema([pa.field("runs", pa.int64(), nullable=False)])
     runs = sum(sum(batch.column("runs").to_pylist()) for table in tables for batch in row_batches(table, column))
-    all_spans = len(config["train"]) == len(content.span_names) - 1
-    everything = all_spans and config["turns"] == "all" and not cutting.get("untrained_messages")
+    everything = config["turns"] == "all" and trains_all(config, cutting, len(content.span_names) - 1)
     if runs > cutting["runs"] or (everything and runs != cutting["runs"]):
         message = f"cutting.runs is {cutting['runs']}, the documents train {runs}"
         yield Finding(check="manifest", message=message, shard=shard.shard)
@@ -132,10 +168,12 @@ def check_trained_runs(content: Content, shard: ShardEntry, tables: Sequence[Pat
 
 def _check_runs(documents: HarmonyDocuments, rows: pa.Table) -> Iterator[Finding]:
     """Checks that `runs` is the number of labelled runs, and that the weight is a finite number above 0."""
-    labelled = labelled_runs(documents.tokens, documents.lengths, documents.span)
+    labelled = labelled_runs(documents.read[0], documents.span)
     runs = rows.column("runs").to_numpy()
     for at in np.flatnonzero(labelled != runs).tolist():
         yield documents.finding("rows", f"runs is {runs[at]}, {labelled[at]} assistant runs have labels", at)
+    for at in np.flatnonzero(labelled == 0).tolist():
+        yield documents.finding("rows", "the document trains nothing", at)
     weights = rows.column("weight").to_numpy()
     for at in np.flatnonzero(~(np.isfinite(weights) & (weights > 0))).tolist():
         yield documents.finding("rows", f"the weight {weights[at]} is not a number above 0", at)

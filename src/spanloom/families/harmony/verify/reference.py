@@ -6,7 +6,7 @@ with cutting, rendering or writing.
 
 import json
 from collections.abc import Iterator, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from openai_harmony import Conversation, HarmonyEncoding, HarmonyError, Message, RenderConversationConfig, Role
@@ -130,6 +130,7 @@ class ShownRun:
     shown   those of `before` that its document contains
     run     its own messages
     spans   the span of each of `run`, 0 for a message that is not trained; negative for a truncated one
+    places  the indices in the conversation of `shown` and `run`
     """
 
     number: int
@@ -137,19 +138,24 @@ class ShownRun:
     shown: list[dict[str, Any]]
     run: list[dict[str, Any]]
     spans: list[int]
+    places: list[int]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShownDocument:
-    """A document: its trained runs, its messages, and the span of each message, as in `ShownRun`.
+    """A document: its trained runs, its messages, their indices in the conversation, and the span of each message, as
+    in `ShownRun`.
 
-    `cut`: the number of its first run; 0 for a whole conversation.
+    `cut`: the number of its first run; 0 for a whole conversation. `divided`: the next document would continue it, but
+    for the header of a call.
     """
 
     cut: int
     runs: list[ShownRun]
     messages: list[dict[str, Any]]
     spans: list[int]
+    places: list[int]
+    divided: bool = False
 
 
 def shown_documents(
@@ -173,20 +179,24 @@ def shown_documents(
                 runs=[*document.runs, run],
                 messages=[*run.shown, *run.run],
                 spans=[*document.spans[:trained], *between, *run.spans],
+                places=run.places,
             )
             continue
         if document is not None:
-            yield document
+            divided = bool(config.get("merge")) and _goes_on(document, run, rewritten=True)
+            yield replace(document, divided=divided)
         document = ShownDocument(
             cut=0 if keeps else run.number,
             runs=[run],
             messages=[*run.shown, *run.run],
             spans=[*([0] * len(run.shown)), *run.spans],
+            places=run.places,
         )
     if document is not None and keeps:  # messages after the last run are part of it too
         behind = messages[len(document.messages) :]
         spans = [*document.spans, *([0] * len(behind))]
-        document = ShownDocument(cut=0, runs=document.runs, messages=messages, spans=spans)
+        places = [*range(len(messages))]
+        document = ShownDocument(cut=0, runs=document.runs, messages=messages, spans=spans, places=places)
     if document is not None:
         yield document
 
@@ -196,11 +206,13 @@ def _trained_until(document: ShownDocument) -> int:
     return max(at for at, span in enumerate(document.spans, start=1) if span)
 
 
-def _goes_on(document: ShownDocument, run: ShownRun) -> bool:
+def _goes_on(document: ShownDocument, run: ShownRun, *, rewritten: bool = False) -> bool:
     """Whether a run can continue a document: its shown messages begin with those of the document up to the last trained
-    one, and render to the same tokens."""
+    one, and render to the same tokens; with `rewritten`, but for the headers of calls."""
     prefix = document.messages[: _trained_until(document)]
-    if len(run.shown) < len(prefix) or any(mine is not other for mine, other in zip(prefix, run.shown, strict=False)):
+    if len(run.shown) < len(prefix) or run.places[: len(prefix)] != document.places[: len(prefix)]:
+        return False
+    if not rewritten and any(mine is not other for mine, other in zip(prefix, run.shown, strict=False)):
         return False
     if prefix[-1]["channel"] == "final" and len(prefix) == len(document.messages):  # <|return|> would become <|end|>
         return False
@@ -252,10 +264,22 @@ def _shown_runs(written: _Written, config: Mapping[str, Any], truncated: Set[int
         if not any(spans):
             continue
         before = as_shown[:first]
-        shown = before
+        places = [*range(first)]
         if config["history"] != "keep":
-            shown = _as_served(before) if config["history"] == "serve" else _as_openai_harmony(before)
-        yield ShownRun(number=number, before=before, shown=shown, run=messages[first:end], spans=spans)
+            places = _as_served(before) if config["history"] == "serve" else _as_openai_harmony(before)
+        yield ShownRun(
+            number=number,
+            before=before,
+            shown=[before[place] for place in places],
+            run=messages[first:end],
+            spans=spans,
+            places=[*places, *range(first, end)],
+        )
+
+
+def assistant_runs(messages: list[dict[str, Any]]) -> int:
+    """The number of runs of a conversation."""
+    return len(_runs(messages))
 
 
 def _runs(messages: list[dict[str, Any]]) -> list[tuple[int, int]]:
@@ -270,28 +294,29 @@ def _runs(messages: list[dict[str, Any]]) -> list[tuple[int, int]]:
     return runs
 
 
-def _as_served(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drops the analysis before the last answer."""
-    shown: list[dict[str, Any]] = []
+def _as_served(messages: list[dict[str, Any]]) -> list[int]:
+    """The indices of all messages but the analysis before the last answer."""
+    shown: list[int] = []
     answered = False
-    for message in reversed(messages):
+    for place, message in reversed([*enumerate(messages)]):
         if not (answered and message.get("channel") == "analysis"):
-            shown.insert(0, message)
+            shown.append(place)
         answered = answered or (message["role"], message.get("channel")) == ("assistant", "final")
-    return shown
+    return shown[::-1]
 
 
-def _as_openai_harmony(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Drops the analysis before the first answer if the assistant's last message is an answer."""
+def _as_openai_harmony(messages: list[dict[str, Any]]) -> list[int]:
+    """The indices of all messages but, if the assistant's last message is an answer, the analysis before the first
+    answer."""
     channels = [message.get("channel") for message in messages if message["role"] == "assistant"]
     if not channels or channels[-1] != "final":
-        return messages
+        return [*range(len(messages))]
     answered = False
     shown = []
-    for message in messages:
+    for place, message in enumerate(messages):
         answered = answered or message.get("channel") == "final"
         if answered or message.get("channel") != "analysis":
-            shown.append(message)
+            shown.append(place)
     return shown
 
 

@@ -14,7 +14,12 @@ from typing import Any
 
 from openai_harmony import HarmonyEncoding
 
-from spanloom.families.harmony.verify.reference import Flagged, rendered_tokens, shown_documents
+from spanloom.families.harmony.verify.reference import (
+    SPAN_OF,
+    ShownDocument,
+    rendered_tokens,
+    shown_documents,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,6 +60,21 @@ class Judgement:
     detail: str = ""
 
 
+@dataclass(frozen=True, kw_only=True)
+class AcceptedRow:
+    """A row that no rule refuses: its id, messages, documents and weight.
+
+    `untrained`, `truncated`: the indices of messages that are marked as such.
+    """
+
+    id: str
+    messages: list[dict[str, Any]]
+    untrained: frozenset[int]
+    truncated: frozenset[int]
+    documents: list[ShownDocument]
+    weight: float
+
+
 class RowRefused(Exception):
     """A row breaks a rule. Holds the reason, and the detail as it must appear in the rejects."""
 
@@ -80,25 +100,39 @@ def judge_row(
     with openai-harmony; the detail of its refusal is empty. `converted`: from a conversation for any model, of which an
     empty message of the assistant is no message of Harmony.
     """
-    form = _FORMATS[family]
     row_id = given_id
     try:
         if undecodable:
             raise RowRefused("not_utf8", "a column of this row is not UTF-8")
         row_id = judged_id(family, given_id, metadata_json)
-        messages, untrained = _messages(messages_json, form)
-        if not converted and all(message["role"] != "assistant" for message in messages):
-            raise RowRefused("no_assistant", "no message is from the assistant: nothing would be trained")
-        documents = [messages]
-        if form.cut:
-            documents = [document.messages for document in shown_documents((messages, untrained), config)]
-            if not documents:
-                raise RowRefused("nothing_trained", "no message of it is of a span that is trained")
-        if encoding is not None and any(rendered_tokens(document, encoding) is None for document in documents):
+        accepted = accepted_row(family, config, row_id=row_id, messages_json=messages_json, converted=converted)
+        if encoding is not None and any(
+            rendered_tokens(document.messages, encoding) is None for document in accepted.documents
+        ):
             raise RowRefused("renderer_refused", "")
     except RowRefused as refused:
         return Judgement(id=row_id, reason=refused.reason, detail=refused.detail)
     return Judgement(id=row_id)
+
+
+def accepted_row(
+    family: str, config: Mapping[str, Any], *, row_id: str, messages_json: bytes | None, converted: bool
+) -> AcceptedRow:
+    """A row with its documents, as the rules say. Arguments: see `judge_row`. Raises RowRefused."""
+    form = _FORMATS[family]
+    messages, untrained, truncated, weight = _messages(messages_json, form)
+    if not converted and all(message["role"] != "assistant" for message in messages):
+        raise RowRefused("no_assistant", "no message is from the assistant: nothing would be trained")
+    if form.cut:
+        documents = [*shown_documents((messages, set(untrained)), config, truncated)]
+        if not documents:
+            raise RowRefused("nothing_trained", "no message of it is of a span that is trained")
+    else:
+        spans = [SPAN_OF.get((message["role"], message.get("channel")), 0) for message in messages]
+        documents = [ShownDocument(cut=0, runs=[], messages=messages, spans=spans, places=[*range(len(messages))])]
+    return AcceptedRow(
+        id=row_id, messages=messages, untrained=untrained, truncated=truncated, documents=documents, weight=weight
+    )
 
 
 def refused_id(family: str, column_id: str | None, metadata_json: str | None) -> Judgement:
@@ -133,8 +167,11 @@ def judged_id(family: str, column_id: str | None, metadata_json: str | None) -> 
     return either
 
 
-def _messages(messages_json: bytes | None, form: _Format) -> Flagged:
-    """The messages of a row, and the indices of those marked as not trained. Raises RowRefused."""
+def _messages(
+    messages_json: bytes | None, form: _Format
+) -> tuple[list[dict[str, Any]], frozenset[int], frozenset[int], float]:
+    """The messages of a row, the indices of those marked as not trained and as truncated, the weight. Raises
+    RowRefused."""
     if messages_json is None:
         raise RowRefused("messages_json_missing", "messages_json is null")
     value = parsed_json(messages_json, "messages_json")
@@ -147,11 +184,13 @@ def _messages(messages_json: bytes | None, form: _Format) -> Flagged:
         raise RowRefused("key_unknown", f"messages_json has the keys {', '.join(repr(key) for key in value)}")
     if form.headers and value.get("weight") is not None and not _is_weight(value["weight"]):
         raise RowRefused("header_invalid", f"weight is {value['weight']!r}, not a number above 0")
-    untrained = set()
+    marked: dict[str, set[int]] = {"untrained": set(), "truncated": set()}
     for at, message in enumerate(messages):
-        if _check_message(at, message, form):
-            untrained.add(at)
-    return messages, untrained
+        for mark in _check_message(at, message, form):
+            marked[mark].add(at)
+    weight = value.get("weight") if form.headers else None
+    untrained, truncated = map(frozenset, marked.values())
+    return messages, untrained, truncated, 1.0 if weight is None else float(weight)
 
 
 def _is_weight(value: object) -> bool:
@@ -159,14 +198,15 @@ def _is_weight(value: object) -> bool:
     return type(value) in (int, float) and 0 < value < math.inf and value <= sys.float_info.max  # type: ignore[operator]
 
 
-def _check_message(at: int, message: Any, form: _Format) -> bool:
-    """Removes the keys `trained` and `truncated`; returns whether the message is not trained. Raises RowRefused."""
+def _check_message(at: int, message: Any, form: _Format) -> list[str]:
+    """Removes the keys `trained` and `truncated`; returns `untrained` and `truncated`, where the message is marked as
+    such. Raises RowRefused."""
     if type(message) is not dict:
         raise RowRefused("message_not_object", f"message {at} is {_a(message)}, not an object")
     role, channel = message.get("role"), message.get("channel")
     if role not in form.roles:
         raise RowRefused("role_unknown", f"message {at} has role {role!r}, not one of {', '.join(form.roles)}")
-    untrained = False
+    untrained = cut_off = False
     if form.headers and "trained" in message:
         mark = message.pop("trained")
         untrained = mark is False
@@ -175,6 +215,7 @@ def _check_message(at: int, message: Any, form: _Format) -> bool:
             raise RowRefused("header_invalid", detail)
     if form.headers and "truncated" in message:
         mark = message.pop("truncated")
+        cut_off = mark is True
         if mark is not None and not (mark is True and role == "assistant"):
             detail = f"message {at} ({role}) has truncated {mark!r}, not true on an assistant message"
             raise RowRefused("header_invalid", detail)
@@ -186,7 +227,7 @@ def _check_message(at: int, message: Any, form: _Format) -> bool:
     if role == "assistant" and channel not in form.channels:
         channels = f"{', '.join(form.channels[:-1])} or {form.channels[-1]}"
         raise RowRefused("channel_unknown", f"message {at} (assistant) has channel {channel!r}, not {channels}")
-    return untrained
+    return [name for name, mark in (("untrained", untrained), ("truncated", cut_off)) if mark]
 
 
 _MESSAGE = ("role", "name", "recipient", "channel", "content_type", "content")

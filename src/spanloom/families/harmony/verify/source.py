@@ -3,38 +3,39 @@
 In: the source, the dataset's files, a function that reads one document. Out: findings.
 
     all rows           ids and metadata are compared in batches with the row tables and the rejects
+    rows in documents  read whole: the rules must accept them; the documents must be theirs, see `accounts`
     rejected rows      read whole: the rules must refuse them for the recorded reason
-    a sample of rows   read whole: the rules must accept them; rendered again, their tokens must be those on disk
+    a sample of rows   rendered again: their tokens must be those on disk
 
 The rules are a second implementation (`rules`), not that of the build. The sample is the same on every machine.
 """
 
-import json
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 from openai_harmony import HarmonyEncoding
 
-from spanloom.conversations.source.folder import Source, SourceShard, group_rows, open_source_shard, source_batches
+from spanloom.conversations.source.folder import Source, SourceShard, open_source_shard
 from spanloom.conversations.source.manifest import ANY_MODEL_V1
 from spanloom.conversations.source.rejects import Reason
 from spanloom.dataset.family import SourceCheck, WholeCheck
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.places import RejectedRow, RowPlaces, rejected_rows, row_numbers
-from spanloom.dataset.validate.placed_documents import PlacedDocument
+from spanloom.dataset.validate.placed_documents import PlacedDocument, documents_by_row
 from spanloom.dataset.validate.source import check_against_folder, deep_shares
 from spanloom.families.harmony.contract.history import rules_of
 from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, Profile, profile_of_source
 from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
 from spanloom.families.harmony.tokenizer import load_encoding
-from spanloom.families.harmony.verify.any_model import harmony_or_refusal
+from spanloom.families.harmony.verify.accounts import Counts, Wrappers, document_differences
+from spanloom.families.harmony.verify.any_model import harmony_json
 from spanloom.families.harmony.verify.reference import (
     DiskSequences,
     PromptError,
@@ -46,19 +47,23 @@ from spanloom.families.harmony.verify.reference import (
     shown_documents,
     truncated_messages,
 )
-from spanloom.families.harmony.verify.rules import Judgement, judge_row, refused_id
+from spanloom.families.harmony.verify.rows import (
+    SourceRow,
+    cells_of,
+    read_batches,
+    sampled_rows,
+    small_columns,
+    whole_rows,
+)
+from spanloom.families.harmony.verify.rules import Judgement, RowRefused, accepted_row, judge_row, refused_id
 from spanloom.families.harmony.verify.texts import TextCheck
 from spanloom.findings import Finding, Report
 from spanloom.megatron.readers import OpenIndexed
-from spanloom.records.parquet import BATCH_ROWS, column_values
+from spanloom.records.parquet import BATCH_ROWS
 from spanloom.tokenizers.o200k.asset import locate_asset
 
 if TYPE_CHECKING:
     import tiktoken
-
-GROUPS_READ, ROWS_DRAWN = 4, 256
-"""Minimum of row groups read for the sample of a shard (a row can only be read with its whole group), and minimum of
-rows drawn from them; the sample is evenly spaced among these."""
 
 WORDS_OF_LIBRARIES = " is not JSON: "
 """The text after it in a reject's detail comes from a library, and may differ between versions."""
@@ -79,27 +84,27 @@ def check_source(report: Report, check: SourceCheck) -> None:
     whole, content = check.whole, check.whole.content
     shares = deep_shares(content, check.deep)
 
-    def opened(own: Report, source: Source) -> "list[tuple[HarmonyEncoding, tiktoken.Encoding]]":  # noqa: ARG001
-        """The encodings of openai-harmony and of tiktoken, or none if nothing is rendered again."""
+    def opened(own: Report, source: Source) -> "tuple[HarmonyEncoding, tiktoken.Encoding | None]":  # noqa: ARG001
+        """The encodings of openai-harmony and, if documents are rendered again, of tiktoken."""
         rules_of(content.config, profile_of_source(source.format))  # raises if they are missing or invalid
-        if not check.deep:
-            return []
         asset = locate_asset(check.tokenizer)
-        return [(load_encoding(asset), load_tiktoken(asset))]
+        return load_encoding(asset), load_tiktoken(asset) if check.deep else None
 
     def check_shard(
         own: Report,
         shard: ShardEntry,
         source: SourceShard,
-        encodings: "list[tuple[HarmonyEncoding, tiktoken.Encoding]]",
+        encodings: "tuple[HarmonyEncoding, tiktoken.Encoding | None]",
     ) -> None:
+        encoding, second = encodings
         held, share = ShardSource(whole=whole, shard=shard, source=source), shares[shard.shard]
         sample: Places = {row: [] for row in sampled_rows(source, shard.rows_read, share)}
         own.ran("source rows", shard.rows_read)
         own.add(held.check_all(sample))
-        own.add(held.check_rejected(encodings[0][0] if encodings else None))
+        own.add(held.check_documents(own, Wrappers(encoding)))
+        own.add(held.check_rejected(encoding))
         places = {row: documents for row, documents in sample.items() if documents}
-        for encoding, second in encodings:
+        if second is not None:
             texts = TextCheck(second)
             own.ran("rows rendered again", len(places))
             whole_tokens = None if share >= shard.rows_read else WHOLE_TOKENS // len(content.shards)
@@ -108,107 +113,6 @@ def check_source(report: Report, check: SourceCheck) -> None:
             own.ran("texts encoded again", texts.texts)
 
     check_against_folder(report, check, opened, check_shard)
-
-
-def _small(profile: Profile) -> tuple[str, ...]:
-    """The columns of a source without the conversations."""
-    return profile.source.id_column, "metadata_json", *profile.source.metadata_columns
-
-
-@dataclass(frozen=True, kw_only=True)
-class SourceRow:
-    """One row of the source. `undecodable`: a column other than `messages_json` is not UTF-8.
-
-    `messages_json`: in Harmony's form. `unheld`: why a conversation for any model cannot be converted to that form.
-    """
-
-    row: int
-    messages_json: bytes | None
-    metadata_json: str | None
-    id: str | None
-    undecodable: bool
-    unheld: Judgement | None = None
-
-
-def sampled_rows(shard: SourceShard, rows_read: int, count: int) -> list[int]:
-    """Draws `count` of the first `rows_read` rows of a shard, in order; fewer if the row groups read hold fewer.
-
-    A larger `count` reads more groups; from `rows_read` on all rows are returned.
-    """
-    if count >= rows_read:
-        return list(range(rows_read))
-    drawn = max(ROWS_DRAWN, count)
-    sizes = group_rows(shard)
-    firsts = np.concatenate([[0], np.cumsum(sizes)])[:-1]
-    usable = np.flatnonzero((firsts < rows_read) & (np.array(sizes, dtype=np.int64) > 0))
-    random = np.random.default_rng([shard.index, rows_read, drawn])
-    needed = max(GROUPS_READ, -(-count * usable.size // rows_read))
-    groups = np.sort(random.choice(usable, size=min(needed, usable.size), replace=False))
-    rows: list[int] = []
-    for number, group in enumerate(groups.tolist()):
-        share = drawn // groups.size + (number < drawn % groups.size)
-        available = min(sizes[group], rows_read - int(firsts[group]))
-        chosen = np.sort(random.choice(available, size=min(share, available), replace=False)) + firsts[group]
-        rows += chosen.tolist()
-    spread = np.linspace(0, len(rows) - 1, num=min(count, len(rows))).round().astype(int)
-    return [rows[at] for at in spread.tolist()]
-
-
-def whole_rows(shard: SourceShard, wanted: Iterable[int]) -> Iterator[SourceRow]:
-    """Reads the rows with these ascending numbers. Skips row groups without one of them."""
-    numbers = iter(wanted)
-    row = next(numbers, None)
-    profile = profile_of_source(shard.format)
-    with open_source_shard(shard) as file:
-        first = 0
-        for group in range(file.metadata.num_row_groups):
-            end = first + file.metadata.row_group(group).num_rows
-            if row is None:
-                return
-            if row < end:
-                for at, batch in _batches(file, shard, ("messages_json", *_small(profile)), BATCH_ROWS, [group]):
-                    while row is not None and row < first + at + batch.num_rows:
-                        yield _source_row(row, batch.slice(row - first - at, 1), profile)
-                        row = next(numbers, None)
-                    if row is None or row >= end:
-                        break
-            first = end
-
-
-def _batches(
-    file: pq.ParquetFile, shard: SourceShard, columns: Sequence[str], rows: int, groups: Sequence[int] | None = None
-) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yields each batch with the number of its first row, counted from the first group. Raises SourceError."""
-    names = [name for name in columns if name in file.schema_arrow.names]
-    at = 0
-    for batch in source_batches(file, shard, groups, names, batch_rows=rows):
-        yield at, batch
-        at += batch.num_rows
-
-
-def _source_row(row: int, batch: pa.RecordBatch, profile: Profile) -> SourceRow:
-    cells, torn = _cells(batch, profile)
-    messages_json, unheld = batch.column("messages_json").cast(pa.large_binary())[0].as_py(), None
-    if profile.source.schema_version == ANY_MODEL_V1:
-        messages_json, unheld = harmony_or_refusal(messages_json)
-    return SourceRow(
-        row=row,
-        messages_json=messages_json,
-        metadata_json=cells["metadata_json"][0],
-        id=cells[profile.source.id_column][0],
-        undecodable=bool(torn),
-        unheld=unheld,
-    )
-
-
-def _cells(batch: pa.RecordBatch, profile: Profile) -> tuple[dict[str, list[str | None]], set[int]]:
-    """The small columns, with None for a missing column; and the rows with a value that is not UTF-8."""
-    torn: set[int] = set()
-    small = _small(profile)
-    cells: dict[str, list[str | None]] = {name: [None] * batch.num_rows for name in small}
-    for name in set(small) & set(batch.schema.names):
-        cells[name] = column_values(batch.column(name), lambda index, _: torn.add(index))
-    return cells, torn
 
 
 def refusal(row: SourceRow, profile: Profile, config: Mapping[str, Any], encoding: HarmonyEncoding | None) -> Judgement:
@@ -267,11 +171,11 @@ class ShardSource:
         rows = RowPlaces(self.whole.root, self.shard, splits, columns, id_column, lambda _: None)
         open_with = cache(self.whole.open_with)
         with open_source_shard(self.source) as file:
-            for first, batch in _batches(file, self.source, _small(profile), BATCH_ROWS * 16):
+            for first, batch in read_batches(file, self.source, small_columns(profile), BATCH_ROWS * 16):
                 if first >= self.shard.rows_read:
                     return
                 self.whole.run.go_on()
-                cells, torn = _cells(batch, profile)
+                cells, torn = cells_of(batch, profile)
                 for split, table in rows.before(first + batch.num_rows).tables.items():
                     inside = table.filter(pa.array(row_numbers(table) >= first))  # earlier rows were checked
                     yield from self._check_table(split, inside, first, cells, torn, places, open_with)
@@ -314,18 +218,70 @@ class ShardSource:
                     message = f"has {called} {wanted!r}, the dataset says {stored[name][index]!r}"
                     yield self.finding(row, "source", message, **place)
 
-    def check_rejected(self, encoding: HarmonyEncoding | None) -> Iterator[Finding]:
-        """Checks that the rules refuse every rejected row, for the reason in the rejects.
+    def check_documents(self, report: Report, wrappers: Wrappers) -> Iterator[Finding]:
+        """Checks that each row in the dataset is one that the rules accept, and that its documents are the row's."""
+        counts = Counts()
+        columns = pa.schema([field for field in self.profile.about if field.name in ("row", *self._about_cuts)])
+        placed = groupby(documents_by_row(self.whole, self.shard, columns), key=lambda each: int(each.row["row"]))
+        waiting = next(placed, None)
+        with open_source_shard(self.source) as file:
+            for first, batch in read_batches(file, self.source, ("messages_json",), BATCH_ROWS):
+                self.whole.run.go_on()
+                texts = batch.column("messages_json").cast(pa.large_binary())
+                while waiting is not None and waiting[0] < first + batch.num_rows:
+                    row, documents = waiting[0], [*waiting[1]]
+                    if row >= first:
+                        report.ran("documents compared", len(documents))
+                        yield from self._check_row(row, texts[row - first].as_py(), documents, wrappers, counts)
+                    waiting = next(placed, None)
+        if self.shard.cutting is not None:
+            rewritten = self.config.get("call_format") == "as-served"
+            for message in counts.differences(self.shard.cutting, rewritten=rewritten):
+                yield Finding(check="source", message=message, shard=self.shard.shard)
 
-        Without `encoding`, rows that openai-harmony refused are skipped.
-        """
+    def _check_row(
+        self,
+        row: int,
+        messages_json: bytes | None,
+        documents: Sequence[PlacedDocument],
+        wrappers: Wrappers,
+        counts: Counts,
+    ) -> Iterator[Finding]:
+        finding = partial(_of_document, row, documents)
+        converted = self.profile.source.schema_version == ANY_MODEL_V1
+        try:
+            text = harmony_json(messages_json) if converted else messages_json
+            accepted = accepted_row(
+                self.profile.family, self.config, row_id="", messages_json=text, converted=converted
+            )
+        except RowRefused as refused:
+            yield finding("source", f"is refused ({refused.reason}: {refused.detail}), yet was not rejected")
+            return
+        if len(accepted.documents) != len(documents):
+            message = f"makes {len(accepted.documents)} documents, the dataset has {len(documents)}"
+            yield finding("source", message)
+        prompted = self.config.get("mask_generation_prompt") is True
+        lengths = []
+        for at, (document, place) in enumerate(zip(accepted.documents, documents, strict=False)):
+            expected = {"row": row, "cut": document.cut, "runs": len(document.runs), "weight": accepted.weight}
+            for name, stated in place.row.items():
+                if stated != expected[name]:
+                    yield finding("source", f"{name} is {expected[name]}, the dataset says {stated}", at)
+            if (arrays := place.read(self.whole.root, ARRAY_DTYPES)) is None:  # in the report already
+                continue
+            lengths.append(arrays["tokens"].size)
+            for offset, message in document_differences(document, arrays, wrappers, prompted=prompted):
+                yield finding("source", message, at, offset)
+        counts.add(accepted, lengths)
+
+    def check_rejected(self, encoding: HarmonyEncoding) -> Iterator[Finding]:
+        """Checks that the rules, or openai-harmony, refuse every rejected row, for the reason in the rejects."""
         waiting: deque[RejectedRow] = deque()
 
         def numbers() -> Iterator[int]:
             for reject in rejected_rows(self.whole.root, self.shard, self.profile.source.id_column, lambda _: None):
-                if encoding is not None or reject.reason != Reason.RENDERER_REFUSED:
-                    waiting.append(reject)
-                    yield reject.row
+                waiting.append(reject)
+                yield reject.row
 
         for row in whole_rows(self.source, numbers()):
             self.whole.run.go_on()
@@ -363,33 +319,23 @@ class ShardSource:
         for number, row in enumerate(whole_rows(self.source, places)):
             documents = places[row.row]
             finding = partial(_of_document, row.row, documents)
-            judged = refusal(row, self.profile, self.config, None)
-            shown = self._shown(row) if judged.reason is None else []
+            if refusal(row, self.profile, self.config, None).reason is not None:  # in the report already
+                continue
+            shown = self._shown(row)
             is_whole = whole_tokens is None or rendered < whole_tokens
             wanted: dict[int, DiskSequences] = {}
             try:
-                for at in range(len(shown)) if is_whole else [number % len(shown)] if shown else []:
+                for at in range(len(shown)) if is_whole else [number % len(shown)]:
                     wanted[at] = self._rendered(row, shown[at], encoding)
                     rendered += len(wanted[at].tokens)
             except RenderRefusedError:
-                judged = replace(judged, reason=Reason.RENDERER_REFUSED)
+                yield finding("source", f"is refused ({Reason.RENDERER_REFUSED}: ), yet was not rejected")
+                continue
             except PromptError as fault:
                 yield finding("rerender", str(fault))
                 continue
-            if judged.reason is not None:
-                message = f"is refused ({judged.reason}: {judged.detail}), yet was not rejected"
-                yield finding("source", message)
-                continue
-            if len(shown) != len(documents):
-                yield finding("rerender", f"makes {len(shown)} documents, the dataset has {len(documents)}")
-            weight = _weight(row)
-            for at, (document, place) in enumerate(zip(shown, documents, strict=False)):
+            for at, place in enumerate(documents[: len(shown)]):
                 self.whole.run.go_on()
-                cut, runs = (0, 1) if document is None else (document.cut, len(document.runs))
-                expected = {"cut": cut, "runs": runs, "weight": weight}
-                for name, stated in place.row.items():
-                    if stated != expected[name]:
-                        yield finding("rerender", f"{name} is {expected[name]}, the dataset says {stated}", at)
                 if at in wanted and (stored := place.read(self.whole.root, ARRAY_DTYPES)) is not None:
                     for check, offset, message in (
                         *_differences(wanted[at], encoding, stored),
@@ -414,12 +360,6 @@ def _of_document(
     row: int, documents: Sequence[PlacedDocument], check: str, message: str, at: int = 0, offset: int | None = None
 ) -> Finding:
     return documents[at].finding(check, f"source row {row}: {message}", offset)
-
-
-def _weight(row: SourceRow) -> float:
-    """The weight of a conversation, by default 1."""
-    weight = json.loads(row.messages_json or b"{}").get("weight")
-    return 1.0 if weight is None else float(weight)
 
 
 def _differences(

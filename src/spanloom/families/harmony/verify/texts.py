@@ -48,7 +48,7 @@ class TextCheck:
             yield 0, f"{len(starts)} messages begin in the document, the source has {len(messages)}"
             return
         for message, (first, last) in zip(messages, pairwise([*starts, tokens.size]), strict=True):
-            texts = _texts(message["content"])
+            texts = message_texts(message["content"])
             if message["role"] in ROLES and texts is not None:
                 yield from self._difference(texts, tokens[first:last], first)
 
@@ -71,7 +71,7 @@ _NOTHING = np.empty(0, dtype=np.int32)
 _CLOSING = (END, RETURN, CALL, EOD)
 
 
-def _texts(content: Any) -> list[str] | None:
+def message_texts(content: Any) -> list[str] | None:
     """The texts of a message's content, each of which is encoded by itself, or None where it is not text alone."""
     if isinstance(content, str):
         return [content]

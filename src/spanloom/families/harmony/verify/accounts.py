@@ -1,0 +1,182 @@
+"""Every row of a source against its documents on disk, without encoding texts again.
+
+In: the rows of a source, the documents of a dataset. Out: findings: documents of another number, with other messages,
+texts or labels than the row gives; counts of conversations that the manifest gives otherwise.
+
+    headers, ends          against openai-harmony's, rendered once for each kind of header
+    system, developer      against openai-harmony's tokens, rendered once for each text
+    all other texts        the document's tokens decoded, against the source's text
+    spans and mask         worked out again from the span of each message
+
+Rendering again shows the rest: whether the tokens of a text are those of the tokenizer, and the prompts of runs.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from openai_harmony import HarmonyEncoding
+
+from spanloom.dataset.validate.placed_documents import first_difference
+from spanloom.families.harmony.tokenizer import START
+from spanloom.families.harmony.verify.reference import REFUSALS, ShownDocument, assistant_runs, rendered_tokens
+from spanloom.families.harmony.verify.rules import AcceptedRow
+from spanloom.families.harmony.verify.texts import message_texts
+from spanloom.supervision import SPAN_CONTEXT
+
+_NOTHING = {"role": "user", "content": ""}
+"""A message that follows another one, which then is not the last."""
+
+_HEADER = ("role", "name", "recipient", "channel", "content_type")
+
+KEPT = 4096
+"""Rendered headers, and rendered texts of system and developer messages, that are remembered."""
+
+Difference = tuple[int | None, str]
+"""The offset in the document, and what is wrong there."""
+
+
+@dataclass
+class Wrappers:
+    """openai-harmony's tokens of what is not a text of user, assistant or tool."""
+
+    encoding: HarmonyEncoding
+    _kept: dict[str, list[list[int]] | None] = field(default_factory=dict, init=False, repr=False)
+
+    def header(self, message: Mapping[str, Any], *, last: bool) -> tuple[list[int], int] | None:
+        """The tokens of a message up to its text, and the one that ends it; None if openai-harmony refuses it."""
+        empty = {name: message[name] for name in _HEADER if message.get(name) is not None} | {"content": ""}
+        rendered = self.whole([empty], last=last)
+        return None if rendered is None else (rendered[0][:-1], rendered[0][-1])
+
+    def whole(self, messages: Sequence[Mapping[str, Any]], *, last: bool) -> list[list[int]] | None:
+        """The tokens of each of these messages; None if openai-harmony refuses them. `last`: nothing follows them."""
+        key = f"{last:d}{json.dumps(messages)}"
+        if key not in self._kept:
+            if len(self._kept) >= KEPT:
+                self._kept.clear()
+            tokens = rendered_tokens([*map(dict, messages), *([] if last else [_NOTHING])], self.encoding)
+            self._kept[key] = None if tokens is None else _divided(tokens)
+        return self._kept[key]
+
+    def text(self, tokens: Sequence[int]) -> str | None:
+        """The text of tokens; None if they are of none."""
+        try:
+            text: str = self.encoding.decode(tokens, errors="strict")
+        except (*REFUSALS, OverflowError):
+            return None
+        return text
+
+
+def _divided(tokens: list[int]) -> list[list[int]]:
+    """The tokens of each message."""
+    opens = [at for at, token in enumerate(tokens) if token == START]
+    return [tokens[first:end] for first, end in pairwise([*opens, len(tokens)])]
+
+
+def document_differences(
+    document: ShownDocument, arrays: Mapping[str, npt.NDArray[Any]], wrappers: Wrappers, *, prompted: bool
+) -> Iterator[Difference]:
+    """The first message of a document that differs from the source's, and the first wrong label.
+
+    `arrays`: tokens int32 [T], lossmask and span uint8 [T], as on disk. `prompted`: the `<|start|>assistant` at
+    the begin of a trained run is not trained.
+    """
+    tokens, messages = arrays["tokens"], document.messages
+    opens = np.flatnonzero(tokens == START)
+    if opens.size != len(messages):
+        yield None, f"{opens.size} messages begin in the document, the source has {len(messages)}"
+        return
+    ends = np.append(opens[1:], tokens.size - 1)  # EOD is the last token
+    stored = tokens.tolist()
+    parts = [stored[first:end] for first, end in zip(opens.tolist(), ends.tolist(), strict=True)]
+    if (differs := next(_message_differences(messages, parts, wrappers), None)) is not None:
+        number, offset, what = differs
+        yield (
+            int(opens[number]) + offset,
+            f"{what} of message {number} ({messages[number]['role']}) is not the source's",
+        )
+        return
+    expected = _labels(document, tokens, opens, ends, prompted=prompted)
+    for name, values in (("span", expected), ("lossmask", expected != SPAN_CONTEXT)):
+        if (different := np.flatnonzero(arrays[name] != values)).size:
+            at = int(different[0])
+            yield at, f"{name} is {arrays[name][at]}, the source gives {int(values[at])}"
+            return
+
+
+def _message_differences(
+    messages: Sequence[Mapping[str, Any]], parts: Sequence[list[int]], wrappers: Wrappers
+) -> Iterator[tuple[int, int, str]]:
+    """Number of a message, offset in it, and what differs there."""
+    texts = [None if each["role"] in ("system", "developer") else message_texts(each["content"]) for each in messages]
+    last = len(messages) - 1
+    generated = [number for number, of_message in enumerate(texts) if of_message is None]
+    rendered: list[list[int]] | None = []
+    if generated:
+        rendered = wrappers.whole([messages[number] for number in generated], last=generated[-1] == last)
+    for number, wanted in zip(generated, rendered or (), strict=False):
+        if parts[number] != wanted:
+            yield number, first_difference(parts[number], wanted), "the text"
+    for number, (message, own, of_message) in enumerate(zip(messages, parts, texts, strict=True)):
+        wrapper = None if of_message is None else wrappers.header(message, last=number == last)
+        if wrapper is None or of_message is None:
+            continue
+        header, closer = wrapper
+        if own[: len(header)] != header:
+            yield number, first_difference(own[: len(header)], header), "the header"
+        elif own[-1] != closer or len(own) == len(header):
+            yield number, len(own) - 1, "the end"
+        elif wrappers.text(own[len(header) : -1]) != "".join(of_message):
+            yield number, len(header), "the text"
+
+
+def _labels(
+    document: ShownDocument,
+    tokens: npt.NDArray[np.int32],
+    opens: npt.NDArray[np.int64],
+    ends: npt.NDArray[np.int64],
+    *,
+    prompted: bool,
+) -> npt.NDArray[np.uint8]:
+    """The span of each label, uint8 [T]. `opens`, `ends` int64 [M]: the tokens of each message."""
+    span = np.zeros(tokens.size, dtype=np.uint8)
+    span[int(opens[0]) : int(ends[-1])] = np.repeat(np.abs(document.spans), ends - opens)
+    span[(ends - 1)[np.array(document.spans) < 0]] = SPAN_CONTEXT  # truncated: what ends the message is not trained
+    if prompted:
+        begins = opens[[len(run.shown) for run in document.runs]]
+        span[begins] = span[begins + 1] = SPAN_CONTEXT
+    return np.append(span[1:], np.uint8(0))
+
+
+@dataclass
+class Counts:
+    """Adds up what the manifest says of conversations under `cutting`."""
+
+    counted: Counter[str] = field(default_factory=Counter, init=False)
+
+    def add(self, row: AcceptedRow, lengths: Sequence[int]) -> None:
+        """Counts a conversation. `lengths`: the tokens of each of its documents on disk."""
+        shown = {place for document in row.documents for place in document.places}
+        divided = [document.divided for document in row.documents]
+        self.counted.update(
+            conversations=1,
+            runs=assistant_runs(row.messages),
+            documents=len(row.documents),
+            left_out_messages=len(row.messages) - len(shown),
+            untrained_messages=len(row.untrained),
+            truncated_messages=sum(span < 0 for document in row.documents for span in document.spans),
+            divided_documents=sum(divided),
+            divided_tokens=sum(length for length, is_divided in zip(lengths, divided, strict=False) if is_divided),
+        )
+
+    def differences(self, stated: Mapping[str, int], *, rewritten: bool) -> Iterator[str]:
+        """What the manifest says otherwise. `rewritten`: calls are shown otherwise than they are trained."""
+        for name, count in self.counted.items():
+            if (rewritten or not name.startswith("divided")) and stated.get(name, 0) != count:
+                yield f"cutting.{name} is {stated.get(name, 0)}, the source's conversations give {count}"
