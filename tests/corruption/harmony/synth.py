@@ -134,7 +134,7 @@ def _synth_documents_are_exchanged(dataset: Dataset) -> None:
 @synth("source")
 def _synth_documents_are_copies(dataset: Dataset) -> None:
     first, *others = documents(dataset)
-    for other in others[:10]:
+    for other in others:
         other.tokens, other.lossmask, other.span = first.tokens.copy(), first.lossmask.copy(), first.span.copy()
 
 

@@ -49,9 +49,9 @@ def test_a_forgery_is_found(name: str, made: Any, tmp_path: Path) -> None:
 
 def test_copies_alone_are_a_warning(made: Any, tmp_path: Path) -> None:
     """A source may hold one text under many ids: without it, copies are no error."""
-    root, source = made("plain")
+    root, source = made(SYNTH)
     shutil.copytree(root, tmp_path / "root")
-    forged(tmp_path / "root", FORGERIES["documents_of_one_run_are_copies"].forge)
+    forged(tmp_path / "root", FORGERIES["synth_documents_are_copies"].forge)
     report = found(tmp_path / "root", source, "alone")
     assert report.clean
     assert [finding.check for finding in report.findings] == ["copies"]

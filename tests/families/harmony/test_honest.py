@@ -69,7 +69,6 @@ def drawn_rules(draw: random.Random) -> CutRules:
         history=history,
         turns=draw.choice(["all", "all", "last"]),
         train=tuple(spans),
-        merge=draw.random() < 0.8,
         mask_generation_prompt=draw.random() < 0.3,
         call_format=draw.choice(formats),
     )
@@ -108,7 +107,7 @@ def test_honest_datasets_have_no_findings(seed: int, asset: Path, tmp_path: Path
     built = build(options)
     assert not built.report.findings, (rules, built.report.findings[:3])
     assert built.manifest.content.totals.sequences > ROWS / 4
-    given: dict[str, Any]
-    for given in ({}, {"source": source, "deep": 0}, {"source": source, "deep": 10**6}):
+    levels: list[dict[str, Any]] = [{}, {"source": source, "deep": 0}, {"source": source, "deep": 10**6}]
+    for given in levels:
         report = spanloom.validate(tmp_path / "root", reader="independent", **given)
         assert not report.findings, (rules, report.findings[:3])

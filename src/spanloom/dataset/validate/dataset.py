@@ -60,8 +60,9 @@ NOT_CHECKABLE = {
     " off which of their runs are trained; where another history would give the same documents, it decides nothing",
     "content.config.turns": "of harmony_chat: without --source, which of a conversation's runs became documents does"
     " not tell whether there were more",
-    "content.totals.cutting": "of harmony_chat: how many runs, left out and untrained messages conversations have is"
-    " not counted again; the runs that documents train are a bound of runs, and equal where everything is trained",
+    "content.totals.cutting": "of harmony_chat: without --source, how many runs, left out and untrained messages"
+    " conversations have is not counted again; the runs that documents train are a bound of runs, and equal where"
+    " everything is trained",
     "content.totals.packing": "without --source, and with --deep for fewer than all blocks, what came in and what was"
     " given up, dropped or left over are checked against each other alone, and so is `stops`",
 }

@@ -1,7 +1,6 @@
 """Checks a finished dataset, without the code that rendered and wrote it.
 
-messages       the messages of finished documents, read off their tokens
-order          the order of messages, and what ends each
+messages       the messages of finished documents, read off their tokens, their order and ends
 spans          spans derived from finished tokens alone
 conversations  the documents of one conversation against each other
 documents      the checks of every document on disk

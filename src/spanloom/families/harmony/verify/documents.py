@@ -21,8 +21,7 @@ from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.families.harmony.contract.profile import Profile
 from spanloom.families.harmony.tokenizer import EOD, VOCAB_SIZE
 from spanloom.families.harmony.verify.conversations import check_conversations, trains_all
-from spanloom.families.harmony.verify.messages import Faults, Messages, read_messages
-from spanloom.families.harmony.verify.order import check_ends, check_order
+from spanloom.families.harmony.verify.messages import Faults, Messages, check_ends, check_order, read_messages
 from spanloom.families.harmony.verify.spans import TrainedMessages, labelled_runs, spans_of_messages
 from spanloom.findings import Finding
 
