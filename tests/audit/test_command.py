@@ -168,7 +168,7 @@ def test_a_share_of_findings_may_be_tolerated_and_all_are_listed(
     names = {line["class"] for line in lines}
     allowed = [argument for name in names for argument in ("--fail-on", f"{name}=50%")]
     assert run(monkeypatch, capsys, data, "--model", forgetful.folder, "--json", *allowed)[0] == 0
-    below = [argument for name in names for argument in ("--fail-on", f"{name}=0.0001")]
+    below = [argument for name in names for argument in ("--fail-on", f"{name}=0.01%")]
     assert run(monkeypatch, capsys, data, "--model", forgetful.folder, "--json", *below)[0] == 4
-    for wrong in ("duplicate", "duplicate=2", "duplicate=x", "nothing=1%"):
+    for wrong in ("duplicate", "duplicate=1", "duplicate=2", "duplicate=x", "nothing=1%"):
         assert run(monkeypatch, capsys, data, "--model", forgetful.folder, "--fail-on", wrong)[0] == 2

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 import typer
 
+from spanloom.cli.overwriting import check_outputs
 from spanloom.options.option import Option, option
 
 Switch = Literal["0", "1"]
@@ -61,6 +62,7 @@ def spread(function: Callable[..., Any], *, switches: bool = False) -> Callable[
     @wraps(function, updated=())
     def called(**given: Any) -> Any:
         read = {name: taken[name].read(value) for name, value in given.items()}
+        check_outputs(read, [name for name in read if taken[name].writes])
         values = {name: value for name, value in read.items() if value is not MISSING}
         own = {name: value for name, value in values.items() if name in hints}
         made = {
@@ -92,6 +94,7 @@ class _Taken(NamedTuple):
 
     parameter: Parameter
     read: Callable[[Any], Any]
+    writes: bool = False
 
 
 def _taken(name: str, hint: Any, default: Any, *, switches: bool) -> _Taken:
@@ -121,7 +124,8 @@ def _taken(name: str, hint: Any, default: Any, *, switches: bool) -> _Taken:
             raise typer.BadParameter(str(fault), param_hint=names[0]) from None
 
     annotated: Any = Annotated[kind, typer.Option(*declared.names, help=declared.help, **declared.more)]
-    return _Taken(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotated), read)
+    parameter = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotated)
+    return _Taken(parameter, read, declared.writes)
 
 
 def _option(hint: Any) -> Option | None:

@@ -43,7 +43,7 @@ def output_file(path: Path | None) -> Path | None:
 
 
 folder_option = partial(option, callback=local_place)
-file_option = partial(option, callback=output_file)
+file_option = partial(option, callback=output_file, writes=True)
 
 
 def write_page(file: Path, page: str) -> None:

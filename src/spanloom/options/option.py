@@ -23,6 +23,7 @@ class Option:
     takes     the type on the command line, if it is not the field's
     given     its default there; None: the field's default
     read      a value of this type → the field's value. Raises ValueError for what cannot be read
+    writes    whether it is a file that the command writes
     in_steps  the option in steps of pipelines, whose parameters are texts; a bool is a switch there, 0 or 1
     """
 
@@ -31,12 +32,13 @@ class Option:
     takes: Any = None
     given: Any = None
     read: Callable[[Any], Any] | None = None
+    writes: bool = False
     in_steps: "Option | None" = None
     more: Mapping[str, Any] = field(default_factory=dict)
 
 
 def option(help: str, *names: str, **about: Any) -> Option:
-    own = {name: about.pop(name) for name in ("takes", "given", "read", "in_steps") if name in about}
+    own = {name: about.pop(name) for name in ("takes", "given", "read", "writes", "in_steps") if name in about}
     return Option(help=help, names=names, more=about, **own)
 
 

@@ -45,7 +45,9 @@ def probe(
     boundary: Annotated[Literal["served", "refuse"], option(SERVED)] = "served",
     control_texts: Annotated[Literal["refuse", "as-served", "text"], option(CONTROL_TEXTS)] = "refuse",
     json: Annotated[bool, option("Print JSON.", "--json")] = False,
-    html: Annotated[Path | None, option("Write a page with the tokens of each run.", metavar="FILE")] = None,
+    html: Annotated[
+        Path | None, option("Write a page with the tokens of each run.", metavar="FILE", writes=True)
+    ] = None,
 ) -> None:
     """Report which conversations are proven for a model, and which of their tokens the model samples.
 

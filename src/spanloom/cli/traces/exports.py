@@ -24,7 +24,7 @@ class Export:
 
     key: traces_options.Key
     form: traces_options.FormatOption = defaults.FORMAT
-    out: Annotated[str, option("A file, .parquet for Parquet; - is stdout.", metavar="FILE|-")] = "-"
+    out: Annotated[str, option("A file, .parquet for Parquet; - is stdout.", metavar="FILE|-", writes=True)] = "-"
     tokenizer: Annotated[
         Path | None, option("A tokenizer.json: adds input_ids and loss_mask to each row.", metavar="FILE")
     ] = None

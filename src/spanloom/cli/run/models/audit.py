@@ -68,8 +68,8 @@ def _tolerated(text: str) -> tuple[str, float]:
     """`duplicate=1%` → the class and its share."""
     name, _, value = text.partition("=")
     try:
-        share = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
-    except ValueError:
+        share = float(value.removesuffix("%")) / (100 if value.endswith("%") else 0)
+    except (ValueError, ZeroDivisionError):
         share = -1.0
     if name not in NAMES or not 0 <= share <= 1:
         message = f"{text!r} is not CLASS=SHARE, such as duplicate=1%; the classes are {', '.join(NAMES)}"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any
 
+from spanloom.families.models.errors import ModelError
 from spanloom.families.models.form import INLINE, REASONING_FIELDS, THINKING_VARIABLES, Form
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
 
@@ -22,11 +23,21 @@ TOOL = {
 }
 
 
+RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "self"})
+"""What every template is given, not by variables."""
+
+
 def variable_sets(template: ChatTemplate, thinking: str, variables: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Sets of variables to try, in order, each once. `thinking`: `auto`, `on` or `off`.
 
-    `variables`: given by the user, in all sets. A variable for thinking among them decides for all runs.
+    `variables`: given by the user, in all sets. A variable for thinking among them decides for all runs. Raises
+    ModelError for the name of something that rendering gives itself.
     """
+    if taken := sorted(RESERVED & set(variables)):
+        raise ModelError(
+            f"the template variable {taken[0]} cannot be set: rendering gives it",
+            remedy=f"set others; not {', '.join(sorted(RESERVED))}",
+        )
     names = [name for name in THINKING_VARIABLES if name in template.variables()]
     on, off = dict.fromkeys(names, True), dict.fromkeys(names, False)
     switched: Mapping[str, list[dict[str, Any]]] = {"auto": [{}, on, off], "on": [on], "off": [off]}
