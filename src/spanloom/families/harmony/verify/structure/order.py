@@ -8,7 +8,7 @@ later run does not see is one of analysis.
 import numpy as np
 
 from spanloom.families.harmony.tokenizer import CALL, END, RETURN
-from spanloom.families.harmony.verify.messages import (
+from spanloom.families.harmony.verify.structure.messages import (
     CONTEXT_ROLES,
     SPAN_ANALYSIS,
     SPAN_COMMENTARY,
