@@ -318,6 +318,14 @@ FAULTS: tuple[Fault, ...] = (
         ),
     ),
     Fault(
+        name="control-tokens-of-texts-not-looked-at",
+        module="spanloom.families.harmony.verify.structure.messages",
+        old="in_text = inside & (specials > bodies[message])",
+        new="in_text = inside & (specials > closes[message])",
+        why="validation would let an end of a message stand inside a text",
+        tests=("tests/families/harmony/verify/test_order.py",),
+    ),
+    Fault(
         name="history-shows-old-reasoning",
         module="spanloom.families.harmony.contract.history",
         old="yield last_final",

@@ -37,7 +37,7 @@ from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, SYNTH_KD, p
 from spanloom.families.harmony.contract.shown import messages_of
 from spanloom.families.harmony.verify import documents as verify
 from spanloom.families.harmony.verify.content import check_content as check_content
-from spanloom.families.harmony.verify.spans import untrained_ends
+from spanloom.families.harmony.verify.structure.spans import untrained_ends
 from spanloom.findings import Finding, Report
 from spanloom.report.card import code
 from spanloom.split import SPLITS as BOTH_SPLITS

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.render.official import RenderedBatch, render_through_harmony
-from spanloom.families.harmony.verify import spans as verify_spans
 from spanloom.families.harmony.verify.reference import disk_sequences
+from spanloom.families.harmony.verify.structure import spans as verify_spans
 from spanloom.supervision import shift_to_labels
 from support.harmony_strategies import SPECIAL_TEXT, conversations
 

@@ -1,15 +1,13 @@
 """Checks a finished dataset, without the code that rendered and wrote it.
 
-messages       the messages of finished documents, read off their tokens, their order and ends
-spans          spans derived from finished tokens alone
-conversations  the documents of one conversation against each other
-documents      the checks of every document on disk
-content        the checks of the manifest
-reference      one row rendered the slow way
-rules          a second implementation of the rules that reject rows
-texts          the texts of a row encoded by a second tokenizer
-any_model      a row of `conversations_v1` as the messages of Harmony that it must become
-rows           reads and draws the rows of a source
-accounts       every row of a source against its documents, without encoding texts again
-source         a dataset checked against its source
+structure/  what the tokens of finished documents tell by themselves
+documents   the checks of every document on disk
+content     the checks of the manifest
+reference   one row rendered the slow way
+rules       a second implementation of the rules that reject rows
+texts       the texts of a row encoded by a second tokenizer
+any_model   a row of `conversations_v1` as the messages of Harmony that it must become
+rows        reads and draws the rows of a source
+accounts    every row of a source against its documents, without encoding texts again
+source      a dataset checked against its source
 """

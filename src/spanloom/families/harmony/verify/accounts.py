@@ -46,13 +46,19 @@ class Wrappers:
     """openai-harmony's tokens of what is not a text of user, assistant or tool."""
 
     encoding: HarmonyEncoding
+    _headers: dict[object, tuple[list[int], int] | None] = field(default_factory=dict, init=False, repr=False)
     _kept: dict[str, list[list[int]] | None] = field(default_factory=dict, init=False, repr=False)
 
     def header(self, message: Mapping[str, Any], *, last: bool) -> tuple[list[int], int] | None:
         """The tokens of a message up to its text, and the one that ends it; None if openai-harmony refuses it."""
-        empty = {name: message[name] for name in _HEADER if message.get(name) is not None} | {"content": ""}
-        rendered = self.whole([empty], last=last)
-        return None if rendered is None else (rendered[0][:-1], rendered[0][-1])
+        key = (last, *(repr(message.get(name)) for name in _HEADER))
+        if key not in self._headers:
+            if len(self._headers) >= KEPT:
+                self._headers.clear()
+            empty = {name: message[name] for name in _HEADER if message.get(name) is not None} | {"content": ""}
+            rendered = self.whole([empty], last=last)
+            self._headers[key] = None if rendered is None else (rendered[0][:-1], rendered[0][-1])
+        return self._headers[key]
 
     def whole(self, messages: Sequence[Mapping[str, Any]], *, last: bool) -> list[list[int]] | None:
         """The tokens of each of these messages; None if openai-harmony refuses them. `last`: nothing follows them."""
@@ -114,7 +120,7 @@ def _message_differences(
     messages: Sequence[Mapping[str, Any]], parts: Sequence[list[int]], wrappers: Wrappers
 ) -> Iterator[tuple[int, int, str]]:
     """Number of a message, offset in it, and what differs there."""
-    texts = [None if each["role"] in ("system", "developer") else message_texts(each["content"]) for each in messages]
+    texts = [None if each["role"] in ("system", "developer") else _texts(each) for each in messages]
     last = len(messages) - 1
     generated = [number for number, of_message in enumerate(texts) if of_message is None]
     rendered: list[list[int]] | None = []
@@ -136,6 +142,14 @@ def _message_differences(
             yield number, len(header), "the text"
 
 
+def _texts(message: Mapping[str, Any]) -> list[str] | None:
+    """The texts of a message, None where its content is not text alone."""
+    try:
+        return message_texts(message["content"])
+    except (KeyError, TypeError):  # openai-harmony refuses it
+        return None
+
+
 def _labels(
     document: ShownDocument,
     tokens: npt.NDArray[np.int32],
@@ -150,7 +164,7 @@ def _labels(
     span[(ends - 1)[np.array(document.spans) < 0]] = SPAN_CONTEXT  # truncated: what ends the message is not trained
     if prompted:
         begins = opens[[len(run.shown) for run in document.runs]]
-        span[begins] = span[begins + 1] = SPAN_CONTEXT
+        span[begins] = span[np.minimum(begins + 1, tokens.size - 1)] = SPAN_CONTEXT
     return np.append(span[1:], np.uint8(0))
 
 

@@ -20,9 +20,10 @@ from spanloom.dataset.rows.table import row_batches
 from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.families.harmony.contract.profile import Profile
 from spanloom.families.harmony.tokenizer import EOD, VOCAB_SIZE
-from spanloom.families.harmony.verify.conversations import check_conversations, trains_all
-from spanloom.families.harmony.verify.messages import Faults, Messages, check_ends, check_order, read_messages
-from spanloom.families.harmony.verify.spans import TrainedMessages, labelled_runs, spans_of_messages
+from spanloom.families.harmony.verify.structure.conversations import check_conversations, trains_all
+from spanloom.families.harmony.verify.structure.messages import Faults, Messages, read_messages
+from spanloom.families.harmony.verify.structure.order import check_ends, check_order
+from spanloom.families.harmony.verify.structure.spans import TrainedMessages, labelled_runs, spans_of_messages
 from spanloom.findings import Finding
 
 

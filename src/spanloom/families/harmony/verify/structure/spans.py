@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from spanloom.families.harmony.tokenizer import CALL
-from spanloom.families.harmony.verify.messages import (
+from spanloom.families.harmony.verify.structure.messages import (
     ANALYSIS,
     CLOSERS,
     CONTEXT_ROLES,

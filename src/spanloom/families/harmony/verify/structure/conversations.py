@@ -18,8 +18,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from spanloom.families.harmony.tokenizer import CALL
-from spanloom.families.harmony.verify.messages import ANALYSIS, CONTEXT_ROLES, Marks, Messages, Places
-from spanloom.families.harmony.verify.spans import TrainedMessages, labelled_messages
+from spanloom.families.harmony.verify.structure.messages import ANALYSIS, CONTEXT_ROLES, Marks, Messages, Places
+from spanloom.families.harmony.verify.structure.spans import TrainedMessages, labelled_messages
 from spanloom.supervision import Flags, ranges
 
 Fault = tuple[int, str]
