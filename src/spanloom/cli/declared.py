@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 import typer
 
-from spanloom.cli.overwriting import check_outputs
 from spanloom.options.option import Option, option
+from spanloom.options.overwriting import check_outputs
 
 Switch = Literal["0", "1"]
 """A switch as a pipeline's parameter."""
@@ -62,7 +62,10 @@ def spread(function: Callable[..., Any], *, switches: bool = False) -> Callable[
     @wraps(function, updated=())
     def called(**given: Any) -> Any:
         read = {name: taken[name].read(value) for name, value in given.items()}
-        check_outputs(read, [name for name in read if taken[name].writes])
+        try:
+            check_outputs(read, [name for name in read if taken[name].writes])
+        except ValueError as fault:
+            raise typer.BadParameter(str(fault)) from None
         values = {name: value for name, value in read.items() if value is not MISSING}
         own = {name: value for name, value in values.items() if name in hints}
         made = {

@@ -3,4 +3,5 @@
 option    the help of an option: what a field of a dataclass is `Annotated` with
 shared    options of commands, steps and the Python API
 keywords  functions of the Python API, made from such dataclasses
+overwriting  no command writes over what it reads
 """

@@ -3,10 +3,9 @@
 from pathlib import Path
 
 import pytest
-import typer
 
 from conftest import Cli
-from spanloom.cli.overwriting import check_outputs
+from spanloom.options.overwriting import check_outputs
 from support.audited import write_masks
 from support.chat_models import write_model
 
@@ -36,7 +35,7 @@ def test_links_stores_and_folders_are_seen(tmp_path: Path) -> None:
     link.symlink_to(file)
     for read in (file, [str(file)], tmp_path, tmp_path / "data", f"sqlite:///{file}"):
         for written in (file, link):
-            with pytest.raises(typer.BadParameter, match="is not written over"):
+            with pytest.raises(ValueError, match="is not written over"):
                 check_outputs({"source": read, "html": written}, ["html"])
     check_outputs({"source": file, "html": tmp_path / "new.html", "out": tmp_path / "data"}, ["html"])
     (tmp_path / "data/report.html").write_text("page")

@@ -1,14 +1,12 @@
 """No command writes over what it reads.
 
-In: the values of a command's options, and which of them are files that it writes. Raises BadParameter.
+In: the values of a command's options, and which of them are files that it writes. Raises ValueError.
 """
 
 import os
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-import typer
 
 OUTPUTS = frozenset({"out", "work", "scratch"})
 """Options of folders that a command writes into."""
@@ -24,7 +22,7 @@ def check_outputs(values: Mapping[str, Any], writing: Collection[str]) -> None:
         for written in _paths(values.get(name)):
             place = written.absolute()
             if place in seen:
-                raise typer.BadParameter(f"{_option(seen[place])} and {_option(name)} are the same file: {written}")
+                raise ValueError(f"{_option(seen[place])} and {_option(name)} are the same file: {written}")
             seen[place] = name
             if not os.path.lexists(written):
                 continue
@@ -33,8 +31,9 @@ def check_outputs(values: Mapping[str, Any], writing: Collection[str]) -> None:
                     continue
                 for read in _paths(value):
                     if _is_of(written, read):
-                        message = f"{written} is what {_option(other)} reads, and is not written over"
-                        raise typer.BadParameter(message, param_hint=_option(name))
+                        raise ValueError(
+                            f"{_option(name)}: {written} is what {_option(other)} reads, and is not written over"
+                        )
 
 
 def _option(name: str) -> str:
