@@ -1,4 +1,4 @@
-"""Forty-odd faults of builders: what a build writes is wrong then, and validation with the source must say so.
+"""Forty-two faults of builders: what a build writes is wrong then, and validation with the source must say so.
 
 In: nothing. Out: `BUILDERS`. No row is rendered again: validation finds each by its rules and by the texts of the
 source.
@@ -237,14 +237,6 @@ BUILDERS: tuple[Fault, ...] = (
         "if place >= hidden or not analysis[place]]",
         "if place >= 0 or not analysis[place]]",
         "history would show analysis that servers hide",
-        "harmony_chat/plain",
-    ),
-    _fault(
-        "other-calls-of-runs",
-        _HISTORY,
-        "analysis_shown[end] -= 1",
-        "analysis_shown[end] -= 0",
-        "messages that no document shows would not be counted",
         "harmony_chat/plain",
     ),
     _fault(
