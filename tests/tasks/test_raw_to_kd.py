@@ -134,8 +134,9 @@ def test_a_finding_in_one_shard_ends_its_task_alone_and_nothing_is_promoted(
     ((code, text),) = ended["assemble-validation"]
     assert code == 4, text
     joined = json.loads(text[text.index("{") : text.rindex("}") + 1])
-    assert joined["found"] == {"inventory": 1}, "the change, and nothing else"
-    (finding,) = joined["findings"]
+    assert joined["found"] == {"inventory": 1, "source": 1}, "the change, and nothing else"
+    finding, text = joined["findings"]
+    assert (text["split"], text["shard"]) == ("train", 3), "the text of the source is another"
     assert finding["file"] == "train/shard_03_tokens.bin"
     assert re.fullmatch("sha256 [0-9a-f]{64}, the manifest says [0-9a-f]{64}", finding["message"])
     assert read_object(seaweedfs_place.uri / "root/manifest.json") is None
