@@ -4,7 +4,7 @@ In: the rows of a source, the documents of a dataset. Out: findings: documents o
 texts or labels than the row gives; counts of conversations that the manifest gives otherwise.
 
     headers, ends          against openai-harmony's, rendered once for each kind of header
-    system, developer      against openai-harmony's tokens, rendered once for each text
+    system, developer      against openai-harmony's tokens, rendered once for each text; instructions as a text
     all other texts        the document's tokens decoded, against the source's text
     spans and mask         worked out again from the span of each message
 
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from openai_harmony import HarmonyEncoding
 
 from spanloom.dataset.validate.placed_documents import first_difference
-from spanloom.families.harmony.tokenizer import START
+from spanloom.families.harmony.tokenizer import MESSAGE, START
 from spanloom.families.harmony.verify.reference import REFUSALS, ShownDocument, assistant_runs, rendered_tokens
 from spanloom.families.harmony.verify.rules import AcceptedRow
 from spanloom.families.harmony.verify.texts import message_texts
@@ -31,6 +31,8 @@ from spanloom.supervision import SPAN_CONTEXT
 
 _NOTHING = {"role": "user", "content": ""}
 """A message that follows another one, which then is not the last."""
+
+_IN_PLACE = "\N{OBJECT REPLACEMENT CHARACTER} instructions"
 
 _HEADER = ("role", "name", "recipient", "channel", "content_type")
 
@@ -125,10 +127,17 @@ def _message_differences(
     generated = [number for number, of_message in enumerate(texts) if of_message is None]
     rendered: list[list[int]] | None = []
     if generated:
-        rendered = wrappers.whole([messages[number] for number in generated], last=generated[-1] == last)
+        rendered = wrappers.whole([_in_place(messages[number]) for number in generated], last=generated[-1] == last)
     for number, wanted in zip(generated, rendered or (), strict=False):
-        if parts[number] != wanted:
-            yield number, first_difference(parts[number], wanted), "the text"
+        own, instructions = parts[number], _instructions(messages[number])
+        if instructions is None:
+            if own != wanted:
+                yield number, first_difference(own, wanted), "the text"
+            continue
+        body = wanted.index(MESSAGE) + 1
+        text = (wrappers.text(wanted[body:-1]) or "").replace(_IN_PLACE, instructions)
+        if own[:body] != wanted[:body] or own[-1] != wanted[-1] or wrappers.text(own[body:-1]) != text:
+            yield number, body, "the text"
     for number, (message, own, of_message) in enumerate(zip(messages, parts, texts, strict=True)):
         wrapper = None if of_message is None else wrappers.header(message, last=number == last)
         if wrapper is None or of_message is None:
@@ -140,6 +149,21 @@ def _message_differences(
             yield number, len(own) - 1, "the end"
         elif wrappers.text(own[len(header) : -1]) != "".join(of_message):
             yield number, len(header), "the text"
+
+
+def _instructions(message: Mapping[str, Any]) -> str | None:
+    """The instructions of a developer message, which may differ in each row, where they are rendered as they are."""
+    content = message.get("content")
+    part = content[0] if message["role"] == "developer" and type(content) is list and len(content) == 1 else None
+    text = part.get("instructions") if type(part) is dict else None
+    return text if type(text) is str and text and text == text.strip() and _IN_PLACE not in text else None
+
+
+def _in_place(message: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The message with another text in place of its instructions, so that it is rendered once for many rows."""
+    if _instructions(message) is None:
+        return message
+    return {**message, "content": [{**message["content"][0], "instructions": _IN_PLACE}]}
 
 
 def _texts(message: Mapping[str, Any]) -> list[str] | None:

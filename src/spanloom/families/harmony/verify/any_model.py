@@ -24,6 +24,11 @@ _CHANNELS = ["analysis", "commentary", "final"]
 
 
 def harmony_json(messages_json: bytes | None) -> bytes:
+    """The JSON of `harmony_conversation`. Raises RowRefused."""
+    return json.dumps(harmony_conversation(messages_json)).encode()
+
+
+def harmony_conversation(messages_json: bytes | None) -> dict[str, Any]:
     """`{"messages": [...]}` of Harmony, with `trained`, `truncated` and `weight` where the row has them.
 
     Raises RowRefused.
@@ -51,7 +56,7 @@ def harmony_json(messages_json: bytes | None) -> bytes:
         raise _wrong("weight", "a number greater than 0")
     tools = _tools(whole.get("tools"))
     messages = [_system(whole.get("settings")), *_messages(listed, tools)]
-    return json.dumps({"messages": messages, **({} if weight is None else {"weight": weight})}).encode()
+    return {"messages": messages, **({} if weight is None else {"weight": weight})}
 
 
 def harmony_or_refusal(messages_json: bytes | None) -> tuple[bytes | None, Judgement | None]:

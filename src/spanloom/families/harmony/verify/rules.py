@@ -105,7 +105,7 @@ def judge_row(
         if undecodable:
             raise RowRefused("not_utf8", "a column of this row is not UTF-8")
         row_id = judged_id(family, given_id, metadata_json)
-        accepted = accepted_row(family, config, row_id=row_id, messages_json=messages_json, converted=converted)
+        accepted = accepted_row(family, config, parsed_messages(messages_json), row_id=row_id, converted=converted)
         if encoding is not None and any(
             rendered_tokens(document.messages, encoding) is None for document in accepted.documents
         ):
@@ -115,12 +115,18 @@ def judge_row(
     return Judgement(id=row_id)
 
 
-def accepted_row(
-    family: str, config: Mapping[str, Any], *, row_id: str, messages_json: bytes | None, converted: bool
-) -> AcceptedRow:
-    """A row with its documents, as the rules say. Arguments: see `judge_row`. Raises RowRefused."""
+def parsed_messages(messages_json: bytes | None) -> Any:
+    """The value of the column of messages. Raises RowRefused."""
+    if messages_json is None:
+        raise RowRefused("messages_json_missing", "messages_json is null")
+    return parsed_json(messages_json, "messages_json")
+
+
+def accepted_row(family: str, config: Mapping[str, Any], value: Any, *, row_id: str, converted: bool) -> AcceptedRow:
+    """A row with its documents, as the rules say. `value`: of its messages, as JSON has it; it is changed. Other
+    arguments: see `judge_row`. Raises RowRefused."""
     form = _FORMATS[family]
-    messages, untrained, truncated, weight = _messages(messages_json, form)
+    messages, untrained, truncated, weight = _messages(value, form)
     if not converted and all(message["role"] != "assistant" for message in messages):
         raise RowRefused("no_assistant", "no message is from the assistant: nothing would be trained")
     if form.cut:
@@ -167,14 +173,9 @@ def judged_id(family: str, column_id: str | None, metadata_json: str | None) -> 
     return either
 
 
-def _messages(
-    messages_json: bytes | None, form: _Format
-) -> tuple[list[dict[str, Any]], frozenset[int], frozenset[int], float]:
+def _messages(value: Any, form: _Format) -> tuple[list[dict[str, Any]], frozenset[int], frozenset[int], float]:
     """The messages of a row, the indices of those marked as not trained and as truncated, the weight. Raises
     RowRefused."""
-    if messages_json is None:
-        raise RowRefused("messages_json_missing", "messages_json is null")
-    value = parsed_json(messages_json, "messages_json")
     if type(value) is not dict or type(value.get("messages")) is not list:
         raise RowRefused("no_messages_list", 'messages_json must be an object with a list under "messages"')
     messages: list[dict[str, Any]] = value["messages"]

@@ -35,7 +35,7 @@ from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, Profile, pr
 from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
 from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.families.harmony.verify.accounts import Counts, Wrappers, document_differences
-from spanloom.families.harmony.verify.any_model import harmony_json
+from spanloom.families.harmony.verify.any_model import harmony_conversation
 from spanloom.families.harmony.verify.reference import (
     DiskSequences,
     PromptError,
@@ -55,7 +55,14 @@ from spanloom.families.harmony.verify.rows import (
     small_columns,
     whole_rows,
 )
-from spanloom.families.harmony.verify.rules import Judgement, RowRefused, accepted_row, judge_row, refused_id
+from spanloom.families.harmony.verify.rules import (
+    Judgement,
+    RowRefused,
+    accepted_row,
+    judge_row,
+    parsed_messages,
+    refused_id,
+)
 from spanloom.families.harmony.verify.texts import TextCheck
 from spanloom.findings import Finding, Report
 from spanloom.megatron.readers import OpenIndexed
@@ -250,10 +257,8 @@ class ShardSource:
         finding = partial(_of_document, row, documents)
         converted = self.profile.source.schema_version == ANY_MODEL_V1
         try:
-            text = harmony_json(messages_json) if converted else messages_json
-            accepted = accepted_row(
-                self.profile.family, self.config, row_id="", messages_json=text, converted=converted
-            )
+            value = harmony_conversation(messages_json) if converted else parsed_messages(messages_json)
+            accepted = accepted_row(self.profile.family, self.config, value, row_id="", converted=converted)
         except RowRefused as refused:
             yield finding("source", f"is refused ({refused.reason}: {refused.detail}), yet was not rejected")
             return
