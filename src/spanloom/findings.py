@@ -86,7 +86,7 @@ class Report:
     def notices(self) -> list[str]:
         """What an earlier version made otherwise, with the number of documents."""
         return [
-            f"{name.removeprefix(f'{EARLIER}: ')}: {count:,} documents; a build of this version mends it"
+            f"{name.removeprefix(f'{EARLIER}: ')}: {count:,} documents; build it again to fix them"
             for name, count in self.found.items()
             if name.startswith(EARLIER)
         ]

@@ -21,9 +21,10 @@ LEVELS = ("alone", "source", "all")
 @dataclass(frozen=True)
 class Forgeries:
     """Name → with what it is found, and how it is made. Levels: the root `alone`, the `source` with `--deep 0`, `all`
-    rows made again."""
+    rows made again. `also`: what else must agree in datasets of the family."""
 
     by_name: dict[str, tuple[str, Forge]] = field(default_factory=dict)
+    also: Forge = lambda _: None
 
     def __call__(self, found: str) -> Callable[[Forge], Forge]:
         assert found in LEVELS
@@ -38,8 +39,16 @@ class Forgeries:
         """Validates the forgery of `root` that is made in `folder`, at its own level or another one."""
         found, forge = self.by_name[name]
         shutil.copytree(root, folder, symlinks=True)
-        forged(folder, forge)
+        forged(folder, forge, self.also)
         return validated(folder, source, level or found, **options)
+
+    def assert_honest(self, root: Path, source: Path, folder: Path, honest: Forge, **options: Any) -> None:
+        """The dataset that is written again without a forgery, or with one that changes nothing, is clean."""
+        shutil.copytree(root, folder, symlinks=True)
+        forged(folder, honest, self.also)
+        for level in LEVELS:
+            report = validated(folder, source, level, **options)
+            assert report.clean, (level, report.findings)
 
 
 def validated(root: Path, source: Path, level: str, **options: Any) -> Report:
@@ -48,10 +57,11 @@ def validated(root: Path, source: Path, level: str, **options: Any) -> Report:
     return spanloom.validate(root, reader="independent", **(given | options if given else {}))
 
 
-def forged(root: Path, forge: Forge) -> None:
-    """Changes a dataset; hashes, counts and rows are made to agree."""
+def forged(root: Path, forge: Forge, also: Forge = lambda _: None) -> None:
+    """Changes a dataset; hashes, counts and rows are made to agree. `also`: what else must agree in this family."""
     dataset = read(root)
     forge(dataset)
+    also(dataset)
     content = dataset.manifest["content"]
     for file in content.get("files", ()):
         if (root / file["path"]).is_file():

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from spanloom.law.documents import Documents, Ints
 from spanloom.law.frames import Frames
-from spanloom.law.grammar import ASSISTANT, BETWEEN, HISTORY, LAST, USER, Beginnings, Ids
+from spanloom.law.grammar import ASSISTANT, BETWEEN, HISTORY, LAST, USER, Beginnings, Ids, common_prefix
 
 _NOWHERE = 255
 _SEEN = 3
@@ -25,7 +25,7 @@ def find_beginnings(documents: Documents, frames: Frames, added: Collection[int]
     first = frames.headed[np.searchsorted(frames.starts, starts)]  # behind the header of the first frame, if it has one
     tokens = documents.tokens
     heads = [
-        tokens[start : max(behind, start + _leading(tokens[start:end], added))].tolist()
+        tuple(tokens[start : max(behind, start + _leading(tokens[start:end], added))].tolist())
         for start, behind, end in zip(starts.tolist(), first.tolist(), ends.tolist(), strict=True)
     ]
     where = _places(documents, frames)
@@ -33,12 +33,14 @@ def find_beginnings(documents: Documents, frames: Frames, added: Collection[int]
     for place in (HISTORY, BETWEEN, LAST):
         own = np.flatnonzero(where == place).tolist()
         bodies = [
-            tokens[frames.headed[number] : min(frames.ends[number], frames.headed[number] + _LONGEST)].tolist()
+            tuple(tokens[frames.headed[number] : min(frames.ends[number], frames.headed[number] + _LONGEST)].tolist())
             for number in own
         ]
-        if len(bodies) >= _SEEN and (common := _through_added(_common(bodies), added)):
+        if len(bodies) >= _SEEN and (common := _through_added(common_prefix(bodies), added)):
             answers[place] = common
-    return Beginnings(document=_through_added(_common(heads), added) if len(heads) >= _SEEN else (), answers=answers)
+    return Beginnings(
+        document=_through_added(common_prefix(heads), added) if len(heads) >= _SEEN else (), answers=answers
+    )
 
 
 def other_beginnings(documents: Documents, frames: Frames, known: Beginnings) -> tuple[Ints, Ints]:
@@ -83,15 +85,6 @@ def _begin(tokens: npt.NDArray[np.int32], begins: Ints, ends: Ints, ids: Ids) ->
     for offset, token in enumerate(ids):
         fits[fits] = tokens[begins[fits] + offset] == token
     return fits
-
-
-def _common(sequences: Sequence[Sequence[int]]) -> list[int]:
-    """The longest common prefix."""
-    shortest = min(sequences, key=len)
-    same = 0
-    while same < len(shortest) and all(each[same] == shortest[same] for each in sequences):
-        same += 1
-    return list(shortest[:same])
 
 
 def _through_added(ids: Sequence[int], added: Collection[int]) -> Ids:

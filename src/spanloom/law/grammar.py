@@ -3,7 +3,7 @@
 In: nothing. Out: `Grammar` and `Beginnings`, which the probe of a model fills.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 SYSTEM, USER, ASSISTANT, TOOL = range(4)
@@ -63,3 +63,12 @@ class Beginnings:
 
     document: Ids = ()
     answers: Mapping[int, Ids] = field(default_factory=dict)
+
+
+def common_prefix(sequences: Sequence[Ids]) -> Ids:
+    """The longest common prefix; empty for no sequences."""
+    shortest = min(sequences, key=len, default=())
+    same = 0
+    while same < len(shortest) and all(ids[same] == shortest[same] for ids in sequences):
+        same += 1
+    return shortest[:same]

@@ -4,16 +4,13 @@ In: a `corruption.dataset.Document`. Out: its messages; the document with other 
 used: the format is read here from its description.
 """
 
-import copy
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from corruption.dataset import Dataset, Document, read, write_manifest
+from corruption.dataset import Document
 
 EOD, RETURN, CONSTRAIN, CHANNEL, START, END, MESSAGE, CALL = (
     199999,
@@ -73,17 +70,3 @@ def replaced(document: Document, begin: int, end: int, tokens: Sequence[int]) ->
     document.tokens = np.concatenate([document.tokens[:begin], tokens, document.tokens[end:]]).astype(np.int32)
     document.span = np.concatenate([*kept, [0]])[1:].astype(np.uint8)
     document.lossmask = (document.span > 0).astype(np.uint8)
-
-
-def forged(root: Path, forge: Callable[[Dataset], Any]) -> None:
-    """Changes a dataset; hashes, counts, rows and the totals are made to agree."""
-    dataset = read(root)
-    forge(dataset)
-    content = dataset.manifest["content"]
-    stated = copy.deepcopy(content["totals"].get("cutting"))
-    dataset.write()
-    if stated is not None:
-        of_shards = [shard["cutting"] for shard in content["shards"]]
-        names = dict.fromkeys(name for counts in of_shards for name in counts)
-        content["totals"]["cutting"] = {name: sum(counts.get(name, 0) for counts in of_shards) for name in names}
-    write_manifest(root, dataset.manifest)

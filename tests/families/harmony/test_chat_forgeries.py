@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-import spanloom
 from corruption.harmony import manifest, masks, rows, synth, tokens
 from corruption.harmony.kinds import FORGERIES
 from corruption.harmony.made import BASES, SYNTH, maker
-from corruption.harmony.messages import forged
+from support.forging import LEVELS, forged, validated
 
 MODULES = (masks, tokens, rows, manifest, synth)
-GIVEN: dict[str, dict[str, Any]] = {"alone": {}, "source": {"deep": 0}, "all": {"deep": 10**6}}
 
 
 @pytest.fixture(scope="module")
@@ -22,18 +20,13 @@ def made(tmp_path_factory: pytest.TempPathFactory, asset: Path) -> Any:
     return maker(tmp_path_factory.mktemp("made"), asset)
 
 
-def found(root: Path, source: Path, level: str) -> spanloom.Report:
-    given: dict[str, Any] = {} if level == "alone" else {"source": source}
-    return spanloom.validate(root, reader="independent", **given, **GIVEN[level])
-
-
 @pytest.mark.parametrize("base", [*BASES, SYNTH])
 def test_an_honest_dataset_written_again_is_clean(base: str, made: Any, tmp_path: Path) -> None:
     root, source = made(base)
     shutil.copytree(root, tmp_path / "root")
     forged(tmp_path / "root", lambda _: None)
-    for level in GIVEN:
-        report = found(tmp_path / "root", source, level)
+    for level in LEVELS:
+        report = validated(tmp_path / "root", source, level)
         assert not report.findings
         assert report.checked["documents"] > 40
 
@@ -44,7 +37,7 @@ def test_a_forgery_is_found(name: str, made: Any, tmp_path: Path) -> None:
     root, source = made(forgery.base)
     shutil.copytree(root, tmp_path / "root")
     forged(tmp_path / "root", forgery.forge)
-    assert not found(tmp_path / "root", source, forgery.found).clean
+    assert not validated(tmp_path / "root", source, forgery.found).clean
 
 
 def test_copies_alone_are_a_warning(made: Any, tmp_path: Path) -> None:
@@ -52,7 +45,7 @@ def test_copies_alone_are_a_warning(made: Any, tmp_path: Path) -> None:
     root, source = made(SYNTH)
     shutil.copytree(root, tmp_path / "root")
     forged(tmp_path / "root", FORGERIES["synth_documents_are_copies"].forge)
-    report = found(tmp_path / "root", source, "alone")
+    report = validated(tmp_path / "root", source, "alone")
     assert report.clean
     assert [finding.check for finding in report.findings] == ["copies"]
 

@@ -8,9 +8,9 @@ import pytest
 
 import spanloom
 from corruption.dataset import Dataset
-from families.models.test_forgeries import forged as forge_at
 from spanloom.families.models.verify import source as checked
 from support.chat_models import write_model
+from support.forging import forged
 from support.model_datasets import stored, write_conversations
 
 TURNS = 40
@@ -53,7 +53,7 @@ def test_the_text_of_a_long_document_is_compared_whole(
     """In answers that are not rendered too: the last one is rendered with all that is before it."""
     monkeypatch.setattr(checked, "TOKENS_OF_ROW", 1)
     root, source = made
-    forged = shutil.copytree(root, tmp_path / "root")
+    copy = shutil.copytree(root, tmp_path / "root")
 
     def forge(dataset: Dataset) -> None:
         document = max(dataset.documents["train", 0], key=lambda each: each.tokens.size)
@@ -62,6 +62,6 @@ def test_the_text_of_a_long_document_is_compared_whole(
         assert document.tokens[place] != document.tokens[place + 1]
         document.tokens[place] = document.tokens[place + 1]
 
-    forge_at(forged, forge)
-    report = spanloom.validate(forged, source=source, deep=20)
+    forged(copy, forge)
+    report = spanloom.validate(copy, source=source, deep=20)
     assert any("the tokens are not those of the conversation" in each.message for each in report.findings)

@@ -10,9 +10,9 @@ import pytest
 
 import spanloom
 from corruption.dataset import Dataset, Document, write_manifest
-from families.models.test_forgeries import forged
 from spanloom.report.summary import findings_text
 from support.chat_models import CHATML, small_tokenizer, write_model
+from support.forging import forged
 from support.model_datasets import stored, write_conversations
 
 FORGETS = CHATML.replace(
@@ -80,6 +80,6 @@ def test_what_earlier_versions_made_is_a_notice(what: str, made: Path, tmp_path:
     del manifest["environment"]["shards"]
     write_manifest(root, manifest)
     before = spanloom.validate(root)
-    assert before.notices == [f"{what}: 1 documents; a build of this version mends it"]
+    assert before.notices == [f"{what}: 1 documents; build it again to fix them"]
     assert before.clean, before.findings
     assert f"notice, of an earlier version: {what}: 1 documents" in str(findings_text(before))

@@ -4,12 +4,9 @@ Each forgery changes one thing, and all that follows from it but for what only t
 can tell.
 """
 
-import copy
 import hashlib
 import json
 import random
-import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,23 +14,22 @@ import numpy as np
 import pytest
 
 import spanloom
-from corruption.dataset import Dataset, Document, listed, read, write_manifest
+from corruption.dataset import Dataset, Document, listed
 from spanloom.provenance import sha256_json
 from support.chat_models import write_model
+from support.forging import Forgeries
 from support.model_datasets import stored, write_conversations
 
 WORDS = ["river", "mount", "tidal", "moons", "house", "train", "green", "brown", "olden", "seven", "eight", "write"]
 
-FORGERIES: dict[str, tuple[str, Callable[[Dataset], Any]]] = {}
-"""Name → with what it is found: `alone`, with the `source`, or with `all` rows rendered again."""
+
+def _files_of_the_model(dataset: Dataset) -> None:
+    """Their hashes in the config are those of the files."""
+    config = dataset.manifest["content"]["config"]
+    config["model_files"] = {name: listed(dataset.root / "model", name)["sha256"] for name in config["model_files"]}
 
 
-def forgery(found: str) -> Callable[[Callable[[Dataset], Any]], Callable[[Dataset], Any]]:
-    def register(forge: Callable[[Dataset], Any]) -> Callable[[Dataset], Any]:
-        FORGERIES[forge.__name__.strip("_")] = found, forge
-        return forge
-
-    return register
+forgery = Forgeries(also=_files_of_the_model)
 
 
 def conversations() -> list[list[dict[str, Any]]]:
@@ -254,39 +250,11 @@ def _the_tokenizer_is_another(dataset: Dataset) -> None:
     dataset.manifest["content"]["tokenizer"]["sha256"] = digest
 
 
-def forged(root: Path, forge: Callable[[Dataset], Any]) -> None:
-    """Changes a dataset; hashes, counts and rows are made to agree."""
-    dataset = read(root)
-    forge(dataset)
-    content = dataset.manifest["content"]
-    stated = copy.deepcopy(content["totals"]["cutting"])
-    content["files"] = [{**file, **listed(root, file["path"])} for file in content["files"]]
-    files = content["config"]["model_files"]
-    content["config"]["model_files"] = {name: listed(root / "model", name)["sha256"] for name in files}
-    dataset.write()
-    cutting = [shard["cutting"] for shard in content["shards"]]
-    content["totals"]["cutting"] = {name: sum(each.get(name, 0) for each in cutting) for name in stated}
-    write_manifest(root, dataset.manifest)
-
-
 def test_an_honest_dataset_written_again_is_clean(made: tuple[Path, Path], tmp_path: Path) -> None:
-    root, source = made
-    shutil.copytree(root, tmp_path / "root")
-    forged(tmp_path / "root", lambda _: None)
-    report = spanloom.validate(tmp_path / "root", source=source, deep=10**6, reader="independent")
-    assert report.clean, report.findings
+    forgery.assert_honest(*made, tmp_path / "root", lambda _: None)
 
 
-@pytest.mark.parametrize("name", FORGERIES)
+@pytest.mark.parametrize("name", list(forgery.by_name))
 def test_a_forgery_is_found(name: str, made: tuple[Path, Path], tmp_path: Path) -> None:
-    found, forge = FORGERIES[name]
     root, source = made
-    shutil.copytree(root, tmp_path / "root")
-    forged(tmp_path / "root", forge)
-    given: dict[str, dict[str, Any]] = {
-        "alone": {},
-        "source": {"source": source, "deep": 0},
-        "all": {"source": source, "deep": 10**6},
-    }
-    report = spanloom.validate(tmp_path / "root", reader="independent", **given[found])
-    assert not report.clean, f"{name} is not found"
+    assert not forgery.report(name, root, tmp_path / "root", source).clean, f"{name} is not found"

@@ -18,7 +18,7 @@ from corruption.dataset import Dataset, Document, sha256_json
 from families.toolcalls.conftest import values
 from spanloom.families.toolcalls.build import BuildOptions, build
 from spanloom.families.toolcalls.recipe import TokenizeRules
-from support.forging import Forgeries, as_another, exchanged, kept, tokens_of, trained, validated, without
+from support.forging import Forgeries, as_another, exchanged, kept, tokens_of, trained, without
 from support.toolcall_samples import changed, retain, write_samples
 
 forgery = Forgeries()
@@ -460,15 +460,7 @@ def _a_text_is_cut_into_other_tokens(dataset: Dataset) -> None:
 
 
 def test_an_honest_dataset_written_again_is_clean(made: tuple[Path, Path], tmp_path: Path) -> None:
-    root, source = made
-    forgery.by_name["nothing"] = "alone", lambda _: None
-    try:
-        assert forgery.report("nothing", root, tmp_path / "root", source, "all").clean
-    finally:
-        del forgery.by_name["nothing"]
-    for level in ("alone", "source"):
-        report = validated(tmp_path / "root", source, level)
-        assert report.clean, report.findings
+    forgery.assert_honest(*made, tmp_path / "root", lambda _: None)
 
 
 @pytest.mark.parametrize("name", list(forgery.by_name))

@@ -19,7 +19,7 @@ from spanloom.families.traces.export.lines import ExportOptions, export_lines
 from spanloom.families.traces.recipe import TokenizeRules
 from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
-from support.forging import Forgeries, as_another, exchanged, kept, tokens_of, trained, validated, without
+from support.forging import Forgeries, as_another, exchanged, kept, tokens_of, trained, without
 from support.traces import CASES, store_rows
 
 forgery = Forgeries()
@@ -379,15 +379,7 @@ def _a_text_is_cut_into_other_tokens(dataset: Dataset) -> None:
 
 
 def test_an_honest_dataset_written_again_is_clean(made: tuple[Path, Path], tmp_path: Path) -> None:
-    root, source = made
-    forgery.by_name["nothing"] = "alone", lambda _: None
-    try:
-        assert forgery.report("nothing", root, tmp_path / "root", source, "all").clean
-    finally:
-        del forgery.by_name["nothing"]
-    for level in ("alone", "source"):
-        report = validated(tmp_path / "root", source, level)
-        assert report.clean, report.findings
+    forgery.assert_honest(*made, tmp_path / "root", lambda _: None)
 
 
 @pytest.mark.parametrize("name", list(forgery.by_name))

@@ -20,7 +20,7 @@ from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.form import Form
 from spanloom.families.models.model import Model
 from spanloom.families.models.prove.run import Rendered
-from spanloom.law.grammar import ASSISTANT, ROLES, SYSTEM, Grammar, Header, Ids
+from spanloom.law.grammar import ASSISTANT, ROLES, SYSTEM, Grammar, Header, Ids, common_prefix
 
 _TOOLS = tuple(
     {
@@ -201,7 +201,7 @@ def _headers(
             # What begins an answer and no prompt ends in is text of the answer, such as a `<think>` that we wrote.
             if role == ASSISTANT and not any(prompt for _, prompt in alike):
                 continue
-            common = _common([cut for cut, _ in alike])
+            common = common_prefix([cut for cut, _ in alike])
             core, tail = _split_tail(model, common)
             if not core or core[0] not in added:
                 continue
@@ -262,7 +262,7 @@ def _definitions(
             if ends and min(ends) > 0 and not any(rest[: len(header.core)] == header.core for header in headers):
                 definitions.setdefault(rest[0], []).append(rest[: min(ends)])
     # The name of the first tool ends what all have in common. A token before it may reach into the name.
-    cores = [common[:-1] if len(common := _common(alike)) > 1 else common for alike in definitions.values()]
+    cores = [common[:-1] if len(common := common_prefix(alike)) > 1 else common for alike in definitions.values()]
     return [Header(role=SYSTEM, core=core, tail=()) for core in cores if core]
 
 
@@ -284,17 +284,6 @@ def _behind_closer(ids: Ids, added: frozenset[int], closers: frozenset[int]) -> 
     last = max((place for place, token in enumerate(ids) if token in closers), default=-1)
     begin = next((place for place in range(last + 1, len(ids)) if ids[place] in added), last)
     return ids[begin:] if begin >= 0 else ()
-
-
-def _common(regions: Sequence[Ids]) -> Ids:
-    """The longest common prefix."""
-    if not regions:
-        return ()
-    shortest = min(regions, key=len)
-    same = 0
-    while same < len(shortest) and all(ids[same] == shortest[same] for ids in regions):
-        same += 1
-    return shortest[:same]
 
 
 def _split_tail(model: Model, ids: Ids) -> tuple[Ids, Ids]:

@@ -34,8 +34,7 @@ from spanloom.families.models.prove.conversation import Proving
 from spanloom.families.models.prove.documents import Document as ProvenDocument
 from spanloom.families.models.prove.prefixes import SERVED
 from spanloom.families.models.verify.messages import plain_conversation
-from spanloom.families.models.verify.reference import Reference
-from spanloom.families.models.verify.texts import REASONING
+from spanloom.families.models.verify.reference import ANALYSIS, Reference
 from spanloom.findings import EARLIER, Finding
 from spanloom.law import classes
 from spanloom.law.declared import TRAINED_SPANS, declared_by
@@ -45,7 +44,6 @@ from spanloom.law.judging import judge
 
 Carried = tuple[ModelFrames | None, tuple[Finding, ...]]
 """The frames of the model in a dataset, None if they cannot be read off tokens; and what contradicts its config."""
-
 
 _finding = Lock()
 """Shards are checked side by side, and the cache of a function would let each of them find the frames."""
@@ -106,8 +104,7 @@ _OF_MASKS = frozenset(
 
 def _believed(frames: ModelFrames, root: Path, content: Content, found: tuple[Finding, ...]) -> Carried:
     """The frames, whose proofs are by the builder's code. Where these contradict the frames, they are made again by the
-    code of validation: if both agree, the frames are misread; else the builder
-    is wrong."""
+    code of validation: if both agree, the frames are misread; else the builder is wrong."""
     if not _OF_MASKS & set(frames.unshown):
         return frames, found
     reference = Reference(root, content)
@@ -159,7 +156,7 @@ def _contradictions(model: Model, config: Mapping[str, Any]) -> Iterator[Finding
 
 
 def is_earlier(root: Path) -> bool:
-    """Whether a dataset was built by a version that did not refuse what `_MENDED` and `_check_answers` find. Its
+    """Whether a dataset was built by a version that did not refuse what `_FIXED_SINCE` and `_check_answers` find. Its
     manifest does not say what its shards were made of."""
     return "shards" not in read_any(root).environment
 
@@ -185,14 +182,14 @@ def check_frames(
                 continue
             start = int(of_batch.ends[number] - of_batch.lengths[number])
             found = documents.finding("frames", f"{name}: {classes.CLASSES[name].meaning}", number, place - start)
-            yield _noticed(found, _MENDED[name]) if earlier and name in _MENDED else found
+            yield _noticed(found, _FIXED_SINCE[name]) if earlier and name in _FIXED_SINCE else found
     if len(content.config["train"]) == TRAINED_SPANS:
         yield from _check_answers(documents, rows, judged.frames, of_batch, earlier=earlier)
     yield from _check_runs(documents, rows, judged.frames, of_batch, content)
     yield from _check_served(frames.model, documents, rows, of_batch)
 
 
-_MENDED = {
+_FIXED_SINCE = {
     classes.PROMPT_TRAINED: "the empty thought of the prompt is trained",
     classes.SPECIAL_IN_TEXT: "a text holds a control token",
 }
@@ -219,12 +216,12 @@ def _check_answers(
     wrong: dict[str, Ints] = {}
     # The span of a token is on disk at the place before it. The last trained token is the stop, in a span of its own.
     spans = np.concatenate([[0], documents.span[:-1]])
-    said = counts(spans > REASONING)
+    said = counts(spans > ANALYSIS)
     begins, ends = frames.begins[trained], np.maximum(frames.stops[trained] - 1, frames.begins[trained])
-    thought = counts(spans == REASONING)
+    thought = counts(spans == ANALYSIS)
     silent = (said[ends] == said[begins]) & (thought[ends] > thought[begins])
     wrong["an answer is reasoning alone"] = np.flatnonzero(silent & frames.stopped[trained])
-    answered = np.append(np.flatnonzero(spans > REASONING), spans.size)
+    answered = np.append(np.flatnonzero(spans > ANALYSIS), spans.size)
     first_said = np.minimum(answered[np.searchsorted(answered, begins)], ends)
     wrong[BEHIND] = np.flatnonzero(thought[ends] > thought[first_said])
     turn_ends = rows.column("turn_end").to_pylist()

@@ -14,9 +14,7 @@ import numpy.typing as npt
 from spanloom.families.models.model import Model
 from spanloom.families.models.probe.frames import ModelFrames
 from spanloom.families.models.verify.messages import PlainConversation
-
-REASONING = 1
-"""The span of reasoning."""
+from spanloom.families.models.verify.reference import ANALYSIS
 
 
 class Texts:
@@ -45,7 +43,7 @@ class Texts:
         else:
             for (first, last), (reasoning, said) in zip(stretches, answers, strict=bool(answers)):
                 own, labels = tokens[first:last], spans[first:last]
-                thought = self._text(own[labels == REASONING])
+                thought = self._text(own[labels == ANALYSIS])
                 yield from (text for text in reasoning if not _holds(thought, text))
                 if not self._says(own, labels, said):
                     yield said
@@ -54,7 +52,7 @@ class Texts:
 
     def _says(self, tokens: npt.NDArray[np.int32], spans: npt.NDArray[np.uint8], said: str) -> bool:
         """Whether the tokens behind the reasoning hold a text. A token that begins before it is the reasoning's."""
-        behind = np.flatnonzero(spans > REASONING)
+        behind = np.flatnonzero(spans > ANALYSIS)
         rest = self._text(tokens[behind])
         if _holds(rest, said):
             return True
