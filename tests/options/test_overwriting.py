@@ -4,7 +4,9 @@ from pathlib import Path
 
 import pytest
 
+import spanloom
 from conftest import Cli
+from spanloom.errors import OptionError
 from spanloom.options.overwriting import check_outputs
 from support.audited import write_masks
 from support.chat_models import write_model
@@ -41,3 +43,12 @@ def test_links_stores_and_folders_are_seen(tmp_path: Path) -> None:
     (tmp_path / "data/report.html").write_text("page")
     check_outputs({"root": tmp_path / "data", "html": tmp_path / "data/report.html"}, ["html"])
     check_outputs({"model": tmp_path, "html": None, "rows": "-"}, ["html", "rows"])
+
+
+def test_a_report_does_not_replace_the_source_of_a_dataset(tmp_path: Path) -> None:
+    """The Python API and the command keep one rule."""
+    source = tmp_path / "source.jsonl"
+    source.write_text("mine")
+    with pytest.raises(OptionError, match="is not written over"):
+        spanloom.validate(tmp_path / "root", source=source, report=source)
+    assert source.read_text() == "mine"

@@ -17,6 +17,7 @@ from spanloom.errors import OptionError
 from spanloom.families import data_folder, dataset_family
 from spanloom.findings import Report
 from spanloom.megatron.readers import MEGATRON, chosen_reader, load_reader
+from spanloom.options.overwriting import check_outputs
 from spanloom.provenance import readable_json
 from spanloom.report.progress import Mode, Progress
 from spanloom.report.summary import result_json
@@ -53,9 +54,15 @@ def validate(
     def path(place: Place | None) -> Path | None:
         return None if place is None else Path(place)
 
+    sources = [os.fspath(place) for place in ([source] if isinstance(source, str | os.PathLike) else source)]
+    read = {"root": os.fspath(root), "source": sources, "tokenizer": path(tokenizer)}
+    try:
+        check_outputs({**read, "report": path(report), "html": path(html)}, ["report", "html"])
+    except ValueError as fault:
+        raise OptionError(str(fault)) from None
     findings, _ = validated(
         os.fspath(root),
-        sources=[os.fspath(place) for place in ([source] if isinstance(source, str | os.PathLike) else source)],
+        sources=sources,
         deep=defaults.ALL_ROWS if deep == "all" else deep,
         tokenizer=path(tokenizer),
         reader=reader,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from spanloom.building.steps import StepTask
     from spanloom.service.application import Guards
 
-Report = Annotated[str | None, place("File or URI for the report (JSON); replaces an existing one.")]
+Report = Annotated[str | None, place("File or URI for the report (JSON); replaces an existing one.", writes=True)]
 TokenizerPlace = Annotated[
     str | None,
     place(
@@ -102,7 +102,7 @@ class DealtTask(ShardTask):
     on_duplicate: OnDuplicate = "error"
 
 
-HtmlPlace = Annotated[str | None, place("File or URI for the report (a page); replaces an existing one.")]
+HtmlPlace = Annotated[str | None, place("File or URI for the report (a page); replaces an existing one.", writes=True)]
 
 
 @dataclass(frozen=True, kw_only=True)

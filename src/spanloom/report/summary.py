@@ -76,6 +76,8 @@ def findings_text(report: Report) -> Text:
         seen = ", ".join(f"{checked[name]:,} {name}" for name in counted)
         again = [name for name in ("rows rendered again", "blocks packed again") if checked.get(name)]
         clean = f"clean: {seen} checked" + "".join(f", {checked[name]:,} {name}" for name in again)
+        if (runs := checked.get("runs in these rows", 0)) > (some := checked.get("runs rendered again", 0)):
+            clean += f", {some:,} of their {runs:,} runs"
         verdict = Text(f"{clean}{WITHOUT_MEGATRON if report.reader == INDEPENDENT else ''}", style="green")
         for notice in report.notices:
             verdict.append(f"\nnotice, of an earlier version: {notice}", style="yellow")

@@ -9,6 +9,7 @@ import pytest
 import spanloom
 from corruption.dataset import Dataset
 from spanloom.families.models.verify import source as checked
+from spanloom.report.summary import findings_text
 from support.chat_models import write_model
 from support.forging import forged
 from support.model_datasets import stored, write_conversations
@@ -44,7 +45,9 @@ def test_a_long_conversation_takes_a_share_of_the_budget(
     part = spanloom.validate(root, source=source, deep=20)
     assert part.clean, part.findings
     assert part.checked["runs in these rows"] == TURNS + 19
-    assert 20 < part.checked["runs rendered again"] < 20 + TURNS / 2
+    again = part.checked["runs rendered again"]
+    assert 20 < again < 20 + TURNS / 2
+    assert f", {again} of their {TURNS + 19} runs" in str(findings_text(part))
 
 
 def test_the_text_of_a_long_document_is_compared_whole(
