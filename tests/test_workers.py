@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from spanloom.errors import WorkerError
+from spanloom.options.shared import MAX_WORKERS
 from spanloom.workers import Counters, passing, process_pool
 from support import sources, worker_counts
 from support.nightly import nightly
@@ -122,3 +124,8 @@ def test_ctrl_c_while_a_pass_begins_comes_when_it_has_begun() -> None:
         other.join()
     assert loader.whole
     assert loader.ended
+
+
+def test_more_workers_than_a_pool_can_hold_are_refused() -> None:
+    with pytest.raises(WorkerError, match="more than 1,024"), process_pool(MAX_WORKERS + 1):
+        raise AssertionError("a pool was made")

@@ -26,6 +26,7 @@ from weakref import WeakSet
 
 from spanloom.errors import WorkerError
 from spanloom.no_pandas import leave_out_pandas
+from spanloom.options.shared import MAX_WORKERS
 
 T = TypeVar("T")
 
@@ -222,6 +223,11 @@ def process_pool(
     Each calls `ahead` first of all, before it imports what its work needs: to begin what takes a while and must not be
     waited for.
     """
+    if workers > MAX_WORKERS:
+        raise WorkerError(
+            f"{workers:,} worker processes are more than {MAX_WORKERS:,}",
+            remedy="give fewer, such as the number of CPUs",
+        )
     end_importing_worker()
     # Spawning starts this process too, which lets SIGINT through again: not between the mask in `submit` and a worker.
     resource_tracker.ensure_running()

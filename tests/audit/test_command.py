@@ -7,10 +7,15 @@ from typing import Any
 
 import pytest
 
-from audit.conftest import SmallModel
+import spanloom
+from audit.conftest import FORGETS, SmallModel
+from spanloom.audit.auditor import ModelOptions
 from spanloom.audit.run import AuditOptions, audit
 from spanloom.cli import main
+from spanloom.errors import SourceError
 from support.audited import write_indexed, write_masks, write_saved
+from support.chat_models import MARKERS, small_tokenizer, write_model
+from support.model_datasets import stored, write_conversations
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
@@ -68,6 +73,17 @@ def test_what_cannot_be_read_ends_with_1_and_an_unknown_class_with_2(
 ) -> None:
     assert run(monkeypatch, capsys, tmp_path, "--model", forgetful.folder)[0] == 1
     assert run(monkeypatch, capsys, tmp_path, "--model", forgetful.folder, "--declare", "x")[0] == 2
+
+
+def test_a_dataset_for_another_tokenizer_is_not_judged(forgetful: SmallModel, tmp_path: Path) -> None:
+    source = write_conversations(tmp_path / "source", [[stored(each) for each in forgetful.records]])
+    root = spanloom.build(
+        source=source, out=tmp_path / "root", model=forgetful.folder, shards=1, allow_unknown_sha=True
+    ).root
+    assert forgetful.audit(root, workers=1).documents
+    other = write_model(tmp_path / "other", FORGETS, tokenizer=small_tokenizer([*MARKERS, "<|more|>"]))
+    with pytest.raises(SourceError, match="was made with the tokenizer"):
+        audit(AuditOptions(data=root, model=ModelOptions(folder=other), workers=1))
 
 
 @pytest.fixture

@@ -54,6 +54,8 @@ def test_in_a_step_a_bool_is_a_switch_and_a_list_is_json() -> None:
     ("words", "expected"),
     [
         (("--size", "1"), "greater than or equal to 2"),
+        (("--size", str(2**63)), "more than 64 bits"),
+        (("--times", str(2**63)), "more than 64 bits"),
         (("--kind", "c"), "'a', 'b'"),
         (("--stops", "{}"), "give a JSON list"),
     ],

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import pytest
 
+from spanloom.errors import OptionError
 from spanloom.options.keywords import by_keywords
 from spanloom.options.option import option, values_in
 
@@ -27,6 +28,12 @@ def test_it_is_called_by_the_fields() -> None:
     assert (copied("a"), copied(source="a", times=2)) == ("a", "aa")
     with pytest.raises(TypeError, match="tims"):
         copied("a", tims=2)  # type: ignore[call-arg]
+
+
+def test_numbers_are_held_to_the_limits_of_their_options() -> None:
+    for times in (0, 2**63):
+        with pytest.raises(OptionError, match="times"):
+            copied("a", times=times)
 
 
 def test_its_signature_is_that_of_the_dataclass() -> None:

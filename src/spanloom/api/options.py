@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from spanloom.families.harmony import defaults
 from spanloom.families.models import defaults as model_defaults
 from spanloom.options.option import as_json, names_in, option, place, values_in
-from spanloom.options.shared import MAX_REJECTS, SCRATCH, Reader, ReusingOptions, of_amount
+from spanloom.options.shared import MAX_REJECTS, MAX_WORKERS, SCRATCH, Reader, ReusingOptions, of_amount
 from spanloom.options.shared import OnDuplicate as OnDuplicate
 
 Place = str | os.PathLike[str]
@@ -369,7 +369,12 @@ class ConvertOptions:
         int, option("Conversations per shard; an interrupted run keeps its finished shards.", min=1)
     ] = defaults.ROWS_PER_SHARD
     workers: Annotated[
-        int, option("Processes that convert; the bytes are the same for any number. 1: this process alone.", min=1)
+        int,
+        option(
+            "Processes that convert; the bytes are the same for any number. 1: this process alone.",
+            min=1,
+            max=MAX_WORKERS,
+        ),
     ] = 1
     dataset: Annotated[str | None, option("Name of the data, for manifest, card and report. Default: not stated.")] = (
         None

@@ -16,12 +16,13 @@ from spanloom.audit.conversations import Conversations, merged
 from spanloom.audit.duplicates import Places, Spool
 from spanloom.audit.listing import Listed, Listing, opened_listing
 from spanloom.audit.messages import Written, write_messages
-from spanloom.audit.readers.opened import ROWS_OF_UNIT, open_data, read_unit
+from spanloom.audit.readers.opened import ROWS_OF_UNIT, Opened, open_data, read_unit
 from spanloom.audit.readers.unit import Reading, Unit
 from spanloom.audit.result import EXAMPLES, Example, Result
 from spanloom.audit.shown import shown_document
 from spanloom.building.ordered import in_order
 from spanloom.errors import SourceError
+from spanloom.families.harmony.tokenizer import NAME as HARMONY
 from spanloom.families.models.probe.frames import Learned
 from spanloom.families.models.probe.retokenised import retokenised
 from spanloom.law import classes
@@ -143,6 +144,7 @@ def audit(
     if opened.as_text:
         options = replace(options, model=replace(options.model, control_texts="text"))
     auditor = auditor or make_auditor(options.model)
+    _check_tokenizer(opened, auditor, options.data)
     misread = [name for name in _OF_FRAMES if name in auditor.unshown]
     if misread and options.messages is None:
         raise SourceError(
@@ -198,6 +200,22 @@ def audit(
         messages=messages if options.messages is not None else None,
         seed=options.seed if chosen is not None else None,
         tolerated=options.tolerated,
+    )
+
+
+def _check_tokenizer(opened: Opened, auditor: Auditor, data: Path) -> None:
+    """Raises SourceError if the manifest names another `tokenizer.json` than the model's.
+
+    The asset of Harmony is another file of the vocabulary that gpt-oss has in its `tokenizer.json`.
+    """
+    made, given = opened.tokenizer, auditor.model.tokenizer
+    if made is None or made.name == HARMONY or made.sha256 == given.sha256:
+        return
+    raise SourceError(
+        f"the dataset was made with the tokenizer {made.name} (sha256 {made.sha256[:12]}), the model has {given.name} "
+        f"(sha256 {given.sha256[:12]})",
+        where=str(data),
+        remedy="give the model that it was built for: --model DIR",
     )
 
 

@@ -14,7 +14,7 @@ from spanloom.cli.outputs import file_option, write_page
 from spanloom.cli.steps import step
 from spanloom.families.chess import defaults
 from spanloom.options.option import option, place, running
-from spanloom.options.shared import RunningOptions
+from spanloom.options.shared import MAX_WORKERS, RunningOptions
 from spanloom.text import visible, visible_line
 
 RESULTS = ("1-0", "0-1", "1/2-1/2", "*")
@@ -47,7 +47,7 @@ class CheckOptions:
 class PrepareRunning(RunningOptions):
     """How preparing runs."""
 
-    workers: Annotated[int, running("Worker processes.", min=1)] = 1
+    workers: Annotated[int, running("Worker processes.", min=1, max=MAX_WORKERS)] = 1
 
 
 MaxRejectsOption = Annotated[
@@ -102,7 +102,7 @@ def convert(
     ] = None,
     max_seconds: Annotated[int | None, option("The same, at most.", min=0)] = None,
     with_values: Annotated[bool, option("Games with an evaluated position alone.", "--with-values")] = False,
-    workers: Annotated[int, option("Processes that read games side by side.", min=1)] = 1,
+    workers: Annotated[int, option("Processes that read games side by side.", min=1, max=MAX_WORKERS)] = 1,
     as_json: options.Json = False,
 ) -> None:
     """Turn PGN into Parquet files of the pretraining schema; comments of lichess, ChessBase, cutechess and TCEC become

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 import typer
 
-from spanloom.options.option import Option, option
+from spanloom.options.option import Option, check_number, option, option_of
 from spanloom.options.overwriting import check_outputs
 
 Switch = Literal["0", "1"]
@@ -55,7 +55,7 @@ def spread(function: Callable[..., Any], *, switches: bool = False) -> Callable[
             taken[name] = _taken(name, hints[name], parameter.default, switches=False)
             continue
         inner = get_type_hints(hints[name], include_extras=True)
-        of = {each.name: each for each in signature(hints[name]).parameters.values() if _option(inner[each.name])}
+        of = {each.name: each for each in signature(hints[name]).parameters.values() if option_of(inner[each.name])}
         taken |= {each: _taken(each, inner[each], of[each].default, switches=switches) for each in of}
         groups[name] = hints[name], [*of]
 
@@ -101,7 +101,7 @@ class _Taken(NamedTuple):
 
 
 def _taken(name: str, hint: Any, default: Any, *, switches: bool) -> _Taken:
-    declared = _option(hint)
+    declared = option_of(hint)
     if declared is None:
         return _Taken(Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=hint), lambda value: value)
     kind = get_args(hint)[0]
@@ -118,10 +118,9 @@ def _taken(name: str, hint: Any, default: Any, *, switches: bool) -> _Taken:
     def read(value: Any) -> Any:
         if declared.takes is not None and value is None:
             return MISSING
-        if declared.read is None:
-            return value
         try:
-            return declared.read(value)
+            check_number(value)
+            return value if declared.read is None else declared.read(value)
         except ValueError as fault:
             names = (*declared.names, f"--{name.replace('_', '-')}")
             raise typer.BadParameter(str(fault), param_hint=names[0]) from None
@@ -129,7 +128,3 @@ def _taken(name: str, hint: Any, default: Any, *, switches: bool) -> _Taken:
     annotated: Any = Annotated[kind, typer.Option(*declared.names, help=declared.help, **declared.more)]
     parameter = Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotated)
     return _Taken(parameter, read, declared.writes)
-
-
-def _option(hint: Any) -> Option | None:
-    return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Option)), None)

@@ -5,9 +5,14 @@ and editors show with their types and defaults.
 """
 
 import inspect
+import math
 from collections.abc import Callable
+from dataclasses import fields
 from functools import wraps
-from typing import ParamSpec, TypeVar, get_type_hints
+from typing import Any, ParamSpec, TypeVar, get_type_hints
+
+from spanloom.errors import OptionError
+from spanloom.options.option import check_number, option_of
 
 Given = ParamSpec("Given")
 Options = TypeVar("Options")
@@ -20,7 +25,9 @@ def by_keywords(options: Callable[Given, Options]) -> Callable[[Callable[[Option
     def join(function: Callable[[Options], Result]) -> Callable[Given, Result]:
         @wraps(function)
         def called(*given: Given.args, **named: Given.kwargs) -> Result:
-            return function(options(*given, **named))
+            made = options(*given, **named)
+            _check(made)
+            return function(made)
 
         fields, hints = inspect.signature(options), get_type_hints(options)
         called.__signature__ = fields.replace(  # type: ignore[attr-defined]
@@ -30,3 +37,19 @@ def by_keywords(options: Callable[Given, Options]) -> Callable[[Callable[[Option
         return called
 
     return join
+
+
+def _check(options: Any) -> None:
+    """Holds numbers to the limits of their options, as the command line does. Raises OptionError."""
+    hints = get_type_hints(type(options), include_extras=True)
+    for field in fields(options):
+        declared, value = option_of(hints[field.name]), getattr(options, field.name)
+        if declared is None or isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        low, high = declared.more.get("min", -math.inf), declared.more.get("max", math.inf)
+        try:
+            check_number(value)
+            if not low <= value <= high:  # NaN is in no range
+                raise ValueError(f"{value} is not in the range {low} to {high}")
+        except ValueError as fault:
+            raise OptionError(f"{field.name}: {fault}", remedy="give another number") from None

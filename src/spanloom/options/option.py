@@ -76,6 +76,17 @@ def values_in(texts: list[str]) -> dict[str, Any]:
     return values
 
 
+def option_of(hint: Any) -> Option | None:
+    """The option in the metadata of an annotation, if there is one."""
+    return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Option)), None)
+
+
+def check_number(value: Any) -> None:
+    """Raises ValueError for a whole number that takes more than 64 bits: no manifest can hold it."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ValueError("this number takes more than 64 bits")
+
+
 def as_json(help: str, name: str, kind: type) -> Option:
     """An option that takes a JSON list or object."""
 

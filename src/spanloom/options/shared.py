@@ -11,6 +11,9 @@ from spanloom.options.option import option, running
 
 of_amount = partial(option, rich_help_panel="How much, and for which split")
 
+MAX_WORKERS = 1024
+"""The most worker processes of one command: above any machine, and below what the pipe of a pool can hold."""
+
 Reader = Annotated[
     Literal["auto", "megatron", "independent"],
     option(
@@ -21,7 +24,9 @@ Reader = Annotated[
 Workers = Annotated[
     int | None,
     running(
-        "Worker processes. Default: one for each usable CPU, if memory allows; `build` takes fewer for few rows.", min=1
+        "Worker processes. Default: one for each usable CPU, if memory allows; `build` takes fewer for few rows.",
+        min=1,
+        max=MAX_WORKERS,
     ),
 ]
 Resume = Annotated[bool, running("Resume where an interrupted run stopped, or discard what it left and start over.")]

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from spanloom.tokenizers.o200k.asset import DEFAULT_ASSET, cached_asset, fetched_asset, locate_asset
+from spanloom.errors import TokenizerError
+from spanloom.tokenizers.o200k.asset import DEFAULT_ASSET, cached_asset, fetched_asset, locate_asset, verify_asset
 
 
 @pytest.fixture(autouse=True)
@@ -43,3 +44,22 @@ def test_it_is_fetched_into_a_checkout_or_the_cache(folder: Path) -> None:
     assert fetched_asset() == cached_asset()
     Path("src/spanloom/tokenizers/o200k").mkdir(parents=True)
     assert fetched_asset() == DEFAULT_ASSET
+
+
+def test_a_variable_may_name_the_folder_and_is_named_by_the_error(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for variable, other in (
+        ("O200K_HARMONY_VOCAB_PATH", "TIKTOKEN_ENCODINGS_BASE"),
+        ("TIKTOKEN_ENCODINGS_BASE", "O200K_HARMONY_VOCAB_PATH"),
+    ):
+        monkeypatch.delenv(other, raising=False)
+        monkeypatch.setenv(variable, str(folder))
+        assert locate_asset() == folder / "o200k_base.tiktoken"
+        with pytest.raises(TokenizerError, match="missing") as raised:
+            verify_asset(locate_asset())
+        assert f"{variable} names this one" in raised.value.remedy
+        assert f"{other} names" not in raised.value.remedy
+    with pytest.raises(TokenizerError) as raised:
+        verify_asset(folder / "given.tiktoken")
+    assert "names this one" not in raised.value.remedy

@@ -34,12 +34,14 @@ class Opened:
     units      its parts, in order
     declared   class → who declares it: such findings are notes
     as_text    whether control tokens in texts are encoded as text
+    tokenizer  the tokenizer that the manifest names, with its sha256
     """
 
     container: str
     units: list[Unit]
     declared: dict[str, str] = field(default_factory=dict)
     as_text: bool = False
+    tokenizer: manifest.TokenizerEntry | None = None
 
     @property
     def rows(self) -> int:
@@ -118,7 +120,13 @@ def _root(root: Path, reading: Reading) -> Opened:
                 units += indexed_units(prefix, f"{split}/{prefix.name}", reading, ROWS_OF_UNIT)
     declared = _declared(content)
     container = f"root of {content.family}"
-    return Opened(container=container, units=units, declared=declared, as_text=RETOKENISED in declared)
+    return Opened(
+        container=container,
+        units=units,
+        declared=declared,
+        as_text=RETOKENISED in declared,
+        tokenizer=content.tokenizer,
+    )
 
 
 def _declared(content: manifest.Content) -> dict[str, str]:

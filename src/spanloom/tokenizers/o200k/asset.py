@@ -20,16 +20,23 @@ ASSET_DIRECTORY_VARIABLE = "TIKTOKEN_ENCODINGS_BASE"
 
 
 def locate_asset(path: Path | None = None) -> Path:
-    """The asset's expected path: the first that is set of `path` (file or directory), $O200K_HARMONY_VOCAB_PATH and
-    $TIKTOKEN_ENCODINGS_BASE, whether or not the file exists; otherwise the user's cache if the file exists there;
-    otherwise `data/tokenizer/o200k_base.tiktoken` below the current folder."""
+    """The asset's expected path: the first that is set of `path`, $O200K_HARMONY_VOCAB_PATH (each a file or a folder)
+    and $TIKTOKEN_ENCODINGS_BASE (a folder), whether or not the file exists; otherwise the user's cache if the file
+    exists there; otherwise `data/tokenizer/o200k_base.tiktoken` below the current folder."""
     if path is not None:
         return path / ASSET_NAME if path.is_dir() else path
-    if file := os.environ.get(ASSET_FILE_VARIABLE):
-        return Path(file)
-    if directory := os.environ.get(ASSET_DIRECTORY_VARIABLE):
-        return Path(directory) / ASSET_NAME
+    for variable in (ASSET_FILE_VARIABLE, ASSET_DIRECTORY_VARIABLE):
+        if (named := _named_by(variable)) is not None:
+            return named
     return cached if (cached := cached_asset()).is_file() else DEFAULT_ASSET
+
+
+def _named_by(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    if not value:
+        return None
+    named = Path(value)
+    return named / ASSET_NAME if variable == ASSET_DIRECTORY_VARIABLE or named.is_dir() else named
 
 
 def cached_asset() -> Path:
@@ -51,7 +58,10 @@ def verify_asset(path: Path) -> Path:
     remedy = (
         f"run `spanloom fetch-tokenizer` (or `make setup`), or name the file with --tokenizer or {ASSET_FILE_VARIABLE}"
     )
-    if path.name != ASSET_NAME:
+    variables = (ASSET_FILE_VARIABLE, ASSET_DIRECTORY_VARIABLE)
+    if chosen := next((variable for variable in variables if _named_by(variable) == path), None):
+        remedy += f"; {chosen} names this one: unset it if that is not meant"
+    elif path.name != ASSET_NAME:
         remedy += (
             "; this option takes the tokenizer of gpt-oss: for another model, run `spanloom build --model DIR` with "
             "its folder, or `spanloom chat pack --tokenizer tokenizer.json`"
