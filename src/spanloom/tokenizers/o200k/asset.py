@@ -24,19 +24,24 @@ def locate_asset(path: Path | None = None) -> Path:
     and $TIKTOKEN_ENCODINGS_BASE (a folder), whether or not the file exists; otherwise the user's cache if the file
     exists there; otherwise `data/tokenizer/o200k_base.tiktoken` below the current folder."""
     if path is not None:
-        return path / ASSET_NAME if path.is_dir() else path
-    for variable in (ASSET_FILE_VARIABLE, ASSET_DIRECTORY_VARIABLE):
-        if (named := _named_by(variable)) is not None:
-            return named
+        return _file_in(path)
+    for named in _named_by_variables().values():
+        return named
     return cached if (cached := cached_asset()).is_file() else DEFAULT_ASSET
 
 
-def _named_by(variable: str) -> Path | None:
-    value = os.environ.get(variable)
-    if not value:
-        return None
-    named = Path(value)
-    return named / ASSET_NAME if variable == ASSET_DIRECTORY_VARIABLE or named.is_dir() else named
+def _named_by_variables() -> dict[str, Path]:
+    """Variable → the asset's path, in the order in which they count."""
+    named = {}
+    if file := os.environ.get(ASSET_FILE_VARIABLE):
+        named[ASSET_FILE_VARIABLE] = _file_in(Path(file))
+    if directory := os.environ.get(ASSET_DIRECTORY_VARIABLE):
+        named[ASSET_DIRECTORY_VARIABLE] = Path(directory) / ASSET_NAME
+    return named
+
+
+def _file_in(path: Path) -> Path:
+    return path / ASSET_NAME if path.is_dir() else path
 
 
 def cached_asset() -> Path:
@@ -58,8 +63,7 @@ def verify_asset(path: Path) -> Path:
     remedy = (
         f"run `spanloom fetch-tokenizer` (or `make setup`), or name the file with --tokenizer or {ASSET_FILE_VARIABLE}"
     )
-    variables = (ASSET_FILE_VARIABLE, ASSET_DIRECTORY_VARIABLE)
-    if chosen := next((variable for variable in variables if _named_by(variable) == path), None):
+    if chosen := next((variable for variable, named in _named_by_variables().items() if named == path), None):
         remedy += f"; {chosen} names this one: unset it if that is not meant"
     elif path.name != ASSET_NAME:
         remedy += (
