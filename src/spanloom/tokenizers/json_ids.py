@@ -85,7 +85,11 @@ class _Pieces(dict[int, bytes]):
 
 
 def _fast_tokenizer(tokenizer: JsonTokenizer) -> Any:
-    """fastokens' tokenizer of the file, or None if fastokens cannot load it."""
+    """fastokens' tokenizer of the file, or None if it cannot load it or has other ids for the added tokens.
+
+    Where a file contradicts itself, fastokens takes the ids of its list of added tokens; `tokenizers`, with which
+    servers encode, takes those of the vocabulary, or counts on.
+    """
     import fastokens
 
     try:
@@ -93,6 +97,9 @@ def _fast_tokenizer(tokenizer: JsonTokenizer) -> Any:
         fast.no_truncation()
         fast.no_padding()
         fast.enable_segment_cache(CACHE_BYTES)
+        texts = list(tokenizer.added_texts())
+        flat, _ = fast.encode_batch_flat(texts)
     except (ValueError, RuntimeError, OSError):
         return None
-    return fast
+    expected = [encoded.ids for encoded in tokenizer.encode(texts, special=False)]
+    return fast if flat == b"".join(ids.astype("<i4").tobytes() for ids in expected) else None
