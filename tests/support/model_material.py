@@ -89,7 +89,8 @@ _MARKERS = re.compile(
 class Pair:
     """A tokenizer, a template for it, and its stop tokens.
 
-    `markers`: texts that the template writes and the tokenizer lacks. It is a stand-in, and gets them as control tokens.
+    `markers`: texts that the template writes and the tokenizer lacks. It is a stand-in, and gets them as its control
+    tokens.
     """
 
     tokenizer: str

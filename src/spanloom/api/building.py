@@ -166,6 +166,7 @@ def _built_for_model(options: BuildOptions, progress: "Progress") -> "BuildResul
 def model_rules(options: ModelOptions, train: str | None, valid_fraction: float) -> "ModelRules":
     """The rules from options; `stop` are texts or ids. Raises OptionError or ModelError for an invalid value."""
     from spanloom.conversations.trained import parsed_train
+    from spanloom.families.models.declared import parsed_emission
     from spanloom.families.models.documents.rules import ModelRules
 
     day_of(options.date)  # raises for an invalid day
@@ -177,9 +178,11 @@ def model_rules(options: ModelOptions, train: str | None, valid_fraction: float)
         date=options.date,
         variables=dict(options.variables or {}),
         train=model_defaults.SPAN_NAMES[1:] if train is None else parsed_train(train),
+        call_ids=options.call_ids or model_defaults.CALL_IDS[0],
+        inline_calls=options.inline_calls,
+        text_beside_calls=options.text_beside_calls or model_defaults.TEXT_BESIDE_CALLS[0],
         control_texts=options.control_texts or model_defaults.CONTROL_TEXTS[0],
-        # A shell passes a line feed as the two characters \n.
-        emission=None if options.emission is None else options.emission.replace("\\n", "\n"),
+        emission=parsed_emission(options.emission),
         valid_fraction=valid_fraction,
     )
 

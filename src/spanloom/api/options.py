@@ -27,6 +27,7 @@ def local(place: Place | None) -> Path | None:
 of_conversations = partial(option, rich_help_panel="Conversations (not SYNTH)")
 FOR_MODEL = "For a model (--model)"
 of_model = partial(option, rich_help_panel=FOR_MODEL)
+of_adapting = partial(option, rich_help_panel="What a model's template cannot take")
 
 STOPS = partial(
     option,
@@ -52,6 +53,15 @@ CONTROL_TEXTS = (
     "Control tokens in texts that are not trained, of users, tools, system and tool definitions. as-served: ids as a "
     "server makes them, never the EOD. text: encoded as text."
 )
+CALL_IDS = (
+    "Where the template takes no ids of calls but its own (Kimi K2: functions.NAME:N; Mistral: nine letters and "
+    "digits): rewrite others, of results alike, or keep them."
+)
+INLINE_CALLS = (
+    "If the template cannot call tools: write tools, calls and results as text in this format. Default: such "
+    "conversations are refused."
+)
+TEXT_BESIDE_CALLS = "If the template drops the text beside calls: refuse, or split it off as a message before them."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,35 +122,50 @@ class ModelChoice:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ModelOptions:
+class AdaptingOptions:
+    """What is done for a template that cannot take a conversation as it is."""
+
+    inline_think: Annotated[
+        bool,
+        of_adapting(
+            "If the template has no place for reasoning, write it into the content in <think> tags. Default: refuse "
+            "it.",
+            "--inline-think",
+        ),
+    ] = False
+    call_ids: Annotated[
+        Literal["rewrite", "keep"] | None,
+        of_adapting(f"{CALL_IDS} Default: {model_defaults.CALL_IDS[0]}."),
+    ] = None
+    inline_calls: Annotated[Literal["hermes", "json"] | None, of_adapting(INLINE_CALLS)] = None
+    text_beside_calls: Annotated[
+        Literal["refuse", "split"] | None,
+        of_adapting(f"{TEXT_BESIDE_CALLS} Default: {model_defaults.TEXT_BESIDE_CALLS[0]}."),
+    ] = None
+    emission: Annotated[
+        str | None,
+        of_adapting(
+            r"What the model writes after a prompt that the template does not continue: "
+            r"'{reasoning}\n</think>\n\n{content}{calls}{eos}'. Declared, not proven.",
+            metavar="TEXT",
+        ),
+    ] = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelOptions(AdaptingOptions):
     """How a model's chat template is rendered."""
 
     thinking: Annotated[
         Literal["auto", "on", "off"] | None,
         of_model("Whether thinking is switched on in the template. Default: auto, as each run is proven."),
     ] = None
-    inline_think: Annotated[
-        bool,
-        of_model(
-            "If the template has no place for reasoning, write it into the content in <think> tags. Default: refuse "
-            "it.",
-            "--inline-think",
-        ),
-    ] = False
     boundary: Annotated[
         Literal["served", "refuse"] | None, of_model(f"{SERVED} Default: {model_defaults.BOUNDARY[0]}.")
     ] = None
     stop: Annotated[Sequence[str | int], STOPS(rich_help_panel=FOR_MODEL)] = ()
     date: Annotated[str | None, DATE(rich_help_panel=FOR_MODEL)] = None
     variables: Annotated[Mapping[str, Any] | None, VARIABLES(rich_help_panel=FOR_MODEL)] = None
-    emission: Annotated[
-        str | None,
-        of_model(
-            r"What the model writes after a prompt that the template does not continue: "
-            r"'{reasoning}\n</think>\n\n{content}{eos}'. Declared, not proven.",
-            metavar="TEXT",
-        ),
-    ] = None
     control_texts: Annotated[
         Literal["refuse", "as-served", "text"] | None,
         of_model(f"{CONTROL_TEXTS} Default: {model_defaults.CONTROL_TEXTS[0]}."),

@@ -6,6 +6,8 @@ shards_task_list  the same with a task for each shard
 errors            the exceptions
 conversation      what is proven: a list of messages, tools, variables
 form              the form in which a template takes messages
+declared          a run that is not proven: the user declares what the model writes
+adapted           ids of calls, calls as text, texts apart from calls: what a template cannot take otherwise
 model             a model's folder: tokenizer, template, stop tokens
 samples/          conversations that find faults of templates, and a small model
 dataset           datasets for a model, as the shared commands see them

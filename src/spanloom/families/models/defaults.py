@@ -5,6 +5,13 @@ BOUNDARY = ("served", "refuse")
 CONTROL_TEXTS = ("refuse", "as-served", "text")
 """What becomes of control tokens in texts that are not trained."""
 
+REWRITE, KEEP = CALL_IDS = ("rewrite", "keep")
+"""What becomes of ids of calls where the template takes no other than its own."""
+INLINE_CALLS = ("hermes", "json")
+"""Formats in which tools, calls and results become text."""
+REFUSE_BESIDE, SPLIT = TEXT_BESIDE_CALLS = ("refuse", "split")
+"""What becomes of a text beside calls that the template drops."""
+
 PROBE_DATE = "2025-01-01"
 """Today's date for templates in `probe` if none is given; `build` then refuses templates that write the date."""
 

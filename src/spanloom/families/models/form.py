@@ -7,7 +7,7 @@ Proving shapes each conversation three times: unchanged, traced, and with its te
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 from spanloom.families.models.conversation import Message, arguments_object, arguments_text
@@ -26,6 +26,13 @@ CONTENT, REASONING, CALL_NAME, CALL_KEY, CALL_TEXT, CALL_ID, NAME = (
 THINKING_VARIABLES = ("enable_thinking", "thinking")
 """Variables of templates that switch thinking on and off."""
 
+GIVEN, FUNCTIONS, NINE = "given", "functions", "nine"
+"""The ids of calls that a template takes: any; `functions.NAME:N` with the number of the call, which it writes in place
+of the name; nine letters and digits."""
+
+TEXT, PARTS = "text", "parts"
+"""How a template takes content: as text, or as a list of parts with a type."""
+
 INLINE = "inline"
 REASONING_FIELDS = ("reasoning_content", "thinking", "reasoning")
 OPENING, CLOSING = "<think>\n", "\n</think>\n\n"
@@ -39,11 +46,20 @@ class Form:
     reasoning     the field that it reads, or `inline`: in `<think>` tags within the content
     arguments     `object` or `text`
     beside_calls  the content of a message with calls and no text: `empty` or `null`
+    call_ids      `given`, `functions` or `nine`
+    content       `text` or `parts`
     """
 
     reasoning: str = REASONING_FIELDS[0]
     arguments: str = "object"
     beside_calls: str = "empty"
+    call_ids: str = GIVEN
+    content: str = TEXT
+
+    def as_dict(self) -> dict[str, str]:
+        """The form in a manifest, which lacks what earlier versions did not have where it is as it was."""
+        added = {"call_ids": GIVEN, "content": TEXT}
+        return {name: value for name, value in asdict(self).items() if added.get(name) != value}
 
 
 class Texts(Protocol):
@@ -79,6 +95,8 @@ def shaped(message: Message, form: Form, texts: Texts) -> dict[str, Any]:
     if reasoning and form.reasoning == INLINE:
         content = OPENING + reasoning + CLOSING + (content or "")
     written["content"] = content
+    if form.content == PARTS and content is not None:
+        written["content"] = [{"type": "text", "text": content}]
     if reasoning and form.reasoning != INLINE:
         # As transformers passes it on: under every name that templates read.
         written = {"thinking": reasoning, **written, form.reasoning: reasoning, "reasoning_content": reasoning}
@@ -93,12 +111,14 @@ def shaped(message: Message, form: Form, texts: Texts) -> dict[str, Any]:
 
 
 def _call(call: Mapping[str, Any], form: Form, texts: Texts) -> dict[str, Any]:
-    function: dict[str, Any] = {"name": texts.text(CALL_NAME, call["name"])}
+    # Where the id holds the name, a template writes the id alone.
+    of_name, of_id = (CALL_ID, CALL_NAME) if form.call_ids == FUNCTIONS else (CALL_NAME, CALL_ID)
+    function: dict[str, Any] = {"name": texts.text(of_name, call["name"])}
     if form.arguments == "text":
         function["arguments"] = texts.text(CALL_TEXT, arguments_text(call["arguments"]))
     else:
         function["arguments"] = _value(arguments_object(call["arguments"]), texts)
-    identity = {} if call.get("id") is None else {"id": texts.text(CALL_ID, call["id"])}
+    identity = {} if call.get("id") is None else {"id": texts.text(of_id, call["id"])}
     return {**identity, "type": "function", "function": function}
 
 

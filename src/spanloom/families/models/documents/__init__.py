@@ -1,7 +1,6 @@
 """Conversations of a source → documents of tokens.
 
 rules     the options that decide the bytes; a model's folder loaded under them
-declared  a run that is not proven: the user declares what the model writes
 made      a conversation → its documents with mask, spans and row; or why it is refused
 rows      a batch of rows → documents, and the refused rows
 """

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
 from spanloom.dataset.rows.table import DOCUMENTS_OF_CONVERSATIONS
+from spanloom.families.models.declared import DECLARED, declaring
 from spanloom.families.models.defaults import SPAN_COMMENTARY, SPAN_FINAL, SPAN_NAMES
-from spanloom.families.models.documents.declared import DECLARED, declaring
 from spanloom.families.models.documents.rules import Ingredients
 from spanloom.families.models.prove.conversation import prove_conversation
 from spanloom.families.models.prove.documents import Document

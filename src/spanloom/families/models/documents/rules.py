@@ -4,17 +4,17 @@ In: a model's folder, `ModelRules`. Out: `Ingredients`, which workers load for t
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from spanloom.families.models import defaults
-from spanloom.families.models.documents.declared import check_emission
+from spanloom.families.models.declared import check_emission
 from spanloom.families.models.errors import ModelError
 from spanloom.families.models.form import INLINE
 from spanloom.families.models.model import Model, find_eod, load_model
-from spanloom.families.models.probe.form import find_form, variable_sets
+from spanloom.families.models.probe.form import adapting_for, form_of, variable_sets
 from spanloom.families.models.prove.conversation import Proving
 from spanloom.families.models.source.rows import TemplateWords
 from spanloom.provenance import sha256_json
@@ -44,6 +44,9 @@ class ModelRules:
     variables     template variables for all conversations
     train         names of the spans that are trained; the others are context
     control_texts  control tokens in texts that are not trained: `refuse`, keep the ids `as-served`, encode as `text`
+    call_ids      where the template takes no other ids of calls than its own: `rewrite` them or `keep` what is given
+    inline_calls  the format in which tools, calls and results become text; None leaves them to the template
+    text_beside_calls  if the template drops it: `refuse`, or `split` it off as a message before the calls
     emission      what the model writes if the template does not continue its own prompt; None refuses such runs
     """
 
@@ -55,8 +58,20 @@ class ModelRules:
     variables: Mapping[str, Any] = field(default_factory=dict)
     control_texts: str = defaults.CONTROL_TEXTS[0]
     train: tuple[str, ...] = defaults.SPAN_NAMES[1:]
+    call_ids: str = defaults.CALL_IDS[0]
+    inline_calls: str | None = None
+    text_beside_calls: str = defaults.TEXT_BESIDE_CALLS[0]
     emission: str | None = None
     valid_fraction: float = defaults.VALID_FRACTION
+
+    def adapting(self) -> dict[str, str]:
+        """The options for adapting conversations that are not the default."""
+        given = {
+            "call_ids": (self.call_ids, defaults.CALL_IDS[0]),
+            "inline_calls": (self.inline_calls, None),
+            "text_beside_calls": (self.text_beside_calls, defaults.TEXT_BESIDE_CALLS[0]),
+        }
+        return {name: value for name, (value, default) in given.items() if value is not None and value != default}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +94,7 @@ class Ingredients:
             },
             "template_sha256": sha256_json(self.model.template.text),
             "stops": {text: token for token, text in sorted(self.model.stops.items())},
-            "form": asdict(form),
+            "form": form.as_dict(),
             "variables": [dict(variables) for variables in self.proving.variables],
             "thinking": rules.thinking,
             "inline_think": rules.inline_think,
@@ -88,6 +103,7 @@ class Ingredients:
             # Absent by default, so that the config of an earlier dataset is the same.
             **({} if rules.control_texts == defaults.CONTROL_TEXTS[0] else {"control_texts": rules.control_texts}),
             "train": list(rules.train),
+            **rules.adapting(),
             "emission": rules.emission,
             "eod": find_eod(self.model),
             "valid_fraction": rules.valid_fraction,
@@ -99,7 +115,7 @@ def load_ingredients(folder: Path, rules: ModelRules) -> Ingredients:
     date = None if rules.date is None else parsed_date(rules.date)
     model = load_model(folder, stops=rules.stops, date=date)
     sets = variable_sets(model.template, rules.thinking, rules.variables)
-    form = find_form(model.template, sets)
+    form = form_of(model.template, sets, rewrite=rules.call_ids == defaults.CALL_IDS[0])
     if rules.emission is not None:
         check_emission(rules.emission, model)
     return Ingredients(
@@ -113,7 +129,10 @@ def load_ingredients(folder: Path, rules: ModelRules) -> Ingredients:
             control_texts=rules.control_texts,
             eod=find_eod(model)["text"],
         ),
-        words=TemplateWords.of(model.template),
+        words=TemplateWords.of(
+            model.template,
+            adapting_for(model.template, sets, form, inline_calls=rules.inline_calls, beside=rules.text_beside_calls),
+        ),
         rules=rules,
     )
 

@@ -6,14 +6,16 @@ In: a model, conversations, options. Out: `ProbeResult`; as JSON, and as lines o
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from spanloom.families.models.adapted import adapted
 from spanloom.families.models.conversation import Conversation
-from spanloom.families.models.defaults import CONTROL_TEXTS
+from spanloom.families.models.declared import check_emission, declaring
+from spanloom.families.models.defaults import CONTROL_TEXTS, REFUSE_BESIDE, REWRITE, THINKING
 from spanloom.families.models.form import INLINE
 from spanloom.families.models.model import Model
-from spanloom.families.models.probe.form import arguments_given_as, find_form, variable_sets
+from spanloom.families.models.probe.form import adapting_for, arguments_given_as, form_of, variable_sets
 from spanloom.families.models.probe.hazards import Hazards, find_hazards
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
 from spanloom.families.models.prove.refusals import Refusal
@@ -21,9 +23,10 @@ from spanloom.families.models.prove.refusals import Refusal
 
 @dataclass(frozen=True)
 class Tried:
-    """A conversation, and its documents or its refusal."""
+    """A conversation as `given` and as adapted for the template, and its documents or its refusal."""
 
     group: str
+    given: Conversation
     conversation: Conversation
     outcome: Proven | Refusal
 
@@ -52,29 +55,53 @@ class ProbeResult:
         return sum(len(proven.documents) > 1 for _, proven in self.proven)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProbeOptions:
+    """How conversations are proven. The fields are those of `ModelRules`; `served`: of `Proving`."""
+
+    thinking: str = THINKING[0]
+    variables: Mapping[str, Any] = field(default_factory=dict)
+    served: bool = True
+    control_texts: str = CONTROL_TEXTS[0]
+    eod: str | None = None
+    call_ids: str = REWRITE
+    inline_calls: str | None = None
+    text_beside_calls: str = REFUSE_BESIDE
+    emission: str | None = None
+
+
+DEFAULT = ProbeOptions()
+
+
 def probe(
-    model: Model,
-    conversations: Iterable[tuple[str, Conversation]],
-    *,
-    thinking: str = "auto",
-    variables: Mapping[str, Any] | None = None,
-    served: bool = True,
-    control_texts: str = CONTROL_TEXTS[0],
-    eod: str | None = None,
+    model: Model, conversations: Iterable[tuple[str, Conversation]], options: ProbeOptions = DEFAULT
 ) -> ProbeResult:
-    """Finds the form of the template and proves each conversation. `variables`: template variables for all."""
-    sets = variable_sets(model.template, thinking, variables or {})
-    form = find_form(model.template, sets)
-    proving = Proving(form=form, variables=sets, served=served, control_texts=control_texts, eod=eod)
+    """Finds the form of the template and proves each conversation."""
+    sets = variable_sets(model.template, options.thinking, options.variables)
+    form = form_of(model.template, sets, rewrite=options.call_ids == REWRITE)
+    adapting = adapting_for(
+        model.template, sets, form, inline_calls=options.inline_calls, beside=options.text_beside_calls
+    )
+    proving = Proving(
+        form=form,
+        variables=sets,
+        served=options.served,
+        control_texts=options.control_texts,
+        eod=options.eod,
+    )
+    if options.emission is not None:
+        check_emission(options.emission, model)
+    declare = None if options.emission is None else declaring(proving, options.emission)
+    tried = []
+    for group, given in conversations:
+        conversation, _ = adapted(given, frozenset(), adapting)
+        tried.append(Tried(group, given, conversation, prove_conversation(model, conversation, proving, declare)))
     return ProbeResult(
         model=model,
         proving=proving,
         arguments=arguments_given_as(model.template, sets),
         hazards=find_hazards(model),
-        tried=tuple(
-            Tried(group, conversation, prove_conversation(model, conversation, proving))
-            for group, conversation in conversations
-        ),
+        tried=tuple(tried),
     )
 
 
@@ -87,7 +114,7 @@ def as_json(result: ProbeResult) -> dict[str, Any]:
         "of": len(result.tried),
         "refusals": dict(Counter(refusal.kind for _, refusal in result.refused).most_common()),
         "in_several_documents": result.in_several_documents,
-        "form": {**asdict(result.proving.form), "arguments_may_be": result.arguments},
+        "form": {**result.proving.form.as_dict(), "arguments_may_be": result.arguments},
         "stops": {str(number): text for number, text in result.model.stops.items()},
         "turn_ends": dict(Counter(run.turn_end for run in runs).most_common()),
         "variables": [

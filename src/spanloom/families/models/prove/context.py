@@ -15,7 +15,7 @@ from spanloom.families.models.conversation import Conversation
 from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.form import NAME, REASONING
 from spanloom.families.models.prove.fields import Field
-from spanloom.families.models.prove.refusals import REMEDIES, TEXT_DROPPED
+from spanloom.families.models.prove.refusals import CALLS_DROPPED, REMEDIES, TEXT_DROPPED
 from spanloom.families.models.prove.traced import shown
 from spanloom.tokenizers.traced_text import Mark
 
@@ -80,7 +80,7 @@ def check_tools(marks: Sequence[Mark], whole: str, prompt: int, tools: Sequence[
     for kind, text in tools:
         if not _holds(held, text):
             short = text if len(text) <= 40 else text[:37] + "…"
-            raise RefusedError(TEXT_DROPPED, f"the template drops the {kind} {short!r}", REMEDIES[TEXT_DROPPED])
+            raise RefusedError(TEXT_DROPPED, f"the template drops the {kind} {short!r}", CALLS_DROPPED)
 
 
 def tool_texts(tools: Sequence[Mapping[str, Any]] | None) -> list[tuple[str, str]]:

@@ -18,12 +18,16 @@ DOUBLE_BOS = "double_bos"
 UNDATED = "undated"
 DEFAULT_SYSTEM = "default_system"
 
+CALLS_DROPPED = "write tools and calls as text: --inline-calls hermes; or give a template that writes them"
+BESIDE_DROPPED = "split it off as a message before the calls: --text-beside-calls split; or take it out"
+"""Remedies of dropped texts of tools and calls, and of those beside calls."""
+
 REMEDIES = {
     TEMPLATE_RAISES: "leave such conversations out, or change them into what the template takes",
     TEMPLATE_FAILS: "give another template, or leave such conversations out",
     TEXT_DROPPED: "give a template that writes it, or take it out of the conversation",
     TEXT_ALTERED: "give a template that writes texts as they are, or change the text",
-    PROMPT_NOT_PREFIX: "try --thinking on or off; declare what the model writes with --emission",
+    PROMPT_NOT_PREFIX: "try --thinking on or off; `spanloom model probe DIR` finds what to declare with --emission",
     MERGE_AT_BOUNDARY: "encode prompt and completion apart, as servers do: --boundary served",
     MIXED_TEXTS: "give a template that writes messages in their order",
     NO_TURN_END: "declare the token that ends the turn: --stop",

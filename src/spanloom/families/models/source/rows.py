@@ -14,6 +14,7 @@ from spanloom.conversations.runs import run_fault
 from spanloom.conversations.source.format import ANY_MODEL, SourceFormat
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
 from spanloom.conversations.source.structure import parse_conversation
+from spanloom.families.models.adapted import AS_GIVEN, Adapting, adapted
 from spanloom.families.models.conversation import Conversation, Message
 from spanloom.families.models.source.harmony import neutral_conversation
 from spanloom.tokenizers.chat_template import ChatTemplate
@@ -47,14 +48,15 @@ class SourceRow:
 
 @dataclass(frozen=True)
 class TemplateWords:
-    """What a template reads: its variables, and whether it has a `developer` role."""
+    """What a template reads: its variables, whether it has a `developer` role, what is adapted for it."""
 
     variables: frozenset[str]
     developer: bool
+    adapting: Adapting = AS_GIVEN
 
     @classmethod
-    def of(cls, template: ChatTemplate) -> "TemplateWords":
-        return cls(template.variables(), "developer" in template.text)
+    def of(cls, template: ChatTemplate, adapting: Adapting = AS_GIVEN) -> "TemplateWords":
+        return cls(template.variables(), "developer" in template.text, adapting)
 
 
 def read_row(
@@ -93,14 +95,14 @@ def read_row(
         raise RowRefusedError(
             Reason.NOTHING_TRAINED, "no message of the assistant follows another message: no prompt leads to it"
         )
+    spoken = frozenset(
+        place for place, message in enumerate(whole.messages) if message.channel == "commentary" and not message.calls
+    )
+    conversation, commentary = adapted(conversation, spoken, words.adapting)
     return SourceRow(
         conversation=conversation,
         weight=1.0 if whole.weight is None else whole.weight,
-        commentary=frozenset(
-            place
-            for place, message in enumerate(whole.messages)
-            if message.channel == "commentary" and not message.calls
-        ),
+        commentary=commentary,
         unread=tuple(unread),
         identity=dropped_identity,
     )

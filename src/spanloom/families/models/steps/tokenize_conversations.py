@@ -26,7 +26,7 @@ from spanloom.families.models.documents.rules import MODEL_FILES, PROBE_NAME, In
 from spanloom.families.models.errors import ModelError
 from spanloom.families.models.places import held_model, staged_model
 from spanloom.families.models.probe.conversations import probed_conversations
-from spanloom.families.models.probe.result import as_json, probe
+from spanloom.families.models.probe.result import ProbeOptions, as_json, probe
 from spanloom.families.models.recipe import ARRAY_DTYPES, FAMILY, recipe_of, useful_workers
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import readable_json
@@ -98,11 +98,16 @@ def probed(ingredients: Ingredients) -> dict[str, Any]:
     result = probe(
         ingredients.model,
         probed_conversations(None),
-        thinking=rules.thinking,
-        variables=rules.variables,
-        served=proving.served,
-        control_texts=proving.control_texts,
-        eod=proving.eod,
+        ProbeOptions(
+            thinking=rules.thinking,
+            variables=rules.variables,
+            served=proving.served,
+            control_texts=proving.control_texts,
+            eod=proving.eod,
+            call_ids=rules.call_ids,
+            inline_calls=rules.inline_calls,
+            text_beside_calls=rules.text_beside_calls,
+        ),
     )
     return as_json(result)
 

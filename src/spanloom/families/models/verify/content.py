@@ -26,7 +26,7 @@ from spanloom.dataset.validate.content import (
     check_stated,
     wrong,
 )
-from spanloom.families.models.documents.declared import DECLARED
+from spanloom.families.models.declared import DECLARED
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
 from spanloom.families.models.documents.rules import PROBE_NAME
 from spanloom.families.models.errors import ModelError

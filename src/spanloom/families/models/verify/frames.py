@@ -6,7 +6,7 @@ from the template: nothing that the build wrote is believed.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -23,11 +23,11 @@ from spanloom.dataset.validate.content import check_stated
 from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.errors import SpanloomError
 from spanloom.families.models.conversation import Conversation
-from spanloom.families.models.defaults import SPAN_NAMES
-from spanloom.families.models.documents.declared import DECLARED
+from spanloom.families.models.declared import DECLARED
+from spanloom.families.models.defaults import KEEP, SPAN_NAMES
 from spanloom.families.models.documents.rules import parsed_date
 from spanloom.families.models.model import Model, find_eod, load_model
-from spanloom.families.models.probe.form import find_form, variable_sets
+from spanloom.families.models.probe.form import form_of, variable_sets
 from spanloom.families.models.probe.frames import ModelFrames, find_frames
 from spanloom.families.models.probe.retokenised import ids_of_text
 from spanloom.families.models.prove.conversation import Proving
@@ -75,7 +75,7 @@ def _frames_of(root: Path, of: _Content) -> Carried:
         date = None if config["date"] is None else parsed_date(config["date"])
         model = load_model(root / MODEL_FOLDER, stops=list(config["stops"]), date=date)
         found = tuple(_contradictions(model, config))
-        form = find_form(model.template, config["variables"])
+        form = form_of(model.template, config["variables"], rewrite=config.get("call_ids") != KEEP)
         proving = Proving(
             form=form, variables=tuple(config["variables"]), control_texts=config.get("control_texts", "refuse")
         )
@@ -148,7 +148,7 @@ def _contradictions(model: Model, config: Mapping[str, Any]) -> Iterator[Finding
     given = {name: value for name, value in sets[0].items() if all(each.get(name, each) == value for each in sets)}
     wanted = {
         "stops": {text: token for token, text in sorted(model.stops.items())},
-        "form": asdict(find_form(model.template, sets)),
+        "form": form_of(model.template, sets, rewrite=config.get("call_ids") != KEEP).as_dict(),
         "variables": variable_sets(model.template, config["thinking"], given),
         "eod": find_eod(model),
     }

@@ -218,6 +218,8 @@ def template_message(
     if reasoning and form["reasoning"] == "inline":
         content = f"<think>\n{reasoning}\n</think>\n\n{content or ''}"
     written: dict[str, Any] = {"role": role, "content": content}
+    if form.get("content") == "parts" and content is not None:
+        written["content"] = [{"type": "text", "text": content}]
     if reasoning and form["reasoning"] != "inline":
         written = {"thinking": reasoning, **written, form["reasoning"]: reasoning, "reasoning_content": reasoning}
     if message.calls:

@@ -18,6 +18,7 @@ from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import MODEL_FOLDER, TOKENIZER_NAME
 from spanloom.dataset.validate.json_tokenizer import CheckedEncoder
 from spanloom.families.models.model import UNDATED
+from spanloom.families.models.verify.adapted import as_proven
 from spanloom.families.models.verify.messages import (
     CALL,
     CONTENT,
@@ -27,6 +28,7 @@ from spanloom.families.models.verify.messages import (
     PlainMessage,
     Swap,
     control_places,
+    plain_conversation,
     template_message,
     template_settings,
     template_tools,
@@ -108,6 +110,21 @@ class Reference:
         self._controls = re.compile("|".join(map(re.escape, controls)) or "(?!)")
         self.names = self.template.variables() & _SETTINGS
         self._developer = "developer" in self.template.text
+        self.system = self.config.get("inline_calls") is None or self._takes_system()
+
+    def _takes_system(self) -> bool:
+        told = [PlainMessage(role="system", text="Kiribati"), PlainMessage(role="user", text="Where?")]
+        for variables in self.config["variables"]:
+            try:
+                if "Kiribati" in self.rendered(PlainConversation(told), len(told), variables):
+                    return True
+            except ChatTemplateError:
+                continue
+        return False
+
+    def conversation(self, messages_json: bytes, schema_version: str) -> PlainConversation:
+        """The conversation of a row, as it was adapted for the template."""
+        return as_proven(plain_conversation(messages_json, schema_version), self.config, system=self.system)
 
     def document(
         self, conversation: PlainConversation, row: Mapping[str, Any], runs: Sequence[int]

@@ -21,10 +21,11 @@ from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.places import PlacedRows, RejectedRow, RowPlaces
 from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows
 from spanloom.dataset.validate.source import carried, check_against_folder, deep_shares
+from spanloom.families.models.declared import DECLARED
 from spanloom.families.models.defaults import SPAN_NAMES
-from spanloom.families.models.documents.declared import DECLARED
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
 from spanloom.families.models.prove.refusals import REMEDIES
+from spanloom.families.models.verify.adapted import as_proven
 from spanloom.families.models.verify.faults import fitting_classes, lost_texts
 from spanloom.families.models.verify.frames import frames_of
 from spanloom.families.models.verify.messages import PlainConversation, plain_conversation
@@ -73,8 +74,10 @@ def check_source(report: Report, check: SourceCheck) -> None:
     texts = None if frames is None else Texts(frames)
 
     def opened(own: Report, source: Source) -> list[Reference] | None:  # noqa: ARG001  # nothing depends on it
-        """What makes documents again, or nothing if none is."""
-        return carried(own, lambda: [Reference(check.whole.root, content)]) if check.deep else []
+        """What makes documents again, or nothing if none is; what tools are described to needs the template too."""
+        if not check.deep and "inline_calls" not in content.config:
+            return []
+        return carried(own, lambda: [Reference(check.whole.root, content)])
 
     def check_shard(own: Report, shard: ShardEntry, source: SourceShard, references: list[Reference]) -> None:
         again = drawn_rows(shard.rows_read, shares[shard.shard])
@@ -147,7 +150,7 @@ class _ShardCheck:
                 message = f"the conversation is {made[0].row['conversation']!r}, the source has {name!r}"
                 self.report.add([made[0].finding("source", message)])
             if made:
-                conversation = plain_conversation(text, self.source.format.schema_version)
+                conversation = self._conversation(text)
                 if wanted := conversation.runs():
                     self.left_out += len(conversation.messages) - 1 - wanted[-1]
                 self.report.add(_wrong_runs(made, conversation, self.whole.content.config["train"]))
@@ -158,13 +161,19 @@ class _ShardCheck:
                     if self.budget is not None:
                         self.budget.rows -= 1
 
+    def _conversation(self, messages_json: bytes) -> PlainConversation:
+        version = self.source.format.schema_version
+        if self.reference is not None:
+            return self.reference.conversation(messages_json, version)
+        return as_proven(plain_conversation(messages_json, version), self.whole.content.config, system=True)
+
     def _wrong_refusal(self, refused: RejectedRow, name: str | None, text: bytes | None) -> Iterator[Finding]:
         if refused.id is not None and name is not None and refused.id != name:
             yield self._finding(refused.row, f"the rejects file has the id {refused.id!r}, the source {name!r}")
         if refused.reason not in REMEDIES or text is None or self.reference is None:
             return
         self.report.ran("refused rows judged again", 1)
-        conversation = plain_conversation(text, self.source.format.schema_version)
+        conversation = self._conversation(text)
         fitting = fitting_classes(self.reference, conversation)
         if not fitting:
             yield self._finding(refused.row, f"it is refused as {refused.reason}, but nothing is wrong with it")
