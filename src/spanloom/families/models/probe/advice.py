@@ -65,7 +65,8 @@ def _tried(result: ProbeResult, options: ProbeOptions) -> Iterator[Callable[[Pro
     kinds = {refusal.kind for _, refusal in result.refused}
     if options.text_beside_calls != SPLIT and TEXT_DROPPED in kinds:
         yield lambda best: [replace(best, text_beside_calls=SPLIT)]
-    if options.inline_calls is None and any(tried.conversation.tools for tried, _ in result.refused):
+    called = any(tried.conversation.tools for tried, _ in result.proven)  # then calls stay the template's
+    if options.inline_calls is None and not called and any(tried.conversation.tools for tried, _ in result.refused):
         yield lambda best: [replace(best, inline_calls=INLINE_CALLS[0])]
     if options.emission is None and kinds & {PROMPT_NOT_PREFIX, TEXT_DROPPED}:
         emissions = _emissions(result)

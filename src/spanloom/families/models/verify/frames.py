@@ -24,7 +24,7 @@ from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.errors import SpanloomError
 from spanloom.families.models.conversation import Conversation
 from spanloom.families.models.declared import DECLARED
-from spanloom.families.models.defaults import KEEP, SPAN_NAMES
+from spanloom.families.models.defaults import KEEP, SPAN_NAMES, SPLIT
 from spanloom.families.models.documents.rules import parsed_date
 from spanloom.families.models.model import Model, find_eod, load_model
 from spanloom.families.models.probe.form import form_of, variable_sets
@@ -184,7 +184,14 @@ def check_frames(
             found = documents.finding("frames", f"{name}: {classes.CLASSES[name].meaning}", number, place - start)
             yield _noticed(found, _FIXED_SINCE[name]) if earlier and name in _FIXED_SINCE else found
     if len(content.config["train"]) == TRAINED_SPANS:
-        yield from _check_answers(documents, rows, judged.frames, of_batch, earlier=earlier)
+        yield from _check_answers(
+            documents,
+            rows,
+            judged.frames,
+            of_batch,
+            earlier=earlier,
+            split=content.config.get("text_beside_calls") == SPLIT,
+        )
     yield from _check_runs(documents, rows, judged.frames, of_batch, content)
     yield from _check_served(frames.model, documents, rows, of_batch)
 
@@ -204,10 +211,11 @@ FOLLOWS = "an answer follows another"
 
 
 def _check_answers(
-    documents: SpanDocuments, rows: pa.Table, frames: Frames, of_batch: Documents, *, earlier: bool
+    documents: SpanDocuments, rows: pa.Table, frames: Frames, of_batch: Documents, *, earlier: bool, split: bool
 ) -> Iterator[Finding]:
-    """Checks that an answer follows no other, and that reasoning is before the answer and not all of it."""
-    for number, runs in enumerate(rows.column("run").to_pylist()):
+    """Checks that an answer follows no other, and that reasoning is before the answer and not all of it. `split`: texts
+    beside calls are messages of their own."""
+    for number, runs in enumerate([] if split else rows.column("run").to_pylist()):
         if any(later == run + 1 for run, later in pairwise(runs)):
             finding = documents.finding("frames", FOLLOWS, number)
             yield _noticed(finding, FOLLOWS) if earlier else finding
