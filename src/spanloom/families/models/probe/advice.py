@@ -3,6 +3,7 @@
 In: the result of a probe and its options. Out: `Advice`, each option of which was tried on the refused conversations.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -22,11 +23,12 @@ _EOS = "{content}{calls}{eos}"
 @dataclass(frozen=True, kw_only=True)
 class Advice:
     """`options` of `spanloom build --model`; with them `made` of the conversations become documents, `declared` of
-    them with a run that is declared and not proven."""
+    them with a run that is declared and not proven. `left`: class → conversations that are refused still."""
 
     options: tuple[str, ...]
     made: int
     declared: int
+    left: Mapping[str, int]
 
 
 def find_advice(result: ProbeResult, options: ProbeOptions) -> Advice | None:
@@ -57,7 +59,9 @@ def find_advice(result: ProbeResult, options: ProbeOptions) -> Advice | None:
     ):
         words.insert(0, "--inline-think")
     declared = sum(any(run.boundary == DECLARED for run in proven.runs) for _, proven in final.proven)
-    return Advice(options=tuple(words), made=len(final.proven), declared=declared) if words else None
+    left = Counter(refusal.kind for _, refusal in final.refused)
+    made = len(final.proven)
+    return Advice(options=tuple(words), made=made, declared=declared, left=dict(left)) if words else None
 
 
 def _tried(result: ProbeResult, options: ProbeOptions) -> Iterator[Callable[[ProbeOptions], list[ProbeOptions]]]:
