@@ -31,7 +31,9 @@ from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_vocabu
 from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer
 from spanloom.dataset.validate.row_ids import check_rows_and_ids, firsts_in_turn
 from spanloom.families.models import defaults, recipe
+from spanloom.families.models.defaults import SPLIT
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
+from spanloom.families.models.form import FUNCTIONS, NINE
 from spanloom.families.models.verify import documents as verify
 from spanloom.families.models.verify.content import check_carried, check_run_counts
 from spanloom.families.models.verify.content import check_content as check_content
@@ -138,6 +140,20 @@ def empty_thoughts(cutting: Mapping[str, int]) -> str:
     return f"an empty thought trained in {_number(count, 'run')} without reasoning" if count else ""
 
 
+_IDS = {FUNCTIONS: "functions.NAME:N", NINE: "nine letters and digits"}
+
+
+def adaptations(config: Mapping[str, Any]) -> str:
+    """What was done for the template, as text; empty if conversations were given as they are."""
+    style, ids = config.get("inline_calls"), config["form"].get("call_ids")
+    done = [
+        f"tools and calls written as text ({style})" if style else "",
+        f"ids of calls that are not {_IDS[ids]} rewritten" if ids in _IDS else "",
+        "texts beside calls split off" if config.get("text_beside_calls") == SPLIT else "",
+    ]
+    return "; ".join(filter(None, done))
+
+
 def _number(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
@@ -166,6 +182,7 @@ def describe(content: Content) -> Description:
     )
     for count, what in _LEFT_OUT.items():
         made += f"; {what}: {cutting[count]:,}" if cutting[count] else ""
+    made += f"; {adapted}" if (adapted := adaptations(config)) else ""
     if controls := cutting.get("control_texts", 0):
         how = {"as-served": "kept as served", "text": "encoded as text"}[config["control_texts"]]
         made += f"; control tokens in texts that are not trained, {how}: {controls:,}"
