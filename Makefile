@@ -205,8 +205,9 @@ bench-traces: setup ## Measure traces: ingest and exports against a plain loop, 
 bench-harmony-chat: setup ## Measure conversations (harmony_chat) against SYNTH KD over the same texts
 	PYTHONPATH=tests $(BIN)/python -m bench.harmony_chat $(BENCH_ARGS)
 
-law: setup ## What conversations show is what servers show: 10,000 drawn conversations (CI takes 300)
-	SPANLOOM_CHAT_LAW=10000 $(BIN)/python -m pytest tests/families/harmony/contract/test_history.py tests/families/harmony/test_law_of_files.py
+law: setup ## 10,000 drawn conversations of gpt-oss and of six models each, against a second program (CI takes 30 to 300)
+	SPANLOOM_NIGHTLY=1 SPANLOOM_CHAT_LAW=10000 $(BIN)/python -m pytest tests/families/harmony/contract/test_history.py \
+		tests/families/harmony/test_law_of_files.py tests/families/models/test_law.py
 
 bench-toolcalls: setup ## Measure tool calls: all rules, convert, merge, masks, each against a plain loop
 	PYTHONPATH=tests $(BIN)/python -m bench.toolcalls $(BENCH_ARGS)
