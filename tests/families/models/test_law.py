@@ -1,4 +1,4 @@
-"""Drawn conversations for six models: every row that validation renders again has the tokens and labels of the build."""
+"""Drawn conversations for six models: each row that validation renders again has the tokens and labels of the build."""
 
 import os
 from pathlib import Path
