@@ -68,6 +68,7 @@ def test_options_are_grouped() -> None:
         "Options:",
         "Conversations (not SYNTH):",
         "For a model (--model):",
+        "What a model's template cannot take:",
         "How much, and for which split:",
         "Running:",
     ]

@@ -166,8 +166,8 @@ def _built_for_model(options: BuildOptions, progress: "Progress") -> "BuildResul
 def model_rules(options: ModelOptions, train: str | None, valid_fraction: float) -> "ModelRules":
     """The rules from options; `stop` are texts or ids. Raises OptionError or ModelError for an invalid value."""
     from spanloom.conversations.trained import parsed_train
-    from spanloom.families.models.declared import parsed_emission
     from spanloom.families.models.documents.rules import ModelRules
+    from spanloom.families.models.workarounds.declared import parsed_emission
 
     day_of(options.date)  # raises for an invalid day
     return ModelRules(

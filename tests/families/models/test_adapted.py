@@ -14,11 +14,11 @@ import pytest
 
 import spanloom
 from spanloom.errors import RejectedRowError
-from spanloom.families.models.adapted import Adapting, adapted
 from spanloom.families.models.conversation import read_conversation
 from spanloom.families.models.form import AsGiven, Form, shaped
 from spanloom.families.models.verify.adapted import as_proven
 from spanloom.families.models.verify.messages import plain_conversation, template_message
+from spanloom.families.models.workarounds.adapted import Adapting, adapted
 from support.chat_models import CHATML, write_model
 from support.model_datasets import documents_on_disk, record, stored, write_conversations
 from tokenizers import Tokenizer

@@ -67,11 +67,11 @@ def probe(
     Renders forty conversations that find faults of templates. Each is proven by three methods, or refused under a
     class. Nothing is fetched.
     """
-    from spanloom.families.models.declared import parsed_emission
     from spanloom.families.models.model import find_eod, load_model
     from spanloom.families.models.probe import result as probed
     from spanloom.families.models.probe.advice import find_advice
     from spanloom.families.models.probe.page import probe_page
+    from spanloom.families.models.workarounds.declared import parsed_emission
 
     page = output_file(html)
     day = day_of(rendering.date or defaults.PROBE_DATE)

@@ -6,8 +6,6 @@ shards_task_list  the same with a task for each shard
 errors            the exceptions
 conversation      what is proven: a list of messages, tools, variables
 form              the form in which a template takes messages
-declared          a run that is not proven: the user declares what the model writes
-adapted           ids of calls, calls as text, texts apart from calls: what a template cannot take otherwise
 model             a model's folder: tokenizer, template, stop tokens
 samples/          conversations that find faults of templates, and a small model
 dataset           datasets for a model, as the shared commands see them
@@ -17,6 +15,7 @@ recipe            how the rows of a source become documents
 build             a source and a model's folder → a validated dataset
 source/           source folders, and what a row of them holds
 prove/            one run by three methods; a conversation → documents or a refusal
+workarounds/      what is done where a template cannot take a conversation as it is
 probe/            which form a template takes, what it does, which of forty conversations are proven
 documents/        conversations of a source → documents of tokens
 verify/           whether a dataset is right, by code of its own

@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
 from spanloom.dataset.rows.table import DOCUMENTS_OF_CONVERSATIONS
-from spanloom.families.models.declared import DECLARED, declaring
 from spanloom.families.models.defaults import SPAN_COMMENTARY, SPAN_FINAL, SPAN_NAMES
 from spanloom.families.models.documents.rules import Ingredients
 from spanloom.families.models.prove.conversation import prove_conversation
@@ -22,6 +21,7 @@ from spanloom.families.models.prove.documents import Document
 from spanloom.families.models.prove.refusals import TEXT_DROPPED, Refusal
 from spanloom.families.models.prove.run import ProvenRun
 from spanloom.families.models.source.rows import SourceRow
+from spanloom.families.models.workarounds.declared import DECLARED, declaring
 from spanloom.supervision import Flags, Tokens
 
 ABOUT_SCHEMA = pa.schema(

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.families.models import defaults
-from spanloom.families.models.declared import check_emission
 from spanloom.families.models.errors import ModelError
 from spanloom.families.models.form import INLINE
 from spanloom.families.models.model import Model, find_eod, load_model
 from spanloom.families.models.probe.form import adapting_for, form_of, variable_sets
 from spanloom.families.models.prove.conversation import Proving
 from spanloom.families.models.source.rows import TemplateWords
+from spanloom.families.models.workarounds.declared import check_emission
 from spanloom.provenance import sha256_json
 from spanloom.storage import sha256_file
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from spanloom.families.models.declared import DECLARED, OPENED
 from spanloom.families.models.defaults import CONTROL_TEXTS, INLINE_CALLS, SPLIT
 from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.form import CLOSING, INLINE, OPENING
 from spanloom.families.models.probe.result import ProbeOptions, ProbeResult, Tried, probe
 from spanloom.families.models.prove.refusals import PROMPT_NOT_PREFIX, SPECIAL_IN_TEXT, TEXT_DROPPED, Refusal
 from spanloom.families.models.prove.run import Rendered
+from spanloom.families.models.workarounds.declared import DECLARED, OPENED
 from spanloom.tokenizers.traced_text import marks_of, plain_text
 
 _EOS = "{content}{calls}{eos}"

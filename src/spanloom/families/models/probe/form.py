@@ -8,7 +8,6 @@ from dataclasses import replace
 from itertools import product
 from typing import Any
 
-from spanloom.families.models.adapted import Adapting
 from spanloom.families.models.defaults import REFUSE_BESIDE, SPLIT
 from spanloom.families.models.errors import ModelError
 from spanloom.families.models.form import (
@@ -22,6 +21,7 @@ from spanloom.families.models.form import (
     THINKING_VARIABLES,
     Form,
 )
+from spanloom.families.models.workarounds.adapted import Adapting
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
 
 _USER = {"role": "user", "content": "Where is Ouagadougou?"}

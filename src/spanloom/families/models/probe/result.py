@@ -9,9 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from spanloom.families.models.adapted import adapted
 from spanloom.families.models.conversation import Conversation
-from spanloom.families.models.declared import check_emission, declaring
 from spanloom.families.models.defaults import CONTROL_TEXTS, REFUSE_BESIDE, REWRITE, THINKING
 from spanloom.families.models.form import INLINE
 from spanloom.families.models.model import Model
@@ -19,6 +17,8 @@ from spanloom.families.models.probe.form import adapting_for, arguments_given_as
 from spanloom.families.models.probe.hazards import Hazards, find_hazards
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
 from spanloom.families.models.prove.refusals import Refusal
+from spanloom.families.models.workarounds.adapted import adapted
+from spanloom.families.models.workarounds.declared import check_emission, declaring
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from spanloom.conversations.runs import run_fault
 from spanloom.conversations.source.format import ANY_MODEL, SourceFormat
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
 from spanloom.conversations.source.structure import parse_conversation
-from spanloom.families.models.adapted import AS_GIVEN, Adapting, adapted
 from spanloom.families.models.conversation import Conversation, Message
 from spanloom.families.models.source.harmony import neutral_conversation
+from spanloom.families.models.workarounds.adapted import AS_GIVEN, Adapting, adapted
 from spanloom.tokenizers.chat_template import ChatTemplate
 
 REASONING_SEPARATOR = "\n\n"

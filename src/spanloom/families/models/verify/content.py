@@ -26,12 +26,12 @@ from spanloom.dataset.validate.content import (
     check_stated,
     wrong,
 )
-from spanloom.families.models.declared import DECLARED
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
 from spanloom.families.models.documents.rules import PROBE_NAME
 from spanloom.families.models.errors import ModelError
 from spanloom.families.models.model import declared_stops
 from spanloom.families.models.prove.refusals import REMEDIES
+from spanloom.families.models.workarounds.declared import DECLARED
 from spanloom.findings import Finding, Report
 from spanloom.provenance import sha256_json
 from spanloom.tokenizers.chat_template import ChatTemplateError, load_chat_template

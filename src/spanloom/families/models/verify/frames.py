@@ -23,7 +23,6 @@ from spanloom.dataset.validate.content import check_stated
 from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.errors import SpanloomError
 from spanloom.families.models.conversation import Conversation
-from spanloom.families.models.declared import DECLARED
 from spanloom.families.models.defaults import KEEP, SPAN_NAMES, SPLIT
 from spanloom.families.models.documents.rules import parsed_date
 from spanloom.families.models.model import Model, find_eod, load_model
@@ -35,6 +34,7 @@ from spanloom.families.models.prove.documents import Document as ProvenDocument
 from spanloom.families.models.prove.prefixes import SERVED
 from spanloom.families.models.verify.messages import plain_conversation
 from spanloom.families.models.verify.reference import ANALYSIS, Reference
+from spanloom.families.models.workarounds.declared import DECLARED
 from spanloom.findings import EARLIER, Finding
 from spanloom.law import classes
 from spanloom.law.declared import TRAINED_SPANS, declared_by

@@ -21,7 +21,6 @@ from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.places import PlacedRows, RejectedRow, RowPlaces
 from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows
 from spanloom.dataset.validate.source import carried, check_against_folder, deep_shares
-from spanloom.families.models.declared import DECLARED
 from spanloom.families.models.defaults import SPAN_NAMES
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
 from spanloom.families.models.prove.refusals import REMEDIES
@@ -31,6 +30,7 @@ from spanloom.families.models.verify.frames import frames_of
 from spanloom.families.models.verify.messages import PlainConversation, plain_conversation
 from spanloom.families.models.verify.reference import Reference
 from spanloom.families.models.verify.texts import Texts, texts_of
+from spanloom.families.models.workarounds.declared import DECLARED
 from spanloom.findings import Finding, Report
 from spanloom.law.declared import TRAINED_SPANS
 from spanloom.megatron.readers import OpenIndexed
