@@ -61,7 +61,7 @@ _STAND_INS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"lcpp_MiniMax-M2|otc_minimax", ("[e~[",)),
     (r"lcpp_NVIDIA-Nemotron-Nano-v2", ("<SPECIAL_12>",)),
     (r"lcpp_Reka.*", ("<sep>",)),
-    (r"otc_deepseek-v2|lcpp_llama-cpp-rwkv.*", ("</s>",)),
+    (r"otc_deepseek-v2|lcpp_llama-cpp-rwkv.*|trl_llava.*", ("</s>",)),
     (r"otc_deepseek-vl2-small", ("<|EOT|>",)),
     (r"lcpp_Spark.*|.*deep[sS]eek.*", ("<｜end▁of▁sentence｜>",)),
     (r"lcpp_(fireworks|meetkai|meta).*|lenml_llama.*|trl_llama3.*", ("<|eot_id|>", "<|eom_id|>", "<|end_of_text|>")),

@@ -69,8 +69,8 @@ def _tried(result: ProbeResult, options: ProbeOptions) -> Iterator[Callable[[Pro
     kinds = {refusal.kind for _, refusal in result.refused}
     if options.text_beside_calls != SPLIT and TEXT_DROPPED in kinds:
         yield lambda best: [replace(best, text_beside_calls=SPLIT)]
-    called = any(tried.conversation.tools for tried, _ in result.proven)  # then calls stay the template's
-    if options.inline_calls is None and not called and any(tried.conversation.tools for tried, _ in result.refused):
+    called = sum(bool(tried.conversation.tools) for tried, _ in result.proven)
+    if options.inline_calls is None and called < sum(bool(tried.conversation.tools) for tried, _ in result.refused):
         yield lambda best: [replace(best, inline_calls=INLINE_CALLS[0])]
     if options.emission is None and kinds & {PROMPT_NOT_PREFIX, TEXT_DROPPED}:
         emissions = _emissions(result)
@@ -105,7 +105,11 @@ def _emissions(result: ProbeResult) -> list[str]:
                 shown = None if result.proving.form.reasoning == INLINE else _between(result, variables)
                 closing = shown or closing.replace("think", opened[1])
                 return ["{reasoning}" + closing + _EOS]
-    return [_EOS, OPENING + "{reasoning}" + CLOSING + _EOS]
+    if result.proving.form.reasoning == INLINE:
+        knows_tags = CLOSING.strip() in result.model.template.text
+        return [_EOS, *([OPENING + "{reasoning}" + CLOSING + _EOS] if knows_tags else [])]
+    between = _between(result, result.proving.variables[0])
+    return [_EOS, *([] if between is None else ["{reasoning}" + between + _EOS])]
 
 
 def _between(result: ProbeResult, variables: Mapping[str, Any]) -> str | None:
