@@ -108,7 +108,8 @@ def _emissions(result: ProbeResult) -> list[str]:
     if result.proving.form.reasoning == INLINE:
         knows_tags = CLOSING.strip() in result.model.template.text
         return [_EOS, *([OPENING + "{reasoning}" + CLOSING + _EOS] if knows_tags else [])]
-    between = _between(result, result.proving.variables[0])
+    thinks = any(message.get("reasoning") for tried, _ in result.proven for message in tried.conversation.messages)
+    between = None if thinks else _between(result, result.proving.variables[0])
     return [_EOS, *([] if between is None else ["{reasoning}" + between + _EOS])]
 
 
