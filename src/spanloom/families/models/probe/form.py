@@ -9,7 +9,7 @@ from typing import Any
 
 from spanloom.families.models.errors import ModelError
 from spanloom.families.models.form import INLINE, REASONING_FIELDS, THINKING_VARIABLES, Form
-from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
+from spanloom.tokenizers.chat_template import RESERVED, ChatTemplate, ChatTemplateError
 
 _USER = {"role": "user", "content": "Where is Ouagadougou?"}
 _WORD, _THOUGHT, _ANSWER = "Zanzibar", "Let me consider maps.", "In Burkina Faso."
@@ -21,10 +21,6 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
     },
 }
-
-
-RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "self"})
-"""What every template is given, not by variables."""
 
 
 def variable_sets(template: ChatTemplate, thinking: str, variables: Mapping[str, Any]) -> list[dict[str, Any]]:
