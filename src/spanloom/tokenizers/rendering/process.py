@@ -31,7 +31,10 @@ SECONDS = "SPANLOOM_TEMPLATE_SECONDS"
 
 _START_SECONDS = 60
 _STEP_SECONDS = 0.5
-"""How long the process may take to say where it is, or to end."""
+"""How long the process may take to begin to say where it is."""
+
+_MOST_READ = 1 << 16
+"""Bytes that are read of what it says."""
 
 _CODE = "import sys; sys.path[:] = sys.argv[4:]; from spanloom.tokenizers.rendering.serve import main; main()"
 _ENVIRONMENT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE", "TZ", "SYSTEMROOT")
@@ -273,9 +276,9 @@ def _readable(descriptor: int, seconds: float) -> bool:
 
 def _rest(descriptor: int) -> str:
     """What the process has written to stderr, as it writes it."""
-    body = b""
-    while _readable(descriptor, _STEP_SECONDS) and (part := os.read(descriptor, 1 << 16)) and len(body) < 1 << 20:
-        body += part
+    body, wait = b"", _STEP_SECONDS
+    while _readable(descriptor, wait) and (part := os.read(descriptor, _MOST_READ)) and len(body) < _MOST_READ:
+        body, wait = body + part, _STEP_SECONDS / 10
     return body.decode(errors="replace")
 
 

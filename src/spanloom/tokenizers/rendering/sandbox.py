@@ -4,10 +4,7 @@ In: the source of a template. Out: a `Compiled`, which renders values in one of 
 `MARKED`). The code is compiled once. Limits are those of the process (`serve.py`).
 """
 
-import encodings.unicode_escape  # noqa: F401  # Jinja reads texts of a template by it
 import json
-import pprint  # noqa: F401  # Jinja imports it at first use, when no file can be opened any more; so the next two
-import unicodedata  # noqa: F401  # for `\N{BULLET}` in a text of a template
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from functools import wraps
@@ -15,8 +12,8 @@ from types import CodeType
 from typing import Any, NoReturn
 
 import jinja2
-import jinja2.debug
 from jinja2 import nodes
+from jinja2.compiler import CodeGenerator
 from jinja2.exceptions import SecurityError
 from jinja2.ext import Extension, LoopControlExtension
 from jinja2.meta import find_undeclared_variables
@@ -27,6 +24,9 @@ from jinja2.utils import Namespace
 
 from spanloom.tokenizers.rendering.wire import BEGIN_GENERATION, END_GENERATION, MARKED, PLAIN, TRACED
 from spanloom.tokenizers.traced_text import TracedText, brace_formatted, joined, json_text
+
+USED_LATER = ("encodings.unicode_escape", "html", "jinja2.debug", "pprint", "textwrap", "unicodedata")
+"""Modules that Jinja, or Python for a text of a template, imports at first use."""
 
 TEMPLATE_FILE = "<template>"
 """The file of the compiled code, in tracebacks; Jinja's own choice for a template without a name."""
@@ -68,14 +68,28 @@ class _GenerationTag(Extension):
         return nodes.Scope([begin, *body, end]).set_lineno(line)
 
 
+class _CodeGenerator(CodeGenerator):
+    """Computes nothing while it compiles: what is computed later has a line."""
+
+    def _output_child_to_const(self, node: nodes.Expr, *more: Any) -> str:
+        if not isinstance(node, nodes.TemplateData | nodes.Const):
+            raise nodes.Impossible
+        return super()._output_child_to_const(node, *more)
+
+
 class Environment(ImmutableSandboxedEnvironment):
     """Jinja's sandbox as transformers configures it."""
 
+    code_generator_class = _CodeGenerator
     begin_generation = end_generation = ""
 
     def __init__(self) -> None:
         super().__init__(
-            trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, LoopControlExtension], cache_size=0
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[_GenerationTag, LoopControlExtension],
+            optimized=False,
+            cache_size=0,
         )
         self.filters["tojson"] = _to_json
         del self.filters["random"]

@@ -12,13 +12,14 @@ import resource
 import signal
 import sys
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 import jinja2
 from jinja2.exceptions import SecurityError
 
 from spanloom.tokenizers.rendering import wire
-from spanloom.tokenizers.rendering.sandbox import Compiled, RaisedError, template_lines
+from spanloom.tokenizers.rendering.sandbox import USED_LATER, Compiled, RaisedError, template_lines
 from spanloom.tokenizers.rendering.wire import GoneError, Reply
 from spanloom.tokenizers.traced_text import marks_of, plain_text
 
@@ -31,6 +32,8 @@ _templates: dict[int, Compiled] = {}
 def main() -> None:
     """Serves until stdin closes, or memory is used up."""
     parent, memory, output = map(int, sys.argv[1:4])
+    for name in USED_LATER:  # no file can be opened then
+        import_module(name)
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)
     _end_with(parent)
@@ -108,4 +111,6 @@ def _compiled(number: int, text: str, now: Any) -> Reply:
 def _reason_of(fault: BaseException) -> str:
     if isinstance(fault, RecursionError):
         return "it calls itself, or is nested, too deep"
+    if isinstance(fault, OSError):
+        return "it asks for a file"
     return str(fault) or type(fault).__name__
