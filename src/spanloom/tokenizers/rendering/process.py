@@ -95,6 +95,11 @@ class TemplateProcess:
         _clients.add(self)
         Finalize(None, _close_if_there, (weakref.ref(self),), exitpriority=0)  # workers too come past it
 
+    @property
+    def pid(self) -> int | None:
+        """The id of the process; None if there is none yet, or none any more."""
+        return None if self._running is None else self._running.process.pid
+
     def compile(self, source: Source) -> Reply:
         """`DONE` or `INVALID`."""
         with self._lock:

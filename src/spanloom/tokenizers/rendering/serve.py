@@ -44,9 +44,14 @@ def main() -> None:
     with suppress(GoneError):
         try:
             while True:
-                verb, number, value = wire.read_request(0)
-                wire.write_all(1, wire.reply_bytes(_answer(verb, number, value), output))
-                del value
+                try:
+                    verb, number, value = wire.read_request(0)
+                except (AttributeError, ImportError) as fault:
+                    reply = Reply(kind=wire.FAILED, text=f"a value is of a class that is not there: {fault}")
+                else:
+                    reply = _answer(verb, number, value)
+                    del value
+                wire.write_all(1, wire.reply_bytes(reply, output))
         except MemoryError as fault:
             kept_free.clear()
             line = _line_of(number, fault)
