@@ -50,6 +50,29 @@ class RaisedError(jinja2.TemplateError):
     """The template called `raise_exception`."""
 
 
+class _Dict:
+    """`dict`, without the attributes of the class."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> dict[Any, Any]:
+        return dict(*args, **kwargs)
+
+    def fromkeys(self, *args: Any) -> dict[Any, Any]:
+        return dict.fromkeys(*args)
+
+
+class _Namespace(Namespace):
+    """`namespace`, without names that begin with an underscore: such an object could pass for one of Python's."""
+
+    def __init__(*args: Any, **kwargs: Any) -> None:  # a namespace may have a `self`
+        for name in dict(*args[1:], **kwargs):
+            _check_public(name)
+        Namespace.__init__(*args, **kwargs)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        _check_public(name)
+        super().__setitem__(name, value)
+
+
 class _GenerationTag(Extension):
     """`{% generation %}…{% endgeneration %}`, which transformers uses for masks. The body is unchanged.
 
@@ -94,7 +117,7 @@ class Environment(ImmutableSandboxedEnvironment):
         self.filters["tojson"] = _to_json
         del self.filters["random"]
         del self.globals["lipsum"]
-        self.globals["raise_exception"] = _raise_exception
+        self.globals |= {"raise_exception": _raise_exception, "dict": _Dict(), "namespace": _Namespace}
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         # Templates mostly read keys of messages. Jinja would try an attribute first, which raises internally.
@@ -102,7 +125,7 @@ class Environment(ImmutableSandboxedEnvironment):
             return obj[attribute] if attribute in obj else self.undefined(obj=obj, name=attribute)
         if attribute in _safe_names(type(obj)):
             return getattr(obj, attribute)
-        if type(obj) is Namespace and not attribute.startswith("_") and hasattr(obj, attribute):
+        if type(obj) is _Namespace and not attribute.startswith("_") and hasattr(obj, attribute):
             return getattr(obj, attribute)
         return super().getattr(obj, attribute)
 
@@ -223,6 +246,11 @@ def _to_json(
 
 def _join_values(values: Iterable[Any]) -> str:
     return joined([str(value) for value in values])
+
+
+def _check_public(name: str) -> None:
+    if isinstance(name, str) and name.startswith("_"):
+        raise SecurityError(f"the name {name!r} in a namespace")
 
 
 def _raise_exception(message: Any) -> NoReturn:
