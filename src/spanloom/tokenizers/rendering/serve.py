@@ -7,6 +7,7 @@ the parent has open. The parent has the deadline: SIGUSR1 writes to stderr where
 
 import faulthandler
 import fcntl
+import gc
 import os
 import resource
 import signal
@@ -26,6 +27,9 @@ from spanloom.tokenizers.traced_text import marks_of, plain_text
 _KEPT_FREE = 1 << 20
 """Bytes for the reply that there is no memory left."""
 
+_COLLECT_AFTER = 20_000
+"""Objects made, less those freed, after which garbage is looked for, as in workers of a build."""
+
 _templates: dict[int, Compiled] = {}
 
 
@@ -39,6 +43,8 @@ def main() -> None:
     _end_with(parent)
     _limit(memory)
     wire.write_all(1, wire.reply_bytes(Reply(kind=wire.DONE, text=""), output))
+    gc.freeze()
+    gc.set_threshold(_COLLECT_AFTER)
     kept_free = [bytearray(_KEPT_FREE)]
     number = -1
     with suppress(GoneError):
