@@ -13,7 +13,12 @@ from spanloom.families.models.build import BuildOptions, build
 from spanloom.families.models.conversation import read_conversation
 from spanloom.families.models.documents.rules import ModelRules
 from spanloom.tokenizers.chat_template import RESERVED
-from spanloom.tokenizers.rendering.process import SECONDS, TemplateDelayError, TemplateLimitError, shared_process
+from spanloom.tokenizers.rendering.process import (
+    SECONDS_VARIABLE,
+    TemplateDelayError,
+    TemplateLimitError,
+    shared_process,
+)
 from support.chat_models import CHATML, write_model
 from support.model_datasets import record, stored, write_conversations
 
@@ -69,12 +74,12 @@ def test_a_build_is_stopped(then: str, code: int, source: Path, tmp_path: Path, 
     """By a deadline, which load may be the cause of, with the exit code for trying again; by memory without."""
     model, root = write_model(tmp_path / "model", on_word("gargoyle", then)), tmp_path / "root"
     given = ("--source", source, "--model", model, "--out", root, "--max-rejects", "100%", "--allow-unknown-sha")
-    check_stopped(cli("build", *given, **{SECONDS: "1"}), model, root, code)
+    check_stopped(cli("build", *given, **{SECONDS_VARIABLE: "1"}), model, root, code)
 
 
 @pytest.mark.usefixtures("one_second")
 def test_workers_are_stopped_alike(source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(SECONDS, "1")
+    monkeypatch.setenv(SECONDS_VARIABLE, "1")
     model = write_model(tmp_path / "model", on_word("gargoyle", ENDLESS))
     for workers in (1, 2):
         with pytest.raises(TemplateDelayError, match="runs for more than 1 seconds") as error:
@@ -99,7 +104,7 @@ def test_the_api_is_stopped(source: Path, tmp_path: Path) -> None:
 def test_a_probe_is_stopped(tmp_path: Path, cli: Cli) -> None:
     for name, then in (("endless", ENDLESS), ("large", LARGE)):
         model = write_model(tmp_path / name, "\n" + then + CHATML)
-        check_stopped(cli("model", "probe", model, **{SECONDS: "1"}), model, tmp_path, 1)
+        check_stopped(cli("model", "probe", model, **{SECONDS_VARIABLE: "1"}), model, tmp_path, 1)
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +118,7 @@ def root(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_validation_and_audit_are_stopped_and_find_nothing(root: Path, source: Path, cli: Cli) -> None:
     """With a deadline that nobody keeps. The exit code of findings is 4."""
-    hurried = {SECONDS: "0.000001"}
+    hurried = {SECONDS_VARIABLE: "0.000001"}
     validated = cli("validate", root, "--source", source, "--deep", 10, **hurried)
     audited = cli("audit", root, "--model", root / "model", "--messages", source, **hurried)
     for ran in (validated, audited):

@@ -80,7 +80,7 @@ def script(code: str) -> "subprocess.Popen[str]":
         f"endless = ChatTemplate({ENDLESS!r})\n"
         "print(shared_process().pid, flush=True)\n"
     )
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), client.SECONDS: "600"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), client.SECONDS_VARIABLE: "600"}
     return subprocess.Popen(
         [sys.executable, "-c", begin + code],
         stdout=subprocess.PIPE,
@@ -316,6 +316,6 @@ def test_a_python_that_does_not_start_is_an_error(
 
 @pytest.mark.parametrize("seconds", ["soon", "0", "-1", "nan", "inf"])
 def test_seconds_that_are_no_number_are_an_error(seconds: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(client.SECONDS, seconds)
+    monkeypatch.setenv(client.SECONDS_VARIABLE, seconds)
     with pytest.raises(SpanloomError, match="SPANLOOM_TEMPLATE_SECONDS is no number of seconds"):
         shared_process.__wrapped__()

@@ -26,7 +26,7 @@ from spanloom.errors import EXIT_TEMPORARY, SpanloomError
 from spanloom.tokenizers.rendering import wire
 from spanloom.tokenizers.rendering.wire import GoneError, Limits, Reply
 
-SECONDS = "SPANLOOM_TEMPLATE_SECONDS"
+SECONDS_VARIABLE = "SPANLOOM_TEMPLATE_SECONDS"
 """The environment variable with the deadline of one rendering."""
 
 _START_SECONDS = 60
@@ -196,7 +196,7 @@ class TemplateProcess:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 pass_fds=(alive,),
-                env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+                env={name: value for name, value in os.environ.items() if name in _ENVIRONMENT},
             )
         except OSError as fault:
             os.close(ours)
@@ -258,13 +258,15 @@ def _close_if_there(client: "weakref.ref[TemplateProcess]") -> None:
 @cache
 def shared_process() -> TemplateProcess:
     """The template process of this process. Raises SpanloomError for an invalid `SPANLOOM_TEMPLATE_SECONDS`."""
-    text = os.environ.get(SECONDS)
+    text = os.environ.get(SECONDS_VARIABLE)
     try:
         seconds = wire.MAX_SECONDS if text is None else float(text)
     except ValueError:
         seconds = 0
     if not 0 < seconds < 1e6:
-        raise SpanloomError(f"{SECONDS} is no number of seconds: {text!r}", remedy="give a number above 0, such as 20")
+        raise SpanloomError(
+            f"{SECONDS_VARIABLE} is no number of seconds: {text!r}", remedy="give a number above 0, such as 20"
+        )
     return TemplateProcess(Limits(seconds=seconds))
 
 
@@ -298,8 +300,8 @@ def _remedy(*, delayed: bool, before: int) -> str:
     if not delayed:
         return "fix the template, or leave such conversations out"
     if before:
-        return f"run the same command again with less load, or raise {SECONDS}; it had rendered {before:,} times before"
-    return f"fix the template; on a machine under load, raise {SECONDS}"
+        return f"run the same command again with less load, or raise {SECONDS_VARIABLE}; it had rendered {before:,} times before"
+    return f"fix the template; on a machine under load, raise {SECONDS_VARIABLE}"
 
 
 def _unstarted(why: str) -> SpanloomError:

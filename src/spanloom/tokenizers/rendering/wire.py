@@ -40,7 +40,7 @@ MAX_OUTPUT = 64 << 20
 
 _MAX_MESSAGE = 4000
 _FIRST, _CHUNK = 1 << 16, 1 << 20
-"""Bytes that are asked for at first, as much as a pipe holds, and then: to ask for a MiB takes longer than most
+"""Bytes of the first read, as many as a pipe holds, and of the next ones. A read of a MiB takes longer than most
 renderings, since memory for it is mapped."""
 
 _REQUEST, _REPLY = struct.Struct("=Q"), struct.Struct("=IIQQ")
