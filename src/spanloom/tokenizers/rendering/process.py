@@ -196,7 +196,7 @@ class TemplateProcess:
                 stderr=subprocess.PIPE,
                 bufsize=0,
                 pass_fds=(alive,),
-                env={name: value for name, value in os.environ.items() if name in _ENVIRONMENT},
+                env={name: value for name, value in dict(os.environ).items() if name in _ENVIRONMENT},
             )
         except OSError as fault:
             os.close(ours)
@@ -300,7 +300,7 @@ def _remedy(*, delayed: bool, before: int) -> str:
     if not delayed:
         return "fix the template, or leave such conversations out"
     if before:
-        return f"run the same command again with less load, or raise {SECONDS_VARIABLE}; it had rendered {before:,} times before"
+        return f"it had rendered {before:,} times: try again with less load, or raise {SECONDS_VARIABLE}"
     return f"fix the template; on a machine under load, raise {SECONDS_VARIABLE}"
 
 
