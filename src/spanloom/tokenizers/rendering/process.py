@@ -13,6 +13,7 @@ import sys
 import threading
 import weakref
 from collections import Counter
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -105,20 +106,23 @@ class TemplateProcess:
         with self._lock:
             return self._compile(source)
 
-    def ask(self, verb: str, source: Source, value: Any = None) -> Reply:
-        """The reply to `PLAIN`, `TRACED`, `MARKED` with the values of a template, or to `VARIABLES`.
+    def variables(self, source: Source) -> list[str]:
+        """The names that a template reads and does not set itself."""
+        with self._lock:
+            self._compile(source)
+            (reply,) = self._exchange(source, wire.VARIABLES, None)
+            return reply.text.split()
 
-        Raises TemplateLimitError, and SpanloomError if the process cannot be started.
+    def render(self, source: Source, renderings: Sequence[tuple[str, Any]]) -> list[Reply]:
+        """A reply for each rendering: `PLAIN`, `TRACED` or `MARKED`, and the values of the template.
+
+        The template must compile. Raises TemplateLimitError, and SpanloomError if the process cannot be started.
         """
         with self._lock:
-            compiled = self._compile(source)
-            if compiled.kind != wire.DONE:
-                return compiled
-            assert self._running is not None
-            reply = self._exchange(self._running, source, verb, self._running.known[source][0], value)
-            if verb != wire.VARIABLES:
-                self._rendered[source] += 1
-            return reply
+            self._compile(source)
+            replies = self._exchange(source, wire.RENDER, renderings, count=len(renderings))
+            self._rendered[source] += len(renderings)
+            return replies * len(renderings) if replies[0].kind == wire.UNREAD else replies
 
     def close(self) -> None:
         """Ends the process. The next request starts another one."""
@@ -132,31 +136,36 @@ class TemplateProcess:
         if len(running.known) == _MAX_KNOWN:
             running.known.clear()
         number = len(running.known)
-        reply = self._exchange(running, source, wire.COMPILE, number, (source.text, source.now))
+        (reply,) = self._exchange(source, wire.COMPILE, (source.text, source.now), number=number)
         if reply.kind == wire.DONE:
             running.known[source] = number, reply.text
         return reply
 
-    def _exchange(self, running: _Running, source: Source, verb: str, number: int, value: Any) -> Reply:
-        request = wire.request_bytes(verb, number, value)
+    def _exchange(
+        self, source: Source, verb: str, value: Any, *, number: int | None = None, count: int = 1
+    ) -> list[Reply]:
+        running = self._running
+        assert running is not None
+        request = wire.request_bytes(verb, running.known[source][0] if number is None else number, value)
         try:
             # The process ends without reading on where a request takes more memory than it may have.
             with suppress(BrokenPipeError):
                 wire.write_all(running.requests, request)
             if not _readable(running.replies, self.limits.seconds):
                 self._stop(source, verb, f"it runs for more than {self.limits.seconds:g} seconds", delayed=True)
-            reply = wire.read_reply(running.replies, self.limits.output)
+            replies = wire.read_replies(running.replies, count, self.limits.output)
         except GoneError:
             self._stop(source, verb, "")
         except BaseException:  # Ctrl-C: a reply that nobody read would be that of the next request
             self._end()
             raise
-        if reply.kind == wire.NO_MEMORY:
-            what = f"it takes more than {self.limits.memory >> 20:,} MiB of memory"
-            self._stop(source, verb, what, line=reply.line)
-        if reply.kind == wire.TOO_LONG:
-            self._stop(source, verb, f"it writes more than {self.limits.output >> 20:,} MiB of text")
-        return reply
+        for reply in replies:
+            if reply.kind == wire.NO_MEMORY:
+                what = f"it takes more than {self.limits.memory >> 20:,} MiB of memory"
+                self._stop(source, verb, what, line=reply.line)
+            if reply.kind == wire.TOO_LONG:
+                self._stop(source, verb, f"it writes more than {self.limits.output >> 20:,} MiB of text")
+        return replies
 
     def _stop(self, source: Source, verb: str, what: str, *, line: int = 0, delayed: bool = False) -> NoReturn:
         """Ends the process and raises TemplateLimitError. `what`: why; without it, how the process ended."""
@@ -208,7 +217,7 @@ class TemplateProcess:
         try:
             started = _readable(running.replies, _START_SECONDS)
             if started:
-                wire.read_reply(running.replies, self.limits.output)
+                wire.read_replies(running.replies, 1, self.limits.output)
         except GoneError:
             started = False
         except BaseException:

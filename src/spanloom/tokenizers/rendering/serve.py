@@ -42,7 +42,7 @@ def main() -> None:
     faulthandler.register(signal.SIGUSR1)
     _end_with(parent)
     _limit(memory)
-    wire.write_all(1, wire.reply_bytes(Reply(kind=wire.DONE, text=""), output))
+    wire.write_all(1, wire.replies_bytes([Reply(kind=wire.DONE, text="")], output))
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER)
     kept_free = [bytearray(_KEPT_FREE)]
@@ -53,15 +53,16 @@ def main() -> None:
                 try:
                     verb, number, value = wire.read_request(0)
                 except (AttributeError, ImportError) as fault:
-                    reply = Reply(kind=wire.FAILED, text=f"a value is of a class that is not there: {fault}")
+                    replies = [Reply(kind=wire.UNREAD, text=f"a value is of a class that is not there: {fault}")]
                 else:
-                    reply = _answer(verb, number, value)
+                    replies = _answers(verb, number, value)
                     del value
-                wire.write_all(1, wire.reply_bytes(reply, output))
+                wire.write_all(1, wire.replies_bytes(replies, output))
+                del replies
         except MemoryError as fault:
             kept_free.clear()
             line = _line_of(number, fault)
-            wire.write_all(1, wire.reply_bytes(Reply(kind=wire.NO_MEMORY, text="", line=line), output))
+            wire.write_all(1, wire.replies_bytes([Reply(kind=wire.NO_MEMORY, text="", line=line)], output))
 
 
 def _end_with(parent: int) -> None:
@@ -88,14 +89,18 @@ def _line_of(number: int, fault: BaseException) -> int:
     return wire.template_line(template.lines, lines[-1]) if template is not None and lines else 0
 
 
-def _answer(verb: str, number: int, value: Any) -> Reply:
+def _answers(verb: str, number: int, value: Any) -> list[Reply]:
     if verb == wire.COMPILE:
-        return _compiled(number, *value)
+        return [_compiled(number, *value)]
     template = _templates[number]
     if verb == wire.VARIABLES:
-        return Reply(kind=wire.DONE, text=" ".join(template.variables()))
+        return [Reply(kind=wire.DONE, text=" ".join(template.variables()))]
+    return [_rendered(template, how, values) for how, values in value]
+
+
+def _rendered(template: Compiled, how: str, values: Any) -> Reply:
     try:
-        text = template.render(value, verb)
+        text = template.render(values, how)
     except MemoryError:
         raise
     except SecurityError as fault:

@@ -1,16 +1,18 @@
 """Requests and replies between a process and its template process, as bytes; the limits of a rendering.
 
     request  length (8 bytes), pickle of (verb, number of the template, value)
-    reply    kind, line, length of text, length of marks (24 bytes), text as UTF-8, marks as 6 integers each
+    replies  length (8 bytes), then of each: kind, line, length of text, length of marks (24 bytes), text as UTF-8,
+             marks as 6 integers each
 
-A request may be a pickle, since it comes from the parent. A reply must not be: its sender runs foreign code.
+A request may be a pickle, since it comes from the parent. A reply must not be: its sender runs foreign code. To
+`RENDER` there is a reply for each rendering, in order, otherwise one.
 """
 
 import os
 import pickle
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -23,11 +25,11 @@ PLAIN, TRACED, MARKED = "plain", "traced", "marked"
 BEGIN_GENERATION, END_GENERATION = "\ue0f0", "\ue0f1"
 """Private-use characters, written around the body of `{% generation %}` in a `MARKED` rendering."""
 
-COMPILE, VARIABLES = "compile", "variables"
-"""The verbs beside the ways to render."""
+COMPILE, VARIABLES, RENDER = "compile", "variables", "render"
+"""The verbs. The value of `RENDER` is a list of (way to render, values of the template)."""
 
-DONE, INVALID, FAILED, FORBIDDEN, RAISED, NO_MEMORY, TOO_LONG = range(7)
-"""Kinds of replies. The last two are limits."""
+DONE, INVALID, FAILED, FORBIDDEN, RAISED, UNREAD, NO_MEMORY, TOO_LONG = range(8)
+"""Kinds of replies. `UNREAD`: to the whole request, which cannot be read. The last two are limits."""
 
 MAX_SECONDS = 20.0
 """One request, compilation included. Real templates take milliseconds."""
@@ -43,7 +45,7 @@ _FIRST, _CHUNK = 1 << 16, 1 << 20
 """Bytes of the first read, as many as a pipe holds, and of the next ones. A read of a MiB takes longer than most
 renderings, since memory for it is mapped."""
 
-_REQUEST, _REPLY = struct.Struct("=Q"), struct.Struct("=IIQQ")
+_LENGTH, _REPLY = struct.Struct("=Q"), struct.Struct("=IIQQ")
 _MARK_FIELDS = 6
 
 
@@ -73,38 +75,55 @@ class GoneError(Exception):
 def request_bytes(verb: str, number: int, value: Any) -> bytes:
     """A request. Raises what pickle raises for a value that it cannot write."""
     body = pickle.dumps((verb, number, value), protocol=pickle.HIGHEST_PROTOCOL)
-    return _REQUEST.pack(len(body)) + body
+    return _LENGTH.pack(len(body)) + body
 
 
 def read_request(descriptor: int) -> tuple[str, int, Any]:
     """The next request. Raises GoneError at the end, and what pickle raises for a class that is not there."""
-    head, rest = _read_head(descriptor, _REQUEST.size)
-    verb, number, value = pickle.loads(_read_rest(descriptor, rest, *_REQUEST.unpack(head)))
+    head, rest = _read_head(descriptor, _LENGTH.size)
+    verb, number, value = pickle.loads(_read_rest(descriptor, rest, *_LENGTH.unpack(head)))
     return verb, number, value
 
 
-def reply_bytes(reply: Reply, most: int) -> bytes:
-    """A reply. A text or marks of more than `most` bytes are replaced by a reply `TOO_LONG`."""
+def replies_bytes(replies: Sequence[Reply], most: int) -> bytes:
+    """Replies. A text or marks of more than `most` bytes are replaced by a reply `TOO_LONG`."""
+    parts = [_reply_bytes(reply, most) for reply in replies]
+    return b"".join([_LENGTH.pack(sum(map(len, parts))), *parts])
+
+
+def _reply_bytes(reply: Reply, most: int) -> bytes:
     text = reply.text if reply.kind == DONE else reply.text[:_MAX_MESSAGE]
     body = text.encode("utf-8", "surrogatepass")
     marks = array("i", chain.from_iterable(reply.marks)).tobytes()
     if max(len(body), len(marks)) > most:
-        return reply_bytes(Reply(kind=TOO_LONG, text=""), most)
+        return _reply_bytes(Reply(kind=TOO_LONG, text=""), most)
     return _REPLY.pack(reply.kind, reply.line, len(body), len(marks)) + body + marks
 
 
-def read_reply(descriptor: int, most: int) -> Reply:
-    """The next reply. Raises GoneError."""
-    head, rest = _read_head(descriptor, _REPLY.size)
-    kind, line, length, length_of_marks = _REPLY.unpack(head)
-    if max(length, length_of_marks) > most or length_of_marks % (_MARK_FIELDS * array("i").itemsize):
+def read_replies(descriptor: int, count: int, most: int) -> list[Reply]:
+    """The replies to a request, `count` of them or one that is for all. Raises GoneError."""
+    head, rest = _read_head(descriptor, _LENGTH.size)
+    (length,) = _LENGTH.unpack(head)
+    if length > count * (_REPLY.size + 2 * most):
         raise GoneError
-    body = memoryview(_read_rest(descriptor, rest, length + length_of_marks))
+    body, at, replies = memoryview(_read_rest(descriptor, rest, length)), 0, []
     try:
-        text = str(body[:length], "utf-8", "surrogatepass")
-    except UnicodeDecodeError:
+        while at < length:
+            kind, line, text, marks = _REPLY.unpack_from(body, at)
+            at += _REPLY.size
+            replies.append(_reply(kind, line, body[at : at + text], body[at + text : at + text + marks]))
+            at += text + marks
+    except (struct.error, ValueError):
         raise GoneError from None
-    return Reply(kind=kind, line=line, text=text, marks=tuple(_marks(body[length:])) if length_of_marks else ())
+    if len(replies) != count and not (len(replies) == 1 and replies[0].kind in (UNREAD, NO_MEMORY)):
+        raise GoneError
+    return replies
+
+
+def _reply(kind: int, line: int, text: memoryview, marks: memoryview) -> Reply:
+    """Raises ValueError."""
+    decoded = str(text, "utf-8", "surrogatepass")
+    return Reply(kind=kind, line=line, text=decoded, marks=tuple(_marks(marks)) if marks else ())
 
 
 def _marks(body: memoryview) -> Iterator[Mark]:
