@@ -44,6 +44,7 @@ class ModelRules:
     variables     template variables for all conversations
     train         names of the spans that are trained; the others are context
     control_texts  control tokens in texts that are not trained: `refuse`, keep the ids `as-served`, encode as `text`
+    turns         `all`, or `last`: what follows the last question that is answered, in one document
     emission      what the model writes if the template does not continue its own prompt; None refuses such runs
     """
 
@@ -55,6 +56,7 @@ class ModelRules:
     variables: Mapping[str, Any] = field(default_factory=dict)
     control_texts: str = defaults.CONTROL_TEXTS[0]
     train: tuple[str, ...] = defaults.SPAN_NAMES[1:]
+    turns: str = defaults.TURNS[0]
     emission: str | None = None
     valid_fraction: float = defaults.VALID_FRACTION
 
@@ -86,6 +88,7 @@ class Ingredients:
             "boundary": rules.boundary,
             "date": rules.date,
             # Absent by default, so that the config of an earlier dataset is the same.
+            **({} if rules.turns == defaults.TURNS[0] else {"turns": rules.turns}),
             **({} if rules.control_texts == defaults.CONTROL_TEXTS[0] else {"control_texts": rules.control_texts}),
             "train": list(rules.train),
             "emission": rules.emission,
