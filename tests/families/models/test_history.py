@@ -45,7 +45,7 @@ def test_the_variable_and_what_it_saves_are_named(name: str, tmp_path: Path) -> 
     assert history is not None
     assert (history.variable, history.value, history.conversations) == (name, KEEPS_HISTORY[name], 4)
     assert (history.documents, history.kept_documents) == (12, 4)
-    whole = [message for message in conversations()[0][1].messages]
+    whole = conversations()[0][1].messages
     given = [{**each, "reasoning_content": each["reasoning"]} if "reasoning" in each else each for each in whole]
 
     def tokens(count: int, **variables: bool) -> int:

@@ -1,7 +1,7 @@
 """A template variable that keeps earlier thoughts, and what it saves.
 
 In: a model, how conversations were proven for it, what became of them. Out: a `History`, or None. Where a template
-drops thoughts of earlier turns, each run may need a document of its own; with the variable, one document holds them all.
+drops thoughts of earlier turns, each run may need a document of its own; with the variable, one holds them all.
 """
 
 from collections.abc import Sequence
