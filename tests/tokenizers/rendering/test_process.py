@@ -319,3 +319,14 @@ def test_seconds_that_are_no_number_are_an_error(seconds: str, monkeypatch: pyte
     monkeypatch.setenv(client.SECONDS_VARIABLE, seconds)
     with pytest.raises(SpanloomError, match="SPANLOOM_TEMPLATE_SECONDS is no number of seconds"):
         shared_process.__wrapped__()
+
+
+def test_the_end_of_a_program_does_not_wait_for_a_thread_that_renders() -> None:
+    parent = script(
+        "import threading\n"
+        "threading.Thread(target=endless.render, args=([],), daemon=True).start()\n"
+        "while not shared_process()._lock.locked():\n"
+        "    pass\n"
+    )
+    output, _ = parent.communicate(timeout=60)
+    assert not is_at_work(int(output))

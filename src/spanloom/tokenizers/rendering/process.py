@@ -38,7 +38,7 @@ _MOST_READ = 1 << 16
 """Bytes that are read of what it says."""
 
 _CODE = "import sys; sys.path[:] = sys.argv[4:]; from spanloom.tokenizers.rendering.serve import main; main()"
-_ENVIRONMENT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE", "TZ", "SYSTEMROOT")
+_ENVIRONMENT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE", "TZ")
 """What Python may need to start. Everything else stays here, such as keys of stores."""
 
 _MAX_KNOWN = 64
@@ -94,7 +94,7 @@ class TemplateProcess:
         self._running: _Running | None = None
         self._rendered: Counter[Source] = Counter()
         _clients.add(self)
-        Finalize(None, _close_if_there, (weakref.ref(self),), exitpriority=0)  # workers too come past it
+        Finalize(None, _end_at_exit, (weakref.ref(self),), exitpriority=0)  # workers too come past it
 
     @property
     def pid(self) -> int | None:
@@ -194,7 +194,7 @@ class TemplateProcess:
         """Raises SpanloomError."""
         alive, ours = os.pipe()
         limits = (alive, self.limits.memory, self.limits.output)
-        places = [place or str(Path.cwd()) for place in sys.path]
+        places = [str(place or Path.cwd()) for place in sys.path]
         # It inherits the mask: Ctrl-C, which goes to the whole process group, is this process's.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
         try:
@@ -259,9 +259,9 @@ def _forget_all() -> None:
 os.register_at_fork(after_in_child=_forget_all)
 
 
-def _close_if_there(client: "weakref.ref[TemplateProcess]") -> None:
+def _end_at_exit(client: "weakref.ref[TemplateProcess]") -> None:
     if (there := client()) is not None:
-        there.close()
+        there._end()  # without the lock: a thread may be waiting for an endless template
 
 
 @cache
