@@ -21,8 +21,8 @@ EXIT_FINDINGS = 4
 EXIT_OUTPUT = 5
 """Finished, but the result could not be written to stdout."""
 
-EXIT_STORE_GIVEN_UP = 75
-"""A store gave no answer until the deadline: the same command may succeed later (EX_TEMPFAIL of sysexits.h)."""
+EXIT_TEMPORARY = 75
+"""A store or a chat template ran into a deadline: the same command may succeed later (EX_TEMPFAIL of sysexits.h)."""
 
 EXIT_INTERRUPTED = 130
 EXIT_READER_GONE = 141
@@ -118,9 +118,9 @@ class StorageError(SpanloomError):
 
 
 class StoreGivenUpError(StorageError):
-    """A store gave no usable answer until the deadline. Only this error may go away if the command is run again."""
+    """A store gave no usable answer until the deadline. It may if the command is run again."""
 
-    exit_code = EXIT_STORE_GIVEN_UP
+    exit_code = EXIT_TEMPORARY
 
 
 class OutputError(SpanloomError):

@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ from spanloom.families.models.model import Model
 from spanloom.families.models.probe.form import find_form, variable_sets
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
 from support.model_material import DAY, models_of, pairs
+from support.processor_time import processor_time
 
 TURNS = 3
 LENGTH = 700
@@ -56,9 +56,9 @@ def conversations(given: Iterator[str], count: int) -> list[Conversation]:
 
 
 def processor_seconds(work: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.process_time()
+    began = processor_time()
     result = work()
-    return time.process_time() - began, result
+    return processor_time() - began, result
 
 
 def as_transformers(conversation: Conversation) -> list[dict[str, Any]]:

@@ -17,7 +17,6 @@ import random
 import statistics
 import sys
 import tempfile
-import time
 import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -40,6 +39,7 @@ from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
 from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
 from spanloom.families.toolcalls.validation import validate_files
 from spanloom.report.progress import Mode, Progress
+from support.processor_time import processor_time
 
 VALIDATE_BAR = 50_000
 MEMORY_BAR = 200
@@ -193,9 +193,9 @@ def best(routes: dict[str, Callable[[], int]], repeats: int) -> dict[str, float]
     found: dict[str, list[float]] = {name: [] for name in routes}
     for _ in range(repeats):
         for name, route in routes.items():
-            begin = time.process_time()
+            begin = processor_time()
             made = route()
-            found[name].append(made / (time.process_time() - begin))
+            found[name].append(made / (processor_time() - begin))
     ours, plain = found.values()
     paired = [one / other for one, other in zip(ours, plain, strict=True)]
     return {**{name: max(rates) for name, rates in found.items()}, RATIO: statistics.median(paired)}

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from spanloom.errors import EXIT_FAILURE, EXIT_STORE_GIVEN_UP, StorageError, StoreGivenUpError
+from spanloom.errors import EXIT_FAILURE, EXIT_TEMPORARY, StorageError, StoreGivenUpError
 from support.object_stores import CREDENTIALS, REGION, Place
 
 
@@ -25,7 +25,7 @@ def test_a_store_that_is_not_there_ends_with_75_and_a_missing_dataset_with_1(tmp
         environment |= {name.upper(): value for name, value in CREDENTIALS.items()}
         environment["SPANLOOM_STORAGE_DEADLINE"] = "0.5"
         gone = fetched("s3://bucket/dataset", tmp_path / "gone", environment)
-    assert gone.returncode == EXIT_STORE_GIVEN_UP == 75, gone.stderr
+    assert gone.returncode == EXIT_TEMPORARY == 75, gone.stderr
     assert "no usable answer" in gone.stderr
     empty = fetched(str(gs_place.uri), tmp_path / "empty", gs_place.environment)
     assert empty.returncode == EXIT_FAILURE, empty.stderr
@@ -34,4 +34,4 @@ def test_a_store_that_is_not_there_ends_with_75_and_a_missing_dataset_with_1(tmp
 def test_the_code_survives_a_worker_process() -> None:
     error = pickle.loads(pickle.dumps(StoreGivenUpError("what", where="where", remedy="remedy")))
     assert isinstance(error, StorageError)
-    assert error.exit_code == EXIT_STORE_GIVEN_UP
+    assert error.exit_code == EXIT_TEMPORARY

@@ -62,6 +62,11 @@ MODELS = Requirement(
     what="tokenizers and chat templates of published models, not part of the repository",
     remedy="name their folder in SPANLOOM_MODELS",
 )
+ATTACKS = Requirement(
+    name="ATTACKS",
+    what="chat templates that run away, not part of the repository",
+    remedy="name their folder in SPANLOOM_ATTACKS",
+)
 MEGATRON_LM = Requirement(
     "MEGATRON_LM",
     "Megatron-LM's launching code, not part of the repository",

@@ -33,7 +33,7 @@ OF_MODELS = [field.name for field in fields(ModelOptions)]
 OF_HARMONY = {
     field.name: field.default
     for field in fields(BuildOptions)
-    if field.name in {each.name for each in fields(CutOptions) if each.name != "train"}
+    if field.name in {each.name for each in fields(CutOptions) if each.name not in ("train", "turns")}
     or field.name in ("max_tokens", "renderer", "audit_fraction", "tokenizer")
 }
 """Options that only builds for gpt-oss have, and their default values."""
@@ -156,14 +156,14 @@ def _built_for_model(options: BuildOptions, progress: "Progress") -> "BuildResul
             source_as_given=source,
             model=model_folder,
             model_as_given=model,
-            rules=model_rules(options, options.train, options.valid_fraction),
+            rules=model_rules(options, options.train, options.turns, options.valid_fraction),
             caps=RowCaps(max_rows=options.max_rows, max_rows_per_shard=options.max_rows_per_shard),
         )
         progress.detail(f"{settings}")
         return of_model.build(settings, progress)
 
 
-def model_rules(options: ModelOptions, train: str | None, valid_fraction: float) -> "ModelRules":
+def model_rules(options: ModelOptions, train: str | None, turns: str | None, valid_fraction: float) -> "ModelRules":
     """The rules from options; `stop` are texts or ids. Raises OptionError or ModelError for an invalid value."""
     from spanloom.conversations.trained import parsed_train
     from spanloom.families.models.documents.rules import ModelRules
@@ -181,6 +181,7 @@ def model_rules(options: ModelOptions, train: str | None, valid_fraction: float)
         call_ids=options.call_ids or model_defaults.CALL_IDS[0],
         inline_calls=options.inline_calls,
         text_beside_calls=options.text_beside_calls or model_defaults.TEXT_BESIDE_CALLS[0],
+        turns=turns or model_defaults.TURNS[0],
         control_texts=options.control_texts or model_defaults.CONTROL_TEXTS[0],
         emission=parsed_emission(options.emission),
         valid_fraction=valid_fraction,

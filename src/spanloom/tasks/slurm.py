@@ -12,7 +12,7 @@ fail again in the same way: the task stays failed, and Slurm cancels the stages 
 import shlex
 from collections.abc import Callable, Sequence
 
-from spanloom.errors import EXIT_STORE_GIVEN_UP, SpanloomError
+from spanloom.errors import EXIT_TEMPORARY, SpanloomError
 from spanloom.tasks.stage import INDEX, Stage, mebibytes, whole_cpus
 
 SUBMIT = "submit.sh"
@@ -75,8 +75,8 @@ def _batch(stage: Stage, words: Sequence[str], options: Sequence[str]) -> str:
         *(["index=$SLURM_ARRAY_TASK_ID"] if stage.each else []),
         " ".join(map(_quoted, words)),
         "code=$?",
-        f"# {EXIT_STORE_GIVEN_UP}: a store gave no answer. Above 128: a signal. Only these are tried again.",
-        f"if [ $code -eq {EXIT_STORE_GIVEN_UP} ] || [ $code -gt 128 ]; then",
+        f"# {EXIT_TEMPORARY}: a deadline was reached. Above 128: a signal. Only these are tried again.",
+        f"if [ $code -eq {EXIT_TEMPORARY} ] || [ $code -gt 128 ]; then",
         f'  if [ "${{SLURM_RESTART_COUNT:-0}}" -lt {RETRIES} ] && scontrol requeue {task}; then',
         "    sleep 300  # Slurm ends this script",
         "  fi",

@@ -1,8 +1,9 @@
 """Chat templates: messages → one text, as transformers' `apply_chat_template` makes it, but with limits.
 
 In: the template of a `.jinja` file, a `tokenizer_config.json` or a tokenizer's folder; messages and tools as plain JSON
-values. Out: text. A template is untrusted code. It runs in Jinja's sandbox, which blocks private attributes and changes
-to its input; a meter stops endless loops and endless output (`template_sandbox.py`).
+values. Out: text. A template is untrusted code. It runs in a process of its own (`rendering/`), in Jinja's sandbox,
+which blocks private attributes and changes to its input. A template that reaches a limit of time, memory or output
+stops the command.
 
 As in transformers (5.23): `trim_blocks`, `lstrip_blocks`, `raise_exception`, `tojson` without ASCII or HTML escapes,
 the tags `break`, `continue` and `generation`, the special tokens as variables. Unlike transformers: null values of a
@@ -13,33 +14,27 @@ same input must give the same text; `random` and `lipsum` are missing for the sa
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import jinja2
-from jinja2.exceptions import SecurityError
-from jinja2.meta import find_undeclared_variables
-
 from spanloom.errors import SpanloomError
-from spanloom.tokenizers.template_sandbox import (
-    BEGIN_GENERATION,
-    END_GENERATION,
-    METER,
-    Environment,
-    LimitError,
-    Limits,
-    Meter,
-    RaisedError,
-)
+from spanloom.tokenizers.rendering import wire
+from spanloom.tokenizers.rendering.process import Source, TemplateProcess, shared_process
+from spanloom.tokenizers.rendering.wire import BEGIN_GENERATION, END_GENERATION, Reply
+from spanloom.tokenizers.traced_text import TracedText
 
 MAX_TEMPLATE = 1_000_000
 """Characters of a template."""
 
+RESERVED = frozenset({"messages", "tools", "documents", "add_generation_prompt", "self"})
+"""What every template is given, not by variables."""
+
 
 class ChatTemplateError(SpanloomError):
-    """A chat template is missing, is invalid Jinja, raised an error, or was stopped by a limit."""
+    """A chat template is missing, is invalid Jinja, or raised an error."""
 
 
 class TemplateRaisedError(ChatTemplateError):
@@ -48,12 +43,34 @@ class TemplateRaisedError(ChatTemplateError):
 
 _GENERATION = re.compile(r"{%[-+]?\s*generation\s*[-+]?%}")
 _REMEDY = "fix the template, or leave such messages out"
+_WHAT = {
+    wire.FAILED: "the template failed",
+    wire.UNREAD: "the messages cannot be passed on",
+    wire.FORBIDDEN: "the template asks for what the sandbox forbids",
+    wire.RAISED: "the template refuses the messages",
+}
+
+
+@dataclass(frozen=True)
+class Rendering:
+    """What is rendered: messages, tools, template variables; `prompt`: with what makes the model answer; `traced`: with
+    the marks of texts."""
+
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] | None
+    variables: Mapping[str, Any]
+    prompt: bool = False
+    traced: bool = False
 
 
 class ChatTemplate:
-    """A compiled chat template. `text`: its source; `special_tokens`: `bos_token` and others, passed as variables.
+    """A chat template. `text`: its source; `special_tokens`: `bos_token` and others, passed as variables.
 
     `now`: the time of `strftime_now`. Without it the function is undefined, and templates use their fixed date.
+    `process`: where it runs; by default the one of this process.
+
+    Raises ChatTemplateError for a template that cannot be compiled. This and all methods raise TemplateLimitError if
+    the template reaches a limit.
     """
 
     def __init__(
@@ -62,30 +79,20 @@ class ChatTemplate:
         *,
         special_tokens: Mapping[str, str] | None = None,
         now: datetime | None = None,
-        limits: Limits | None = None,
         where: str | None = None,
+        process: TemplateProcess | None = None,
     ) -> None:
         self.text, self.special_tokens, self.where = text, dict(special_tokens or {}), where
-        self._limits = limits or Limits()
         if len(text) > MAX_TEMPLATE:
             raise ChatTemplateError(
                 f"the template has {len(text):,} characters, more than {MAX_TEMPLATE:,}",
                 where=where,
                 remedy="give a file with only the template",
             )
-        environment = Environment()
-        if now is not None:
-            environment.globals["strftime_now"] = now.strftime
-        try:
-            self._compiled = environment.from_string(text)
-        except jinja2.TemplateSyntaxError as fault:
-            raise ChatTemplateError(
-                f"the template is not valid Jinja: {fault.message}, line {fault.lineno}", where=where, remedy="fix it"
-            ) from None
-        except (RecursionError, MemoryError, SyntaxError, ValueError) as fault:
-            raise ChatTemplateError(
-                f"the template cannot be compiled: {_reason_of(fault)}", where=where, remedy="fix it"
-            ) from None
+        self._source, self._process = Source(text, now, where), process or shared_process()
+        compiled = self._process.compile(self._source)
+        if compiled.kind != wire.DONE:
+            raise ChatTemplateError(compiled.text, where=where, remedy="fix it")
 
     @cached_property
     def marks_generation(self) -> bool:
@@ -94,7 +101,7 @@ class ChatTemplate:
 
     def variables(self) -> frozenset[str]:
         """The names that the template reads and does not set itself."""
-        return frozenset(find_undeclared_variables(Environment().parse(self.text)))
+        return frozenset(self._process.variables(self._source))
 
     def render(
         self,
@@ -104,8 +111,8 @@ class ChatTemplate:
         add_generation_prompt: bool = False,
         **variables: Any,
     ) -> str:
-        """The text of a conversation. Raises ChatTemplateError if the template raises, or is stopped by a limit."""
-        return self._rendered(messages, tools, add_generation_prompt, variables, traced=False)
+        """The text of a conversation. Raises ChatTemplateError if the template raises."""
+        return self._rendered(wire.PLAIN, Rendering(messages, tools, variables, prompt=add_generation_prompt)).text
 
     def render_traced(
         self,
@@ -116,7 +123,14 @@ class ChatTemplate:
         **variables: Any,
     ) -> str:
         """Like `render`, for values with texts of `traced_text`: the result records which characters came from them."""
-        return self._rendered(messages, tools, add_generation_prompt, variables, traced=True)
+        given = Rendering(messages, tools, variables, prompt=add_generation_prompt)
+        return _traced(self._rendered(wire.TRACED, given))
+
+    def render_all(self, renderings: Sequence[Rendering]) -> list[str | ChatTemplateError]:
+        """The text of each, or its error. Takes less than one call for each of them."""
+        ways = [(wire.TRACED if given.traced else wire.PLAIN, self._values(given)) for given in renderings]
+        replies = self._process.render(self._source, ways)
+        return [self._fault(reply) or _traced(reply) for reply in replies]
 
     def generated_spans(
         self,
@@ -129,7 +143,7 @@ class ChatTemplate:
 
         Raises ChatTemplateError like `render`; also if the blocks are nested, or a text has their marks.
         """
-        text = self._rendered(messages, tools, False, variables, traced=False, generation=True)
+        text = self._rendered(wire.MARKED, Rendering(messages, tools, variables)).text
         spans: list[tuple[int, int]] = []
         pieces: list[str] = []
         length, begin = 0, None
@@ -146,42 +160,34 @@ class ChatTemplate:
                 length += len(piece)
         return "".join(pieces), spans
 
-    def _rendered(
-        self,
-        messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None,
-        add_generation_prompt: bool,
-        variables: Mapping[str, Any],
-        *,
-        traced: bool,
-        generation: bool = False,
-    ) -> str:
-        passed = {
+    def _rendered(self, how: str, given: Rendering) -> Reply:
+        (reply,) = self._process.render(self._source, [(how, self._values(given))])
+        if (fault := self._fault(reply)) is not None:
+            raise fault
+        return reply
+
+    def _values(self, given: Rendering) -> dict[str, Any]:
+        return {
             **self.special_tokens,
-            **variables,
-            "messages": [{key: value for key, value in message.items() if value is not None} for message in messages],
-            "tools": tools,
+            **given.variables,
+            "messages": [{key: value for key, value in each.items() if value is not None} for each in given.messages],
+            "tools": given.tools,
             "documents": None,
-            "add_generation_prompt": add_generation_prompt,
+            "add_generation_prompt": given.prompt,
         }
-        token = METER.set(Meter(limits=self._limits, traced=traced, generation=generation))
-        try:
-            return self._compiled.environment.concat(self._compiled.generate(passed))
-        except LimitError as fault:
-            raise self._error(f"the template was stopped: {fault.message}") from None
-        except SecurityError as fault:
-            raise self._error(f"the template asks for what the sandbox forbids: {fault.message}") from None
-        except RaisedError as fault:
-            raise TemplateRaisedError(
-                f"the template refuses the messages: {fault.message}", where=self.where, remedy=_REMEDY
-            ) from None
-        except Exception as fault:  # it computes with users' values: TypeError, KeyError, UndefinedError and others
-            raise self._error(f"the template failed: {_reason_of(fault)}") from None
-        finally:
-            METER.reset(token)
+
+    def _fault(self, reply: Reply) -> ChatTemplateError | None:
+        if reply.kind == wire.DONE:
+            return None
+        kind = TemplateRaisedError if reply.kind == wire.RAISED else ChatTemplateError
+        return kind(f"{_WHAT.get(reply.kind, _WHAT[wire.FAILED])}: {reply.text}", where=self.where, remedy=_REMEDY)
 
     def _error(self, what: str) -> ChatTemplateError:
         return ChatTemplateError(what, where=self.where, remedy=_REMEDY)
+
+
+def _traced(reply: Reply) -> str:
+    return TracedText(reply.text, reply.marks) if reply.marks else reply.text
 
 
 def load_chat_template(
@@ -190,7 +196,7 @@ def load_chat_template(
     name: str | None = None,
     special_tokens: Mapping[str, str] | None = None,
     now: datetime | None = None,
-    limits: Limits | None = None,
+    process: TemplateProcess | None = None,
 ) -> ChatTemplate:
     """The template at `place`: a `.jinja` file, a `tokenizer_config.json`, or the folder of a tokenizer.
 
@@ -216,8 +222,8 @@ def load_chat_template(
         templates[wanted],
         special_tokens={**tokens, **(special_tokens or {})},
         now=now,
-        limits=limits,
         where=str(file),
+        process=process,
     )
 
 
@@ -291,11 +297,3 @@ def _json_object(path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise ChatTemplateError("the file is not a JSON object", where=str(path), remedy="fix it")
     return value
-
-
-def _reason_of(fault: BaseException) -> str:
-    if isinstance(fault, RecursionError):
-        return "it calls itself, or is nested, too deep"
-    if isinstance(fault, MemoryError):
-        return "it takes more memory than there is"
-    return str(fault) or type(fault).__name__

@@ -574,7 +574,6 @@ def test_options_of_build_work_or_are_refused_by_name(source: Path, model: Path,
     switches = ("--mask-generation-prompt",)
     refused = {
         "--history": "keep",
-        "--turns": "last",
         "--max-tokens": "9",
         "--renderer": "harmony",
         "--audit-fraction": "0.5",

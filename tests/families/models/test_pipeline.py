@@ -47,6 +47,7 @@ def test_each_task_finds_what_the_one_before_made(
         "stops": f'["<|end|>", {eof}]',
         "variables": '{"motto": [1]}',
         "train": "final,commentary",
+        "turns": "last",
         "max_rows": "8",
     }
     given |= {"max_rows_per_shard": "", "max_rejects": "0", "on_duplicate": "error"}
@@ -60,7 +61,7 @@ def test_each_task_finds_what_the_one_before_made(
     assert json.loads(capsys.readouterr().out)["checked"]["rows rendered again"] == 8
     config = manifest.read(root).content.config
     assert (config["stops"], config["variables"]) == ({"<|end|>": end, "<|eof|>": eof}, [{"motto": [1]}])
-    assert (config["train"], config["valid_fraction"]) == (["final", "commentary"], 0.5)
+    assert (config["train"], config["turns"], config["valid_fraction"]) == (["final", "commentary"], "last", 0.5)
 
 
 def test_the_step_over_a_bucket_brings_no_weights(

@@ -1,7 +1,7 @@
 """`spanloom step tokenize-conversations`: the step of the pipeline for any model."""
 
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from spanloom.api.building import model_rules
 from spanloom.api.options import ModelOptions, OnDuplicate, RowOptions, ValidFraction
@@ -39,7 +39,7 @@ class TokenizeOptions:
     "tokenize-conversations",
     "families.models.steps.tokenize_conversations",
     switches=True,
-    own=("train", "valid_fraction"),
+    own=("train", "turns", "valid_fraction"),
 )
 def step_tokenize(
     options: TokenizeOptions,
@@ -47,6 +47,9 @@ def step_tokenize(
     rows: RowOptions,
     task: _Task,
     train: Annotated[str, option("The spans that are trained, with commas.", metavar="SPANS")] = defaults.TRAIN,
+    turns: Annotated[
+        Literal["all", "last"], option("Train every turn, or what follows the last question that is answered.")
+    ] = "all",
     valid_fraction: ValidFraction = defaults.VALID_FRACTION,
 ) -> dict[str, Any]:
     """Any model: conversations → proven tokens, loss mask, spans; no dataset before validate-alignment has passed.
@@ -56,6 +59,6 @@ def step_tokenize(
     return {
         **vars(options),
         "task": task.as_task(max_rejects=rows.max_rejects),
-        "rules": model_rules(rendering, train, valid_fraction),
+        "rules": model_rules(rendering, train, turns, valid_fraction),
         "caps": RowCaps(max_rows=rows.max_rows, max_rows_per_shard=rows.max_rows_per_shard),
     }

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from spanloom.errors import RecordError
+from spanloom.tokenizers.chat_template import RESERVED
 
 Message = Mapping[str, Any]
 REASONING = ("reasoning", "reasoning_content", "thinking")
@@ -51,11 +52,17 @@ def read_conversation(record: Mapping[str, Any], *, name: str) -> Conversation:
     tools = record.get("tools")
     if tools is not None and not isinstance(tools, list):
         raise RecordError("tools is not a list", where=name, remedy="give a list of functions, or null")
+    variables = record.get("chat_template_kwargs") or {}
+    if not isinstance(variables, Mapping):
+        raise RecordError("chat_template_kwargs is not an object", where=name, remedy="give an object, or null")
+    if taken := sorted(RESERVED & set(variables)):
+        what = f"chat_template_kwargs sets {taken[0]}, which rendering gives the template"
+        raise RecordError(what, where=name, remedy=f"give others; not {', '.join(sorted(RESERVED))}")
     return Conversation(
         id=str(record.get("id") or record.get("name") or name),
         messages=tuple(_message(message, f"{name}, message {place}") for place, message in enumerate(messages)),
         tools=tuple(_tool(tool, name) for tool in tools) if tools else None,
-        variables=record.get("chat_template_kwargs") or {},
+        variables=variables,
     )
 
 

@@ -186,6 +186,8 @@ def describe(content: Content) -> Description:
     if controls := cutting.get("control_texts", 0):
         how = {"as-served": "kept as served", "text": "encoded as text"}[config["control_texts"]]
         made += f"; control tokens in texts that are not trained, {how}: {controls:,}"
+    if untrained := cutting.get("untrained_runs", 0):
+        made += f"; only the last turn is trained: {_number(untrained, 'run')} left untrained"
     if truncated := cutting.get("truncated", 0):
         made += f"; truncated answers, trained without the token that ends the turn: {truncated:,}"
     if marked := cutting["generation_equal"] + cutting["generation_other"]:

@@ -2,6 +2,10 @@
 
 THINKING = ("auto", "on", "off")
 BOUNDARY = ("served", "refuse")
+LAST_TURN = "last"
+TURNS = ("all", LAST_TURN)
+"""Which turns are trained."""
+
 CONTROL_TEXTS = ("refuse", "as-served", "text")
 """What becomes of control tokens in texts that are not trained."""
 

@@ -29,6 +29,7 @@ from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
 from spanloom.families.toolcalls.tokens.training_files import flat_row
 from spanloom.tokenizers.chat_template import ChatTemplate
 from spanloom.tokenizers.encoding import JsonTokenizer
+from spanloom.tokenizers.rendering.process import TemplateLimitError
 from support.cases import lines
 from support.toolcall_samples import CALL, harmful, retain, write_samples
 
@@ -244,13 +245,17 @@ def test_a_text_that_stands_there_twice_is_not_searched_for(tokenizer: JsonToken
         ("{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}?{% endif %}", "no span"),
         ("{% for m in messages %}{{ m.content | upper }}{% endfor %}", "no span"),
         ("{{ raise_exception('no') }}", "the template raises"),
-        ("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "the template raises"),
     ],
 )
 def test_without_a_span_there_is_no_mask(tokenizer: JsonTokenizer, template: str, reason: str) -> None:
     one = one_masked(harmful(1), ChatTemplate(template).render, tokenizer)
     assert isinstance(one, Left)
     assert one.reason.startswith(reason)
+
+
+def test_a_template_at_a_limit_is_no_sample_without_a_mask(tokenizer: JsonTokenizer) -> None:
+    with pytest.raises(TemplateLimitError, match="memory"):
+        one_masked(harmful(1), ChatTemplate("{{ 'a' * 10**10 }}").render, tokenizer)
 
 
 def test_masks_are_written_into_samples(fixtures: Path, run: Run, aware: Path, tmp_path: Path) -> None:

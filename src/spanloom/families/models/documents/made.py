@@ -6,15 +6,17 @@ trained become context here, and documents without a trained token are left out.
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from spanloom.conversations.runs import assistant_runs, last_turn
 from spanloom.conversations.source.rejects import Reason, RowRefusedError
 from spanloom.dataset.rows.table import DOCUMENTS_OF_CONVERSATIONS
-from spanloom.families.models.defaults import SPAN_COMMENTARY, SPAN_FINAL, SPAN_NAMES
+from spanloom.families.models.conversation import Conversation, roles
+from spanloom.families.models.defaults import LAST_TURN, SPAN_COMMENTARY, SPAN_FINAL, SPAN_NAMES
 from spanloom.families.models.documents.rules import Ingredients
 from spanloom.families.models.prove.conversation import prove_conversation
 from spanloom.families.models.prove.documents import Document
@@ -48,9 +50,10 @@ they are trained, and those that it marks otherwise."""
 COUNTED = ("conversations", "runs", "documents", "left_out_messages", "declared", "untrained", *DROPPED)
 """Counts that a manifest always has."""
 
-NOTED = ("empty_thoughts", "truncated", "control_texts")
+NOTED = ("empty_thoughts", "truncated", "control_texts", "untrained_runs")
 """Counts that a manifest has only where they are not 0: runs without reasoning whose empty thought is trained;
-truncated runs, whose end is not trained; control tokens in texts that are not trained."""
+truncated runs, whose end is not trained; control tokens in texts that are not trained; runs that are not trained since
+only the last turn is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,14 +98,20 @@ def made_conversation(row: int, source: SourceRow, ingredients: Ingredients) -> 
             remedy="write it as a system message, or take `model_identity` out of the settings",
         )
     conversation, proving, emission = source.conversation, ingredients.proving, ingredients.rules.emission
+    given, last = len(conversation.runs()), ingredients.rules.turns == LAST_TURN
+    if last:
+        conversation = _of_last_turn(conversation)
     outcome = prove_conversation(
         ingredients.model, conversation, proving, None if emission is None else declaring(proving, emission)
     )
     if isinstance(outcome, Refusal):
         return outcome
-    runs = [run for document in outcome.documents for run in document.runs]
+    documents = outcome.documents
+    if last:  # the earlier calls of a turn may need documents of their own
+        documents = (max(documents, key=lambda document: document.runs[-1].run),)
+    runs = [run for document in documents for run in document.runs]
     trained = [name in ingredients.rules.train for name in SPAN_NAMES]
-    made = [_made(row, cut, source, document, np.array(trained)) for cut, document in enumerate(outcome.documents)]
+    made = [_made(row, cut, source, document, np.array(trained)) for cut, document in enumerate(documents)]
     kept = tuple(document for document in made if document.mask.any())
     if not kept:
         raise RowRefusedError(Reason.NOTHING_TRAINED, f"no message has tokens of {', '.join(ingredients.rules.train)}")
@@ -112,22 +121,36 @@ def made_conversation(row: int, source: SourceRow, ingredients: Ingredients) -> 
         runs=len(runs),
         declared=sum(run.boundary == DECLARED for run in runs),
         left_out=len(conversation.messages) - 1 - max(run.run for run in runs),
-        joined=tuple(
-            document.text for document in outcome.documents if all(run.boundary == "joined" for run in document.runs)
-        ),
+        joined=tuple(document.text for document in documents if all(run.boundary == "joined" for run in document.runs)),
         counted={
             "dropped_settings": len(source.unread),
             "dropped_names": max(run.unnamed for run in runs),
             "forgotten_texts": sum(run.forgotten for run in runs),
             "generation_equal": sum(run.generation is True for run in runs),
             "generation_other": sum(run.generation is False for run in runs),
-            **{name: number for name, number in _noted(runs).items() if number},
+            **{name: number for name, number in _noted(runs, given).items() if number},
         },
     )
 
 
-def _noted(runs: Sequence[ProvenRun]) -> dict[str, int]:
+def _of_last_turn(conversation: Conversation) -> Conversation:
+    """The conversation with its earlier turns as context. Raises RowRefusedError if nothing else is trained."""
+    named = roles(conversation.messages)
+    first = last_turn(named, assistant_runs(named))
+    messages = [
+        {**message, "trained": False} if place < first and message["role"] == "assistant" else message
+        for place, message in enumerate(conversation.messages)
+    ]
+    shortened = replace(conversation, messages=tuple(messages))
+    if not shortened.runs():
+        raise RowRefusedError(Reason.NOTHING_TRAINED, "no message of the last turn is trained", "--turns all")
+    return shortened
+
+
+def _noted(runs: Sequence[ProvenRun], given: int) -> dict[str, int]:
+    """`given`: how many runs the conversation has."""
     return {
+        "untrained_runs": given - len(runs),
         "empty_thoughts": sum(run.thought for run in runs),
         "truncated": sum(run.truncated for run in runs),
         "control_texts": max(run.controls for run in runs),

@@ -47,6 +47,7 @@ class ModelRules:
     call_ids      where the template takes no other ids of calls than its own: `rewrite` them or `keep` what is given
     inline_calls  the format in which tools, calls and results become text; None leaves them to the template
     text_beside_calls  if the template drops it: `refuse`, or `split` it off as a message before the calls
+    turns         `all`, or `last`: what follows the last question that is answered, in one document
     emission      what the model writes if the template does not continue its own prompt; None refuses such runs
     """
 
@@ -61,6 +62,7 @@ class ModelRules:
     call_ids: str = defaults.CALL_IDS[0]
     inline_calls: str | None = None
     text_beside_calls: str = defaults.TEXT_BESIDE_CALLS[0]
+    turns: str = defaults.TURNS[0]
     emission: str | None = None
     valid_fraction: float = defaults.VALID_FRACTION
 
@@ -101,6 +103,7 @@ class Ingredients:
             "boundary": rules.boundary,
             "date": rules.date,
             # Absent by default, so that the config of an earlier dataset is the same.
+            **({} if rules.turns == defaults.TURNS[0] else {"turns": rules.turns}),
             **({} if rules.control_texts == defaults.CONTROL_TEXTS[0] else {"control_texts": rules.control_texts}),
             "train": list(rules.train),
             **rules.adapting(),

@@ -22,7 +22,7 @@ from spanloom.families.models.form import (
     Form,
 )
 from spanloom.families.models.workarounds.adapted import Adapting
-from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError
+from spanloom.tokenizers.chat_template import RESERVED, ChatTemplate, ChatTemplateError
 
 _USER = {"role": "user", "content": "Where is Ouagadougou?"}
 _NAME, _WORD, _THOUGHT, _ANSWER = "find_place", "Zanzibar", "Let me consider maps.", "In Burkina Faso."
@@ -34,10 +34,6 @@ TOOL = {
         "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]},
     },
 }
-
-
-RESERVED = frozenset({"messages", "tools", "add_generation_prompt", "self"})
-"""What every template is given, not by variables."""
 
 
 def variable_sets(template: ChatTemplate, thinking: str, variables: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from spanloom.families.models.form import INLINE
 from spanloom.families.models.model import Model
 from spanloom.families.models.probe.form import adapting_for, arguments_given_as, form_of, variable_sets
 from spanloom.families.models.probe.hazards import Hazards, find_hazards
+from spanloom.families.models.probe.history import History, find_history
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
 from spanloom.families.models.prove.refusals import Refusal
 from spanloom.families.models.workarounds.adapted import adapted
@@ -33,13 +34,15 @@ class Tried:
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeResult:
-    """`arguments`: `either`, `object`, `text` or `neither`; `proving`: how the conversations were proven."""
+    """`arguments`: `either`, `object`, `text` or `neither`; `proving`: how the conversations were proven; `history`:
+    the variable that keeps earlier thoughts, if the template has one."""
 
     model: Model
     proving: Proving
     arguments: str
     hazards: Hazards
     tried: tuple[Tried, ...]
+    history: History | None = None
 
     @property
     def proven(self) -> list[tuple[Tried, Proven]]:
@@ -102,6 +105,7 @@ def probe(
         arguments=arguments_given_as(model.template, sets),
         hazards=find_hazards(model),
         tried=tuple(tried),
+        history=find_history(model, proving, [(each.conversation, each.outcome) for each in tried]),
     )
 
 
@@ -125,6 +129,8 @@ def as_json(result: ProbeResult) -> dict[str, Any]:
         ],
         "boundary": dict(Counter(run.boundary for run in runs)),
         "hazards": {**asdict(result.hazards), "history_rewritten": result.in_several_documents > 0},
+        # Absent without such a variable, so that the probe of an earlier dataset is the same.
+        **({} if result.history is None else {"history": asdict(result.history)}),
         "generation_marks": {
             "equal": sum(run.generation is True for run in runs),
             "other": sum(run.generation is False for run in runs),
@@ -142,6 +148,15 @@ def groups(result: ProbeResult) -> dict[str, dict[str, int]]:
     of = Counter(tried.group for tried in result.tried)
     proven = Counter(tried.group for tried, _ in result.proven)
     return {group: {"proven": proven[group], "of": count} for group, count in of.items()}
+
+
+def _kept(history: History) -> str:
+    """How earlier thoughts are kept, and what that saves."""
+    share = 1 - history.kept_tokens / history.tokens
+    return (
+        f"kept with --set {history.variable}={json.dumps(history.value)}: {history.kept_documents} documents instead of"
+        f" {history.documents}, {share:.0%} fewer tokens"
+    )
 
 
 def _generation(result: ProbeResult) -> str:
@@ -177,6 +192,7 @@ def as_lines(result: ProbeResult) -> list[str]:
         "documents": f"{result.in_several_documents} of {len(result.proven)} proven conversations need several"
         if result.in_several_documents
         else "one for each conversation",
+        **({} if result.history is None else {"earlier thoughts": _kept(result.history)}),
         "reasoning": "inline, in <think> tags of the content" if inline else form.reasoning,
         "arguments": f"as {form.arguments} (may be: {result.arguments})",
         "content beside calls": "empty text" if form.beside_calls == "empty" else "null",

@@ -46,7 +46,7 @@ from spanloom.families.models.prove.traced import check_alone, texts_of_run
 from spanloom.families.models.prove.turn_end import completion_end, missing_end, next_marker, next_message
 from spanloom.supervision import Flags, Tokens
 from spanloom.tokenizers.character_spans import Offsets
-from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError, TemplateRaisedError
+from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError, Rendering, TemplateRaisedError
 from spanloom.tokenizers.json_ids import IdEncoder
 from spanloom.tokenizers.traced_text import marks_of, plain_text
 
@@ -108,6 +108,17 @@ _THOUGHT = re.compile("think|thought|reason", re.IGNORECASE)
 """In what a template writes before an answer: the marks of a thought."""
 
 
+@dataclass(frozen=True)
+class FirstTexts:
+    """The texts with which each proof of a run begins, rendered in one exchange: P, F traced, F with its texts replaced
+    by `sentinels`. Each is a text or why there is none."""
+
+    prompt: str | ChatTemplateError
+    traced: str | ChatTemplateError
+    replaced: str | ChatTemplateError
+    sentinels: Sentinels
+
+
 class Rendered:
     """A conversation in the form of a template, to be rendered: `plain` messages, and `traced` ones with marks.
 
@@ -153,6 +164,18 @@ class Rendered:
     def traced_text(self, messages: Sequence[Mapping[str, Any]], variables: Mapping[str, Any]) -> str:
         return self._render(self.model.template.render_traced, messages, variables, prompt=False)
 
+    def first_texts(self, run: int, variables: Mapping[str, Any]) -> FirstTexts:
+        message, sentinels = self._replaced(run, structure=True)
+        tools = self.conversation.tools
+        prompt, traced, replaced = self.model.template.render_all(
+            [
+                Rendering(self.plain[:run], tools, variables, prompt=True),
+                Rendering(self.traced[: run + 1], tools, variables, traced=True),
+                Rendering([*self.plain[:run], message], tools, variables),
+            ]
+        )
+        return FirstTexts(prompt, traced, replaced, sentinels)
+
     def _render(
         self,
         render: Any,
@@ -164,20 +187,28 @@ class Rendered:
     ) -> str:
         tools = self.conversation.tools if tools is None else tools
         try:
-            text: str = render(messages, tools=tools, add_generation_prompt=prompt, **variables)
-        except TemplateRaisedError as fault:
-            raise RefusedError(TEMPLATE_RAISES, fault.what, REMEDIES[TEMPLATE_RAISES]) from None
+            return made(render(messages, tools=tools, add_generation_prompt=prompt, **variables))
         except ChatTemplateError as fault:
-            raise RefusedError(TEMPLATE_FAILS, fault.what, REMEDIES[TEMPLATE_FAILS]) from None
-        return text
+            return made(fault)
 
-    def with_sentinels(self, run: int, variables: Mapping[str, Any], *, structure: bool) -> tuple[str, Sentinels]:
-        """F with the run's texts replaced by words, and the words."""
+    def with_sentinels(self, run: int, variables: Mapping[str, Any]) -> tuple[str, Sentinels]:
+        """F with the run's texts replaced by words, but for names of functions and arguments, and the words."""
+        message, sentinels = self._replaced(run, structure=False)
+        return self.text([*self.plain[:run], message], variables), sentinels
+
+    def _replaced(self, run: int, *, structure: bool) -> tuple[dict[str, Any], Sentinels]:
         held = "".join(field.text for field in self.fields)
         salt = next((salt for salt in SALTS if f"Q{salt}" not in held), "zzqx")
         sentinels = Sentinels(salt, structure=structure)
-        message = shaped(self.conversation.messages[run], self.form, sentinels)
-        return self.text([*self.plain[:run], message], variables), sentinels
+        return shaped(self.conversation.messages[run], self.form, sentinels), sentinels
+
+
+def made(text: str | ChatTemplateError) -> str:
+    """The text. Raises RefusedError where there is none."""
+    if isinstance(text, ChatTemplateError):
+        kind = TEMPLATE_RAISES if isinstance(text, TemplateRaisedError) else TEMPLATE_FAILS
+        raise RefusedError(kind, text.what, REMEDIES[kind]) from None
+    return text
 
 
 def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, served: bool = True) -> ProvenRun:
@@ -186,8 +217,8 @@ def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, ser
     variables = {**variables, **rendered.conversation.variables}
     _check_special(rendered, run)
     controls = rendered.check_context(run)
-    prompt = rendered.text(rendered.plain[:run], variables, prompt=True)
-    traced = rendered.traced_text(rendered.traced[: run + 1], variables)
+    first = rendered.first_texts(run, variables)
+    prompt, traced = made(first.prompt), made(first.traced)
     whole = plain_text(traced)
     if crc32(whole.encode()) % PLAIN_EVERY == 0 and rendered.text(rendered.plain[: run + 1], variables) != whole:
         raise RefusedError(TRACE_CHANGES, "the text is another one where it is traced", REMEDIES[TRACE_CHANGES])
@@ -202,7 +233,7 @@ def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, ser
     check_alone(marks, rendered.fields, run, len(prompt), last)
     forgotten = forgotten_texts(marks, rendered.fields, rendered.conversation, run)
     check_tools(marks, whole, len(prompt), rendered.tool_texts)
-    _check_sentinels(rendered, run, variables, prompt, whole, last)
+    _check_sentinels(rendered, run, variables, first, whole, last)
 
     encoder = rendered.encoder(run, variables, whole)
     ids = encoded(prompt, whole, encoder, served=served)
@@ -315,12 +346,16 @@ def _check_date(rendered: Rendered, run: int, variables: Mapping[str, Any], prom
 
 
 def _check_sentinels(
-    rendered: Rendered, run: int, variables: Mapping[str, Any], prompt: str, whole: str, last: int
+    rendered: Rendered, run: int, variables: Mapping[str, Any], first: FirstTexts, whole: str, last: int
 ) -> None:
     """Runs method S, and checks that no text ends after the last one of method A, except for white space."""
+    prompt = made(first.prompt)
     for structure in (True, False):
         try:
-            other, sentinels = rendered.with_sentinels(run, variables, structure=structure)
+            if structure:
+                other, sentinels = made(first.replaced), first.sentinels
+            else:
+                other, sentinels = rendered.with_sentinels(run, variables)
             end = end_of_texts(prompt, whole, other, sentinels)
             break
         except RefusedError as refusal:

@@ -17,7 +17,7 @@ from spanloom.conversations.source.structure import parse_conversation
 from spanloom.families.models.conversation import Conversation, Message
 from spanloom.families.models.source.harmony import neutral_conversation
 from spanloom.families.models.workarounds.adapted import AS_GIVEN, Adapting, adapted
-from spanloom.tokenizers.chat_template import ChatTemplate
+from spanloom.tokenizers.chat_template import RESERVED, ChatTemplate
 
 REASONING_SEPARATOR = "\n\n"
 """Joins the parts of a reasoning. The parts of a content are joined without a separator, as templates do."""
@@ -77,6 +77,9 @@ def read_row(
         whole = neutral_conversation(parse_conversation(messages_json, source_format))
     if not any_runs and (fault := run_fault(whole.messages)) is not None:
         raise RowRefusedError(fault.reason, fault.detail, fault.remedy)
+    if taken := sorted(RESERVED & set(whole.chat_template_kwargs)):
+        detail = f"chat_template_kwargs sets {taken[0]}, which rendering gives the template"
+        raise RowRefusedError(Reason.FIELD_INVALID, detail, "spanloom convert --drop chat_template_kwargs")
     messages = tuple(_message(message, words) for message in whole.messages)
     stated = whole.settings.as_dict()
     settings = {key: stated[key] for key in VARIABLES if key in stated and key in words.variables}

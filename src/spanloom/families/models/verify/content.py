@@ -61,7 +61,7 @@ CUTTING = (
     "generation_equal",
     "generation_other",
 )
-NOTED = frozenset({"empty_thoughts", "truncated", "control_texts"})
+NOTED = frozenset({"empty_thoughts", "truncated", "control_texts", "untrained_runs"})
 """Counts of `cutting` that are there only where they are not 0."""
 
 _SPLIT_RULE = "blake2b-64(conversation) < int(Decimal(valid_fraction) * 2**64)"
@@ -82,6 +82,8 @@ def check_content(content: Content) -> Iterator[Finding]:
         most = (content.totals.cutting or {}).get("runs", 0)
         if renderer.fallback_rows or renderer.audited_rows > most:
             yield wrong(f"renderer counts {renderer.fallback_rows} and {renderer.audited_rows} rows, of {most} runs")
+    if config.get("turns", "last") != "last":
+        yield wrong(f"config.turns is {config['turns']!r}")
     files = {f"{MODEL_FOLDER}/{name}": digest for name, digest in config["model_files"].items()}
     yield from check_files(content, {**files, PROBE_NAME: None})
     if files.get(f"{MODEL_FOLDER}/tokenizer.json") != content.tokenizer.sha256:
@@ -110,6 +112,11 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
         yield in_shard("cutting counts more empty thoughts or truncated runs than there are runs")
     if cutting.get("control_texts") and "control_texts" not in content.config:
         yield in_shard("cutting counts control tokens in texts, which the options refuse")
+    last = content.config.get("turns") == "last"
+    if last and cutting["documents"] != cutting["conversations"]:
+        yield in_shard(f"{cutting['documents']} documents of {cutting['conversations']} conversations, not one of each")
+    if cutting.get("untrained_runs") and not last:
+        yield in_shard("cutting counts runs that are not trained, and the options train all turns")
 
 
 def _check_folder(content: Content, folder: Path) -> Iterator[Finding]:

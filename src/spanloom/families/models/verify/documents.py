@@ -87,6 +87,8 @@ def _wrong_row(row: dict[str, Any], before: tuple[int, int, str] | None, content
         yield f"documents of row {row['row']} are of several conversations"
     if not 0 < row["weight"] < float("inf"):
         yield f"the weight {row['weight']} is not a number above 0"
+    if content.config.get("turns") == "last" and row["cut"]:
+        yield f"it is document {row['cut']} of a conversation that has one"
     if any(len(row[column]) != row["runs"] for column in ("run", *_LISTS)) or not row["runs"]:
         yield f"runs is {row['runs']}, but the lists have other lengths"
     if any(following <= place for place, following in pairwise(run)):

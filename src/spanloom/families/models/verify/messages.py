@@ -46,6 +46,14 @@ class PlainConversation:
         """The places of the messages that are to be trained."""
         return [at for at, each in enumerate(self.messages) if at and each.role == "assistant" and each.trained]
 
+    def with_last_turn(self) -> "PlainConversation":
+        """The same conversation with nothing trained before the last question that is answered."""
+        answers = [at for at, each in enumerate(self.messages) if each.role == "assistant"]
+        asked = [at for at, each in enumerate(self.messages[: answers[-1]]) if each.role == "user"] if answers else []
+        first = asked[-1] if asked else 0
+        messages = [replace(each, trained=each.trained and at >= first) for at, each in enumerate(self.messages)]
+        return replace(self, messages=messages)
+
     def has_outer_space(self) -> bool:
         """Whether a text begins or ends in white space."""
         texts = [text for each in self.messages for text in (each.text, *each.reasoning)]

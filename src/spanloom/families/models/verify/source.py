@@ -101,6 +101,7 @@ class _ShardCheck:
     again: set[int]
     budget: _Budget | None
     left_out: int = 0
+    untrained: int = 0
 
     def run(self) -> None:
         whole, source = self.whole, self.source
@@ -124,6 +125,9 @@ class _ShardCheck:
         if cutting.get("left_out_messages") != self.left_out and not cutting.get("untrained"):
             message = f"{self.left_out} messages follow a last run, cutting.left_out_messages is"
             self.report.wrong("source", f"{message} {cutting.get('left_out_messages')}", shard=self.shard.shard)
+        if cutting.get("untrained_runs", 0) != self.untrained:
+            message = f"{self.untrained} runs are not trained, cutting.untrained_runs is"
+            self.report.wrong("source", f"{message} {cutting.get('untrained_runs', 0)}", shard=self.shard.shard)
 
     def _check_batch(self, batch: SourceRows, placed: PlacedRows, open_with: OpenIndexed) -> None:
         documents: dict[int, list[PlacedDocument]] = {}
@@ -150,10 +154,13 @@ class _ShardCheck:
                 message = f"the conversation is {made[0].row['conversation']!r}, the source has {name!r}"
                 self.report.add([made[0].finding("source", message)])
             if made:
-                conversation = self._conversation(text)
+                whole = self._conversation(text)
+                conversation = self._trained(whole)
                 if wanted := conversation.runs():
                     self.left_out += len(conversation.messages) - 1 - wanted[-1]
-                self.report.add(_wrong_runs(made, conversation, self.whole.content.config["train"]))
+                if self._last_alone:
+                    self.untrained += len(whole.runs()) - sum(len(place.row["run"]) for place in made)
+                self.report.add(_wrong_runs(made, conversation, self.whole.content.config))
                 self.report.add(finding for place in made for finding in self._wrong_texts(place, conversation))
                 if row in self.again and self.reference is not None:
                     self.report.ran("rows rendered again", 1)
@@ -173,13 +180,21 @@ class _ShardCheck:
         if refused.reason not in REMEDIES or text is None or self.reference is None:
             return
         self.report.ran("refused rows judged again", 1)
-        conversation = self._conversation(text)
+        conversation = self._trained(self._conversation(text))
         fitting = fitting_classes(self.reference, conversation)
         if not fitting:
             yield self._finding(refused.row, f"it is refused as {refused.reason}, but nothing is wrong with it")
         elif refused.reason not in fitting:
             classes = ", ".join(sorted(fitting))
             yield self._finding(refused.row, f"it is refused as {refused.reason}, but should be as {classes}")
+
+    @property
+    def _last_alone(self) -> bool:
+        return bool(self.whole.content.config.get("turns") == "last")
+
+    def _trained(self, conversation: PlainConversation) -> PlainConversation:
+        """The conversation with what the options leave to be trained."""
+        return conversation.with_last_turn() if self._last_alone else conversation
 
     def _finding(self, row: int, message: str) -> Finding:
         return Finding(check="rejects", message=f"source row {row}: {message}", shard=self.shard.shard)
@@ -232,11 +247,18 @@ class _ShardCheck:
 
 
 def _wrong_runs(
-    made: Sequence[PlacedDocument], conversation: PlainConversation, train: Sequence[str]
+    made: Sequence[PlacedDocument], conversation: PlainConversation, config: Mapping[str, Any]
 ) -> Iterator[Finding]:
-    """Checks that each run is in one document and, if all spans are trained, that none is missing."""
+    """Checks that each run is in one document and, if all spans are trained, that none is missing; of a last turn, that
+    there is one document, with the last run."""
     runs = sorted(run for place in made for run in place.row["run"])
     wanted = conversation.runs()
-    complete = set(train) == set(SPAN_NAMES[1:])
+    complete = set(config["train"]) == set(SPAN_NAMES[1:])
+    if config.get("turns") == "last":
+        complete = False
+        if len(made) > 1 or runs[-1:] != wanted[-1:]:
+            yield made[0].finding(
+                "source", f"{len(made)} documents have the runs {runs}, the last one is {wanted[-1:]}"
+            )
     if len(set(runs)) != len(runs) or not set(runs) <= set(wanted) or (complete and runs != wanted):
         yield made[0].finding("source", f"the documents have the runs {runs}, the conversation has {wanted}")
