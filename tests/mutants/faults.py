@@ -160,8 +160,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="template-reply-left-behind",
         module="spanloom.tokenizers.rendering.process",
-        old="            self._end()\n            raise\n        if reply.kind",
-        new="            raise\n        if reply.kind",
+        old="            self._end()\n            raise\n        for reply in replies:",
+        new="            raise\n        for reply in replies:",
         why="after Ctrl-C in a notebook, each rendering would have the text of the one before",
         tests=("tests/tokenizers/rendering/test_process.py::test_ctrl_c_is_the_parents_and_no_reply_is_left_behind",),
     ),

@@ -9,7 +9,7 @@ import pytest
 from spanloom.families.models.conversation import Conversation, read_conversation
 from spanloom.families.models.model import load_model
 from spanloom.families.models.probe.history import KEEPS_HISTORY
-from spanloom.families.models.probe.result import as_json, probe
+from spanloom.families.models.probe.result import ProbeOptions, as_json, probe
 from support.chat_models import CHATML, write_model
 
 Run = Callable[..., str]
@@ -67,7 +67,7 @@ def test_nothing_is_said_where_nothing_is_saved(tmp_path: Path) -> None:
         (named, 3, {"preserve_thinking": True}),
         (named, 3, {"preserve_thinking": False}),
     ):
-        result = probe(model, conversations(turns), variables=variables)
+        result = probe(model, conversations(turns), ProbeOptions(variables=variables))
         assert result.history is None
         assert "history" not in as_json(result)
 

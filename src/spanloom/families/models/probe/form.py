@@ -110,10 +110,14 @@ class _Tried:
 
     def __init__(self, template: ChatTemplate, variables: Sequence[Mapping[str, Any]]) -> None:
         self._template, self._variables, self.content = template, variables, TEXT
-        if not self.texts():
+        if not self._asks():
             self.content = PARTS
-            if not self.texts():
-                self.content = TEXT
+            self.content = PARTS if self._asks() else TEXT
+
+    def _asks(self) -> bool:
+        """Whether the template writes the question, and not the list that it is in."""
+        question = str(_USER["content"])
+        return any(question in text and "{'type'" not in text and '{"type"' not in text for text in self.texts())
 
     def texts(self, *messages: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> list[str]:
         """The texts of a question between other messages, with a tool; of a set that is refused there is none."""
@@ -126,7 +130,7 @@ class _Tried:
                     texts.append(self._template.render(shaped, tools=tools, **values))
                 except ChatTemplateError:
                     continue
-        return [text for text in texts if str(_USER["content"]) in text]
+        return texts
 
     def _shaped(self, content: str | None) -> Any:
         return [{"type": "text", "text": content}] if self.content == PARTS and content is not None else content
