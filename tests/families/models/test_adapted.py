@@ -7,12 +7,14 @@ shapes that people reported.
 import json
 import random
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import spanloom
+from conftest import Cli
 from spanloom.errors import RejectedRowError
 from spanloom.families.models.conversation import read_conversation
 from spanloom.families.models.form import AsGiven, Form, shaped
@@ -201,3 +203,42 @@ OPENAI = {
         {"role": "assistant", "content": "At 4."},
     ],
 }
+
+ALWAYS_THINKS = CHATML.replace(
+    "{% if add_generation_prompt %}<|start|>assistant\n", "{% if add_generation_prompt %}<|start|>assistant\n<think>\n"
+).replace("{% if m.reasoning_content %}<think>\n{{ m.reasoning_content }}\n</think>\n\n{% endif %}", "")
+"""ChatML whose prompt opens a thought, and which drops thoughts from the history, as DeepSeek-R1's does."""
+
+
+def test_calls_of_a_declared_run_are_as_the_template_writes_them(tmp_path: Path) -> None:
+    records = [with_odd_ids(seed) for seed in range(60)]
+    source = write_conversations(tmp_path / "source", [[stored(each) for each in records]])
+    build = {
+        "source": source,
+        "model": write_model(tmp_path / "model", ALWAYS_THINKS),
+        "valid_fraction": 0,
+        "shards": 1,
+    }
+    build |= {"allow_unknown_sha": True, "inline_think": True}
+    with pytest.raises(RejectedRowError, match="prompt_not_prefix"):
+        spanloom.build(out=tmp_path / "no", **build)
+    result = spanloom.build(
+        out=tmp_path / "root", emission="{reasoning}\\n</think>\\n\\n{content}{calls}{eos}", deep=60, **build
+    )
+    assert result.report.checked["rows rendered again"] == len(records)
+    texts = trained(result.root)
+    made = [message for each in records for message in each["messages"] if message["role"] == "assistant"]
+    assert texts.count("<call>find_place") == sum("tool_calls" in message for message in made) > 10
+    assert texts.count("</think>") == len(made)
+
+
+def test_the_probe_prints_the_command_that_helps(tmp_path: Path, cli: Cli) -> None:
+    model = write_model(tmp_path / "model", ALWAYS_THINKS)
+    ended = cli("model", "probe", model)
+    assert ended.returncode == 0
+    (command,) = [line for line in ended.stdout.splitlines() if line.startswith("next: ")]
+    words = shlex.split(command.removeprefix("next: spanloom ").replace("ROOT", str(tmp_path / "root")))
+    source = write_conversations(tmp_path / "source", [[stored(record(seed)) for seed in range(20)]])
+    words[words.index("SOURCE")] = str(source)
+    built = cli(*words, "--shards", "1", "--allow-unknown-sha")
+    assert built.returncode == 0, built.stderr

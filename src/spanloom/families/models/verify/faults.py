@@ -17,7 +17,8 @@ from spanloom.families.models.verify.messages import (
     swapped_tools,
     template_settings,
 )
-from spanloom.families.models.verify.reference import Reference, UnprovenError, Words, swapping
+from spanloom.families.models.verify.reference import Reference, UnprovenError
+from spanloom.families.models.verify.swaps import Words, swapping
 from spanloom.tokenizers.chat_template import ChatTemplateError, TemplateRaisedError
 
 _OTHER_DAY = datetime(2033, 3, 3)

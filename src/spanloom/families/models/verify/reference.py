@@ -8,7 +8,7 @@ texts; everything between them must be the same as with replaced texts. Only `to
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
@@ -33,6 +33,7 @@ from spanloom.families.models.verify.messages import (
     template_settings,
     template_tools,
 )
+from spanloom.families.models.verify.swaps import Swapped, Words, swapping, written
 from spanloom.tokenizers.chat_template import ChatTemplateError, load_chat_template
 
 ANALYSIS, FINAL, COMMENTARY = 1, 2, 3
@@ -73,24 +74,6 @@ class _Text:
     end: int
     span: int
     lead: str
-
-
-@dataclass(frozen=True)
-class _Swapped:
-    """A text that a word replaces: its kind, the text without white space around it, the white space before it."""
-
-    kind: str
-    core: str
-    lead: str
-
-    def ways(self) -> list[str]:
-        """How a template may write the text; a `VALUE` as JSON or as Python."""
-        if self.kind == VALUE:
-            return list(dict.fromkeys([self.core, str(json.loads(self.core))]))
-        return _written(self.core)
-
-
-Words = dict[str, _Swapped]
 
 
 class Reference:
@@ -255,12 +238,12 @@ class Reference:
     def _has_names(message: PlainMessage, completion: str) -> bool:
         """Whether the completion has the name of each call; for names that were not replaced."""
         names = [call["name"] for call in message.calls]
-        return all(any(completion.count(form) >= names.count(name) for form in _written(name)) for name in names)
+        return all(any(completion.count(form) >= names.count(name) for form in written(name)) for name in names)
 
     @staticmethod
     def _matched(
         other: str, prompt: str, whole: str, words: Words
-    ) -> tuple[list[tuple[_Swapped, int, int]], str] | None:
+    ) -> tuple[list[tuple[Swapped, int, int]], str] | None:
         """Text, begin and end of each word in F, and the rest of F; None if `other` with texts put back is not F."""
         if not other.startswith(prompt):
             return None
@@ -278,7 +261,7 @@ class Reference:
         return groups, pieces[-1] if groups else rest
 
     @staticmethod
-    def _named(message: PlainMessage, groups: Sequence[tuple[_Swapped, int, int]]) -> list[_Text]:
+    def _named(message: PlainMessage, groups: Sequence[tuple[Swapped, int, int]]) -> list[_Text]:
         """The span of each text: reasoning, the answer, or what belongs to calls."""
         answer = COMMENTARY if message.calls or message.spoken else FINAL
         spans = {REASONING: ANALYSIS, CONTENT: answer, CALL: COMMENTARY}
@@ -383,10 +366,16 @@ class Reference:
         closing = eos if eos is not None and eos in stops else min(stops, key=lambda text: int(stops[text]))
         texts: list[_Text] = []
         whole = prompt
+        spoken = message.spoken or message.calls
         for piece in re.split(r"(\{\w+\})", self.config["emission"]):
+            if piece == "{calls}":
+                behind, inside = self._spelled(conversation, place, variables) if message.calls else ("", [])
+                texts += (replace(text, start=text.start + len(whole), end=text.end + len(whole)) for text in inside)
+                whole += behind
+                continue
             written = {
                 "{reasoning}": ("\n\n".join(message.reasoning), ANALYSIS),
-                "{content}": (message.text, COMMENTARY if message.spoken else FINAL),
+                "{content}": (message.text, COMMENTARY if spoken else FINAL),
                 "{eos}": (closing, 0),
             }.get(piece, (piece, 0))
             if written[1] and written[0]:
@@ -404,6 +393,31 @@ class Reference:
         spans = self._spans(whole, texts, offsets[first:last], way=0)
         return _Run(tokens=ids, first=first, last=last, end=len(ids), spans=[spans, spans])
 
+    def _spelled(
+        self, conversation: PlainConversation, place: int, variables: Mapping[str, Any]
+    ) -> tuple[str, list[_Text]]:
+        """What the template writes behind the content of a message, up to the stop token behind its calls, and where
+        the texts of the calls are in it. Raises UnprovenError."""
+        message = conversation.messages[place]
+        told = replace(message, reasoning=[], text=message.text or "0")
+        shorter = replace(conversation, messages=[*conversation.messages[:place], told])
+        whole = self.rendered(shorter, place + 1, variables)
+        for names in (True, False):
+            words: Words = {}
+            other = self.rendered(shorter, place + 1, variables, swap=swapping(words, whole), names=names)
+            matched = self._matched(other, "", whole, words)
+            if matched is not None:
+                break
+        else:
+            raise UnprovenError(f"message {place}: with other texts, the text around its calls changes")
+        said = next((end for each, _, end in matched[0] if each.kind == CONTENT), -1)
+        space = told.text[len(told.text.rstrip()) :]
+        said += len(space) if whole.startswith(space, said) else 0
+        behind = [(each, start - said, end - said) for each, start, end in matched[0] if start >= said]
+        stops = [at for stop in self.config["stops"] if (at := whole.find(stop, said + behind[-1][2])) >= 0]
+        texts = [_Text(start, end, COMMENTARY, each.lead) for each, start, end in behind if each.kind != VALUE]
+        return whole[said : min(stops)], texts
+
 
 def _last_trained(message: PlainMessage, offsets: Sequence[tuple[int, int]], first: int, end: int, ended: int) -> int:
     """The number of tokens through the last trained one. Behind a truncated text nothing is trained; behind the calls
@@ -413,38 +427,3 @@ def _last_trained(message: PlainMessage, offsets: Sequence[tuple[int, int]], fir
     if message.calls:
         return end - 1
     return next((at for at in range(first, end) if offsets[at][1] > ended), end)
-
-
-def swapping(words: Words, held: str, *, as_long: bool = False) -> Swap:
-    """A `Swap` that replaces each text by a word that is not in `held`, a value by digits, and keeps white space.
-
-    `words` receives each word with its text. `as_long`: a word is at least as long as its text.
-    """
-
-    def put(kind: str, text: str) -> str:
-        core = text.strip()
-        if not core:
-            return text
-        number = len(words)
-        if kind == VALUE:
-            while (digits := str(910_000_000 + number)) in held or digits in words:
-                number += 1000
-            words[digits] = _Swapped(kind, core, "")
-            return digits
-        more = "y" * (len(core) - 6 if as_long else 1)
-        while (word := f"Zx{number:04d}{more or 'y'}z") in held or word in words:
-            number += 1000
-        begin = text.index(core)
-        words[word] = _Swapped(kind, core, text[:begin])
-        return text[:begin] + word + text[begin + len(core) :]
-
-    return put
-
-
-def _written(text: str) -> list[str]:
-    """How a template may write a text: as it is, as JSON, as JSON in JSON."""
-    spellings = [text]
-    for ascii_only in (False, True):
-        once = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
-        spellings += [once, json.dumps(once, ensure_ascii=False)[1:-1]]
-    return list(dict.fromkeys(spellings))
