@@ -97,7 +97,7 @@ def table_in(page: str) -> str:
 
 
 if __name__ == "__main__":
-    page = PAGE.read_text()
     with tempfile.TemporaryDirectory() as scratch:
         table = HEAD + grouped(rows(Path(scratch)))
+    page = PAGE.read_text()  # it takes minutes, in which the page may have changed
     PAGE.write_text(page.replace(BEGIN + table_in(page), BEGIN + table))
