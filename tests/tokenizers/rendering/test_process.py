@@ -286,7 +286,7 @@ def test_ctrl_c_is_the_parents_and_no_reply_is_left_behind() -> None:
     pid = int(parent.stdout.readline())
     until(lambda: has_worked(pid))
     os.killpg(parent.pid, signal.SIGINT)
-    output, _ = parent.communicate(timeout=60)
+    output, _ = parent.communicate(timeout=20)
     assert output.split() == ["None", "42"]
     assert not is_at_work(pid)
 
