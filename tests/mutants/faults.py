@@ -160,10 +160,11 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="template-reply-left-behind",
         module="spanloom.tokenizers.rendering.process",
-        old="            self._end()\n            raise\n        for reply in replies:",
-        new="            raise\n        for reply in replies:",
+        old="            self._end()\n            raise\n        for reply",
+        new="            raise\n        for reply",
         why="after Ctrl-C in a notebook, each rendering would have the text of the one before",
         tests=("tests/tokenizers/rendering/test_process.py::test_ctrl_c_is_the_parents_and_no_reply_is_left_behind",),
+        raises=("TimeoutExpired",),
     ),
     Fault(
         name="index-pointers",
@@ -438,6 +439,14 @@ FAULTS: tuple[Fault, ...] = (
         ),
     ),
     # --- Any model ---
+    Fault(
+        name="last-turn-trains-all",
+        module="spanloom.families.models.documents.made",
+        old='{**message, "trained": False}',
+        new="{**message}",
+        why="--turns last would train the answers of earlier turns too",
+        tests=("tests/families/models/test_last_turn.py",),
+    ),
     Fault(
         name="end-of-turn-not-taken",
         module="spanloom.families.models.prove.turn_end",

@@ -49,12 +49,12 @@ def attacks_beside() -> dict[str, str]:
     return found
 
 
-def attempt(template: str, process: TemplateProcess) -> Ended:
-    """Compiles and renders a template, also with the marks of its texts."""
+def attempt(template: str, process: TemplateProcess, *, traced: bool = False) -> Ended:
+    """Compiles and renders a template. `traced`: with the marks of texts."""
     began = time.monotonic()
     try:
         made = ChatTemplate(template, now=datetime(2025, 1, 1), where="mine.jinja", process=process)
-        how, said = DONE, made.render(MESSAGES)
+        how, said = DONE, (made.render_traced if traced else made.render)(MESSAGES)
     except TemplateLimitError as error:
         how, said = STOPPED, str(error)
     except ChatTemplateError as error:

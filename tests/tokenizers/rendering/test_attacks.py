@@ -28,10 +28,10 @@ def process() -> Iterator[TemplateProcess]:
     process.close()
 
 
-def ended(template: str, process: TemplateProcess) -> Ended:
+def ended(template: str, process: TemplateProcess, *, traced: bool = False) -> Ended:
     """How it ended. The process is there before, and again afterwards."""
     assert ChatTemplate("{{ 1 + 1 }}", process=process).render([]) == "2"
-    end = attempt(template, process)
+    end = attempt(template, process, traced=traced)
     assert end.seconds <= 2 * LIMITS.seconds, end
     assert ChatTemplate("{{ 1 + 1 }}", process=process).render([]) == "2"
     return end
@@ -61,9 +61,10 @@ def test_what_runs_away_is_stopped_by_a_limit(name: str, process: TemplateProces
     assert "runs for more than 1 seconds" in end.said or "MiB" in end.said
 
 
+@pytest.mark.parametrize("traced", [False, True], ids=["plain", "traced"])
 @pytest.mark.parametrize("name", REFUSE)
-def test_what_reaches_for_more_than_texts_is_refused(name: str, process: TemplateProcess) -> None:
-    end = ended(OWN[name].template, process)
+def test_what_reaches_for_more_than_texts_is_refused(name: str, traced: bool, process: TemplateProcess) -> None:
+    end = ended(OWN[name].template, process, traced=traced)
     check_said(end)
     assert end.how == REFUSED, end
 

@@ -32,6 +32,8 @@ ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% 
 ON_ENDLESS = "{{ messages[0].content }}\n\n{% if messages[0].content == 'endless' %}\n" + ENDLESS + "{% endif %}"
 ON_LARGE = "{% if messages[0].content == 'large' %}{{ 'a' * 10**10 }}{% endif %}{{ messages[0].content }}"
 
+Script = Callable[[str], "subprocess.Popen[str]"]
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 
 
@@ -72,8 +74,9 @@ def has_worked(pid: int) -> bool:
     return sum(map(int, used)) / os.sysconf("SC_CLK_TCK") > 0.25
 
 
-def script(code: str) -> "subprocess.Popen[str]":
-    """A Python process with this code, and what every code begins with, in a session of its own."""
+@pytest.fixture
+def script() -> Iterator[Script]:
+    """`script(code)`: a Python process with this code, and what every code begins with, in a session of its own."""
     begin = (
         "from spanloom.tokenizers.chat_template import ChatTemplate\n"
         "from spanloom.tokenizers.rendering.process import shared_process\n"
@@ -81,14 +84,26 @@ def script(code: str) -> "subprocess.Popen[str]":
         "print(shared_process().pid, flush=True)\n"
     )
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), client.SECONDS_VARIABLE: "600"}
-    return subprocess.Popen(
-        [sys.executable, "-c", begin + code],
-        stdout=subprocess.PIPE,
-        text=True,
-        env=environment,
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
-    )
+    started: list[subprocess.Popen[str]] = []
+
+    def start(code: str) -> "subprocess.Popen[str]":
+        process = subprocess.Popen(
+            [sys.executable, "-c", begin + code],
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            start_new_session=True,
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        )
+        started.append(process)
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
 
 
 def test_all_templates_share_one_process(process: TemplateProcess) -> None:
@@ -246,7 +261,7 @@ def test_a_fork_has_a_process_of_its_own(process: TemplateProcess) -> None:
     assert not is_at_work(pid)
 
 
-def test_it_ends_when_its_parent_is_killed_in_the_middle_of_a_rendering() -> None:
+def test_it_ends_when_its_parent_is_killed_in_the_middle_of_a_rendering(script: Script) -> None:
     parent = script("endless.render([])\n")
     assert parent.stdout is not None
     pid = int(parent.stdout.readline())
@@ -256,7 +271,7 @@ def test_it_ends_when_its_parent_is_killed_in_the_middle_of_a_rendering() -> Non
     until(lambda: not is_at_work(pid), seconds=5)
 
 
-def test_it_ends_with_its_parent() -> None:
+def test_it_ends_with_its_parent(script: Script) -> None:
     parent = script("")
     output, _ = parent.communicate(timeout=60)
     assert parent.returncode == 0
@@ -275,7 +290,7 @@ def pid_of_shared() -> int:
     return pid_of(shared_process())
 
 
-def test_ctrl_c_is_the_parents_and_no_reply_is_left_behind() -> None:
+def test_ctrl_c_is_the_parents_and_no_reply_is_left_behind(script: Script) -> None:
     parent = script(
         "try:\n"
         "    endless.render([])\n"
@@ -286,7 +301,7 @@ def test_ctrl_c_is_the_parents_and_no_reply_is_left_behind() -> None:
     pid = int(parent.stdout.readline())
     until(lambda: has_worked(pid))
     os.killpg(parent.pid, signal.SIGINT)
-    output, _ = parent.communicate(timeout=60)
+    output, _ = parent.communicate(timeout=20)
     assert output.split() == ["None", "42"]
     assert not is_at_work(pid)
 
@@ -321,7 +336,7 @@ def test_seconds_that_are_no_number_are_an_error(seconds: str, monkeypatch: pyte
         shared_process.__wrapped__()
 
 
-def test_the_end_of_a_program_does_not_wait_for_a_thread_that_renders() -> None:
+def test_the_end_of_a_program_does_not_wait_for_a_thread_that_renders(script: Script) -> None:
     parent = script(
         "import threading\n"
         "threading.Thread(target=endless.render, args=([],), daemon=True).start()\n"

@@ -149,11 +149,9 @@ def write_all(descriptor: int, body: bytes) -> None:
 
 def _read_head(descriptor: int, size: int) -> tuple[bytes, bytes]:
     """The head of a message and what came with it, which is most often all."""
-    body = os.read(descriptor, _FIRST)
-    while 0 < len(body) < size:
-        body += os.read(descriptor, _FIRST)
-    if not body:
-        raise GoneError
+    body = _read_some(descriptor, _FIRST)
+    while len(body) < size:
+        body += _read_some(descriptor, _FIRST)
     return body[:size], body[size:]
 
 
@@ -162,8 +160,11 @@ def _read_rest(descriptor: int, begun: bytes, length: int) -> bytes | bytearray:
         return begun
     body = bytearray(begun)
     while len(body) < length:
-        part = os.read(descriptor, min(_CHUNK, length - len(body)))
-        if not part:
-            raise GoneError
-        body += part
+        body += _read_some(descriptor, min(_CHUNK, length - len(body)))
     return body
+
+
+def _read_some(descriptor: int, most: int) -> bytes:
+    if not (part := os.read(descriptor, most)):
+        raise GoneError
+    return part
