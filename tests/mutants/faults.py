@@ -457,6 +457,16 @@ FAULTS: tuple[Fault, ...] = (
             "tests/families/models/test_prove.py::test_what_the_model_samples_is_trained_with_the_token_that_ends_its_turn",
         ),
     ),
+    Fault(
+        name="path-for-another-outcome",
+        module="spanloom.tokenizers.template_paths.paths",
+        old="following = node.outcomes.get(evaluate(*values))",
+        new="following = next(iter(node.outcomes.values()), None)",
+        why="a conversation would be written by the frame of the first one that was rendered",
+        tests=(
+            "tests/tokenizers/template_paths/test_paths.py::test_a_template_that_hides_what_it_reads_has_no_wrong_text",
+        ),
+    ),
     # --- Lists of tasks ---
     Fault(
         name="option-without-a-value",

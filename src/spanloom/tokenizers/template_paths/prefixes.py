@@ -17,7 +17,6 @@ from spanloom.tokenizers.template_paths.paths import Message, Paths
 from spanloom.tokenizers.template_paths.reach import NEAREST, Reach, reach_of
 from spanloom.tokenizers.template_paths.recorder import Leaf, Loop, Node
 
-DEBUG = True
 State = dict[Any, Any]
 
 
@@ -61,9 +60,7 @@ class Prefixes:
             return self._prefix(n, prompt)
         except (UnknownPath, NotLinear):
             raise
-        except Exception as fault:
-            if DEBUG:
-                raise
+        except Exception as fault:  # an item that is not there, say: the path is of other conversations
             raise UnknownPath(str(fault)) from None
 
     def _prefix(self, n: int, prompt: bool) -> Prefix:

@@ -4,7 +4,7 @@ In: the tree of a template. Out: the same tree with calls of the environment's m
 `in`, `join_texts` for `~`, `slice_of` for slices, `loop_over` for what a loop iterates over.
 """
 
-from typing import Any
+from typing import Any, cast
 
 from jinja2 import nodes
 
@@ -33,7 +33,7 @@ def rewrite(template: nodes.Template) -> None:
     for number, loop in enumerate(template.find_all(nodes.For)):
         if any(loop is each for each in rounds):
             outer = [nodes.Name(name, "load") for name in sorted((macros | _read(loop)) - _own(loop))]
-            loop.iter = _call("loop_over", [loop.iter, nodes.Const(number), nodes.List(outer)], loop)
+            loop.iter = _call("loop_over", [cast(nodes.Expr, loop.iter), nodes.Const(number), nodes.List(outer)], loop)
     if template.environment is not None:
         template.set_environment(template.environment)
 
