@@ -89,7 +89,7 @@ class UnrollError(Exception):
 
 
 class Tries:
-    """What is known of a template: `roots` by whether the generation prompt is asked for; the tries of loops over
+    """What is known of a template: `roots` with and without the generation prompt; the tries of loops over
     messages, by what they read from outside; those of nested loops; the numbers of loops that are unrolled."""
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from jinja2 import nodes
 from spanloom.tokenizers.template_paths.expressions import Unloggable
 
 _HOLDS_MESSAGE_LOOPS = (nodes.Template, nodes.If, nodes.For, nodes.Scope, nodes.With)
-"""Where a loop over messages may stand to be recorded round by round: what writes to the text of the template itself,
+"""What may hold a loop over messages that is recorded round by round: what writes to the text of the template itself,
 not to that of a macro or a block."""
 
 
