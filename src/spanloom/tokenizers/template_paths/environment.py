@@ -209,6 +209,8 @@ class Environment(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if not is_symbol(left) and not is_symbol(right):
             return super().call_binop(context, operator, left, right)
+        if isinstance(left, SafeText) or isinstance(right, SafeText):
+            raise Unloggable("a text that is marked as safe escapes what is joined to it")
         texts = isinstance(left, str) and isinstance(right, str)
         if operator == "+" and texts:
             return joined((left, right))

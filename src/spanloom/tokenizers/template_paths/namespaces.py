@@ -8,7 +8,7 @@ from typing import Any
 
 from jinja2.utils import Namespace
 
-from spanloom.tokenizers.template_paths.expressions import Expression, Unloggable, code
+from spanloom.tokenizers.template_paths.expressions import Expression, Undefined, Unloggable, code
 from spanloom.tokenizers.template_paths.recorder import Frame, Recorder, Slot, UnrollError, recorder
 from spanloom.tokenizers.template_paths.records import symbol
 from spanloom.tokenizers.template_paths.symbols import expression_of, plain
@@ -53,7 +53,6 @@ class SymbolicNamespace(Namespace):
         elif frame is log.top:
             self._own[name] = value
             log.assigned[self._slot(name)] = value
-            log.read_as_state.discard(self._slot(name))
         else:
             frame.sets[self._slot(name)] = value
 
@@ -70,16 +69,13 @@ def read(space: SymbolicNamespace, name: str, undefined: Any) -> Any:
     slot = space._slot(name)
     if frame.loop is not None:
         raise UnrollError(frame.loop)
-    if frame is log.top and slot not in log.read_as_state:
-        if name not in own and log.states:
-            raise Unloggable("an attribute of a namespace that may not be there")
+    # Whether a loop has written an attribute is no test: behind a loop, all that was written before it is state.
+    if frame is log.top and (slot in log.assigned or not log.states):
         return own[name] if name in own else undefined(obj=space, name=name)
-    if frame is not log.top and slot in frame.sets:
+    if slot in frame.sets:
         return frame.sets[slot]
-    if slot not in log.state:
-        raise Unloggable("an attribute of a namespace that may not be there")
     of: Expression = ("nsv", len(log.states) - 1, slot) if frame is log.top else ("ns", slot)
-    value = log.state[slot]
+    value = log.state.get(slot, Undefined)
     kind = log.test(("code", of), code(value))
     return undefined(obj=space, name=name) if kind == "U" else symbol(value, of)
 
@@ -103,6 +99,4 @@ def end_of_round(log: Recorder, frame: Frame, *, breaks: bool) -> None:
     else:
         log.end(frame, sets_of(frame))
     if frame.loop is None:
-        written = {slot: plain(value) for slot, value in frame.sets.items()}
-        log.state.update(written)
-        log.read_as_state.update(written)
+        log.state.update({slot: plain(value) for slot, value in frame.sets.items()})

@@ -119,7 +119,6 @@ class Recorder:
         self.state: dict[Slot, Any] = {}
         self.states: list[dict[Slot, Any]] = []  # after each loop
         self.assigned: dict[Slot, Any] = {}  # written before the next loop
-        self.read_as_state: set[Slot] = set()
         self.namespaces = 0
         self._broken: list[Frame] = []
 
@@ -164,9 +163,9 @@ class Recorder:
             return len(self.messages)
         value: Any
         if atom[0] == "ns":
-            value = self.state[atom[1]]
+            value = self.state.get(atom[1])
         elif atom[0] == "nsv":
-            value = self.states[atom[1]][atom[2]]
+            value = self.states[atom[1]].get(atom[2])
         elif atom[0] == "mod":
             value = self.value_of(atom[1]) % atom[2]
         else:
@@ -207,8 +206,6 @@ class Recorder:
     def end_loop(self, loop: Loop) -> None:
         self.frame = self.top
         self.top.node = loop.after
-        # Whether a loop wrote an attribute is no test. All are read as state from here on.
-        self.read_as_state.update(self.state)
         self.top.out.append(("loop", len(self.states)))
         self.states.append(dict(self.state))
 
