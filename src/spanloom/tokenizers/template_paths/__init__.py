@@ -8,6 +8,7 @@ raises Unloggable. These modules know Jinja, and nothing of models or masks. Tru
 compares it with a plain rendering.
 
 expressions  what a rendering reads and tests, as tuples; their Python functions
+reach        how far an expression looks, for walks of all prefixes of a conversation
 recorder     the tests and texts of one rendering → tries
 symbols      what all values that log have in common
 scalars      texts and numbers that log
@@ -16,5 +17,6 @@ namespaces   namespaces, whose attributes are state
 messages     the messages, and loops over them and over what they hold
 rewriting    the syntax tree of a template, with calls in place of operators
 environment  Jinja's sandbox for such values
+prefixes     the paths of all prefixes of a conversation, in linear time
 paths        learned by rendering, walked without it
 """

@@ -6,7 +6,6 @@ trie of its own for its body: a path is one of a message. Raises Diverged if a r
 earlier one makes another test or writes something else: a test was not logged.
 """
 
-from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import Any
 
@@ -17,6 +16,7 @@ from spanloom.tokenizers.template_paths.expressions import (
     Form,
     Unloggable,
 )
+from spanloom.tokenizers.template_paths.reach import Reach, reach_of
 
 Slot = tuple[int, str]
 """An attribute of a namespace: the number of the namespace, the name."""
@@ -38,7 +38,7 @@ class Leaf:
 class Node:
     """A place in a trie: the next `test` and its `outcomes`; or a `leaf`; or a loop over messages, see `Loop`."""
 
-    __slots__ = ("evaluate", "leaf", "loop", "outcomes", "test")
+    __slots__ = ("evaluate", "leaf", "loop", "outcomes", "reach", "test")
 
     def __init__(self) -> None:
         self.test: Expression | None = None
@@ -46,6 +46,7 @@ class Node:
         self.outcomes: dict[Any, Node] = {}
         self.leaf: Leaf | None = None
         self.loop: Loop | None = None
+        self.reach: Reach | None = None  # of its test, once asked for
 
 
 class Loop:
@@ -149,7 +150,7 @@ class Recorder:
 
     def _check_local(self, expression: Expression) -> None:
         """A nested loop is shared by messages: it may read its items, and what does not change between messages."""
-        if self.frame.loop is not None and reads_place(expression):
+        if self.frame.loop is not None and not reach_of(expression).local:
             raise UnrollError(self.frame.loop)
 
     def value_of(self, form: Form) -> int:
@@ -238,35 +239,3 @@ def append(out: list[Expression], part: Expression) -> None:
             out[-1] = ("k", out[-1][1] + part[1], "str")
             return
     out.append(part)
-
-
-def reads_place(expression: Any) -> bool:
-    """Whether an expression reads the state, the number of messages, or messages behind the current one."""
-    return any(True for _ in _far_reads(expression))
-
-
-def _far_reads(expression: Any) -> Iterator[Any]:
-    if not isinstance(expression, tuple) or not expression:
-        return
-    if expression[0] == "k":
-        return
-    if expression[0] in ("ns", "messages"):
-        yield expression
-        return
-    if len(expression) == 2 and isinstance(expression[0], int) and isinstance(expression[1], tuple):  # a form
-        for atom, _ in expression[1]:
-            if atom == "n":
-                yield expression
-            elif atom != "i":
-                yield from _far_reads(atom)
-        return
-    if expression[0] == "M":
-        constant, factors = expression[1]
-        if dict(factors).get("n") or (dict(factors).get("i", 0) == 1 and constant > 0):
-            yield expression
-        for atom, _ in factors:
-            if isinstance(atom, tuple):
-                yield from _far_reads(atom)
-        return
-    for part in expression:
-        yield from _far_reads(part)

@@ -106,7 +106,7 @@ class Record(Symbol, dict[Any, Any]):
         return dict(self.items())
 
     def __str__(self) -> str:
-        return Text(str(self._values), ("str", self._of))
+        return Text(str(self._values), ("written", self._of))
 
 
 class Arguments(Record):
@@ -241,7 +241,7 @@ class Values(Symbol, list[Any]):
         return bool(compared("eq", self, other))
 
     def __str__(self) -> str:
-        return Text(str(self._values), ("str", self._of))
+        return Text(str(self._values), ("written", self._of))
 
 
 forbid_the_rest(Record, Arguments, Items, Values)

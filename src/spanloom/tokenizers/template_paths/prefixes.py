@@ -1,0 +1,379 @@
+"""The paths of all prefixes of a conversation, in time linear in its messages.
+
+In: known paths, a conversation. Out: for a prefix of n messages, the leaves of the template and of its messages.
+A message is walked once. What looks at the end (`loop.last`) is asked again for the last messages of each prefix; what
+reads state that depends on the end (the place of the last question), when that state has changed so far that it
+matters. Prefixes are asked for in increasing order.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from heapq import heappop, heappush
+from math import inf
+from typing import Any
+
+from spanloom.tokenizers.template_paths.expressions import UnknownPath, code
+from spanloom.tokenizers.template_paths.paths import Message, Paths
+from spanloom.tokenizers.template_paths.reach import NEAREST, Reach, reach_of
+from spanloom.tokenizers.template_paths.recorder import Leaf, Loop, Node
+
+DEBUG = True
+State = dict[Any, Any]
+
+
+class NotLinear(Exception):
+    """A template that does not write its messages in one loop, in their order."""
+
+
+@dataclass(frozen=True)
+class Prefix:
+    """The path of a prefix. `top`: the leaf of the template; `first`: the place of the first message of the loop that
+    writes; `leaves`: what `of_leaf` makes of the leaves of its messages; `states`: after each loop."""
+
+    top: Leaf
+    first: int
+    leaves: Sequence[Any]
+    states: "_States"
+
+
+def reach(node: Node) -> Reach:
+    """How far the test of a node looks."""
+    if node.reach is None:
+        if node.test is None:
+            raise UnknownPath
+        node.reach = reach_of(node.test)
+    return node.reach
+
+
+class Prefixes:
+    """The prefixes of one conversation. `of_leaf`: what is listed for a leaf."""
+
+    def __init__(
+        self, paths: Paths, messages: Sequence[Message], tools: Sequence[Any] | None, of_leaf: Callable[[Leaf], Any]
+    ) -> None:
+        self.paths, self.messages, self.tools, self.of_leaf = paths, messages, tools, of_leaf
+        self._written: dict[int, _Written] = {}
+        self._before: dict[int, _Before] = {}
+
+    def prefix(self, n: int, *, prompt: bool) -> Prefix:
+        """The path of the first n messages. Raises UnknownPath, NotLinear."""
+        try:
+            return self._prefix(n, prompt)
+        except (UnknownPath, NotLinear):
+            raise
+        except Exception as fault:
+            if DEBUG:
+                raise
+            raise UnknownPath(str(fault)) from None
+
+    def _prefix(self, n: int, prompt: bool) -> Prefix:
+        states = _States(self, n)
+        node = self.paths.tries.roots[prompt]
+        while node.leaf is None:
+            if node.loop is not None:
+                states.loops.append(node.loop)
+                node = node.loop.after
+            else:
+                node = self.paths.next(node, self.messages, None, None, n, None, self.tools, states)
+        loops = states.loops
+        if not loops or loops[-1].step != 1 or loops[-1].less:
+            raise NotLinear("a template without a loop over all messages")
+        main = loops[-1]
+        written = self._written.get(id(main.body))
+        if written is None:
+            written = self._written[id(main.body)] = _Written(self, main)
+        before = states.before(len(loops) - 1)
+        if any(self._before[id(loop)].writes for loop in loops[:-1]):
+            raise NotLinear("a loop that writes before the one over all messages")
+        return Prefix(node.leaf, main.first, written.leaves(n, before, states), states)
+
+    def before(self, loop: Loop, n: int, state: State, states: "_States") -> State:
+        """The state after a loop that writes nothing but state."""
+        walked = self._before.get(id(loop))
+        if walked is None:
+            walked = self._before[id(loop)] = _Before(self, loop)
+        return walked.state(n, state, states)
+
+
+class _States:
+    """States after the loops of a prefix, made when a test asks for them."""
+
+    def __init__(self, prefixes: Prefixes, n: int) -> None:
+        self._prefixes, self._n = prefixes, n
+        self.loops: list[Loop] = []
+        self._after: list[State] = []
+
+    def before(self, number: int) -> State:
+        """The state before a loop."""
+        state = self[number - 1] if number else {}
+        loop = self.loops[number]
+        if not loop.before:
+            return state
+        of = self._prefixes
+        return {**state, **of.paths.state_before(loop, of.messages, self._n, state, of.tools, self)}
+
+    def __getitem__(self, number: int) -> State:
+        while len(self._after) <= number:
+            at = len(self._after)
+            state = (
+                self._prefixes.before(self.loops[at], self._n, self.before(at), self) if at < len(self.loops) else {}
+            )
+            self._after.append(state)
+        return self._after[number]
+
+
+class _Before:
+    """The state that a loop writes, such as the place of the last question. `writes`: whether it writes text too."""
+
+    def __init__(self, prefixes: Prefixes, loop: Loop) -> None:
+        self._of, self._loop = prefixes, loop
+        self.writes = False
+        self._quiet: dict[Any, int] = {}
+        self._forward: tuple[State, int, State] | None = None
+
+    def state(self, n: int, before: State, states: _States) -> State:
+        self._states = states
+        if self._loop.step == 1 and self._loop.less == 0:
+            return self._ahead(n, before)
+        return self._back(n, before)
+
+    def _round(self, i: int, n: int, state: State) -> tuple[Leaf, State, bool]:
+        """A round: its leaf, the state behind it, whether it looked at the end or at more of the state than types."""
+        of = self._of
+        values = (of.messages, of.messages[i], i, n, state, of.tools, self._states)
+        node, near = self._loop.body, False
+        while node.leaf is None:
+            looks = reach(node)
+            near |= looks.near or looks.far
+            if looks.slots and node.test is not None and node.test[0] != "code":
+                near = True
+            node = of.paths.next(node, *values)
+        leaf = node.leaf
+        self.writes |= bool(leaf.out)
+        if leaf.sets:
+            near |= any(_depends(each) for _, each in leaf.sets)
+            state = {**state, **of.paths.state_of(leaf)(*values)}
+        return leaf, state, near
+
+    def _ahead(self, n: int, before: State) -> State:
+        """Goes on where the shorter prefix ended, if no round looked at the end."""
+        begin, state, known = self._loop.first, before, self._forward
+        if known is not None and known[0] == before and known[1] <= n:
+            _, begin, state = known
+        ended_alike = True
+        for i in range(begin, n):
+            leaf, state, near = self._round(i, n, state)
+            ended_alike &= not near and not leaf.breaks
+            if leaf.breaks:
+                break
+        if ended_alike:
+            self._forward = (before, max(n, self._loop.first), state)
+        return state
+
+    def _back(self, n: int, state: State) -> State:
+        """Ends early where no earlier message writes anything, as an earlier pass has found."""
+        since: int | None = None
+        key: Any = None
+        for i in self._loop.places(n):
+            if self._loop.step == -1 and i < self._quiet.get(_frozen(state), -1):
+                break
+            leaf, after, near = self._round(i, n, state)
+            if leaf.sets or near:
+                since = None
+            elif since is None:
+                since, key = i, _frozen(state)
+            state = after
+            if leaf.breaks:
+                since = None
+                break
+        if self._loop.step == -1 and since is not None and key is not None:
+            self._quiet[key] = max(self._quiet.get(key, -1), since + 1)
+        return state
+
+
+def _depends(expression: Any) -> bool:
+    looks = reach_of(expression)
+    return looks.near or looks.far or looks.later
+
+
+def _frozen(state: State) -> Any:
+    """The types of a state as a key, of booleans and null the values: what `code` tests."""
+    return tuple((slot, code(value)) for slot, value in state.items())
+
+
+class _Written:
+    """The loop that writes the messages."""
+
+    def __init__(self, prefixes: Prefixes, loop: Loop) -> None:
+        self._of, self._loop = prefixes, loop
+        self._linear = True
+        self._base: list[Any] | None = None
+        self._walked: list[Leaf] = []
+        self._from: list[Node | None] = []  # where the walk of a message begins to look at the end or the state
+        self._far: list[int] = []  # places whose leaves depend on state before the loop
+        self._running: list[State] = []
+        self._current: list[Any] = []
+        self._initial: State = {}
+        self._entered = 0
+        self._state: State | None = None
+        self._due: list[tuple[float, int]] = []
+
+    def leaves(self, n: int, state: State, states: _States) -> Sequence[Any]:
+        first = self._loop.first
+        self._states = states
+        if n < first + NEAREST + 1 or not self._linear:
+            return self._all(n, state)
+        if self._base is None:
+            self._walk(states)
+        if not self._linear or any(state.get(slot) != value for slot, value in self._initial.items()):
+            return self._all(n, state)
+        self._follow(n - NEAREST, state)
+        out = self._current[: n - NEAREST - first]
+        out += [self._leaf(i, n, state) for i in range(n - NEAREST, n)]
+        return out if self._linear else self._all(n, state)
+
+    def _all(self, n: int, state: State) -> list[Any]:
+        of = self._of
+        out = []
+        for i in range(self._loop.first, n):
+            values = (of.messages, of.messages[i], i, n, state, of.tools, self._states)
+            leaf = of.paths.leaf(self._loop.body, *values)
+            out.append(of.of_leaf(leaf))
+            if leaf.sets:
+                state = {**state, **of.paths.state_of(leaf)(*values)}
+            if leaf.breaks:
+                raise NotLinear("a loop over messages that breaks")
+        return out
+
+    def _walk(self, shorter: _States) -> None:
+        """The leaves of the whole conversation, where they look at its end, and where at the state before the loop."""
+        of, n = self._of, len(self._of.messages)
+        states = _States(of, n)
+        states.loops = shorter.loops
+        state = states.before(len(states.loops) - 1)
+        leaves: list[Leaf] = []
+        begins: list[Node | None] = []
+        before: list[State] = []
+        running: State = {}
+        read: list[frozenset[Any]] = []
+        by_end: list[bool] = []
+        for i in range(self._loop.first, n):
+            held = {**state, **running} if running else state
+            values = (of.messages, of.messages[i], i, n, held, of.tools, states)
+            node, start, looked = self._loop.body, None, Reach()
+            while node.leaf is None:
+                looks = reach(node)
+                if looks.near or looks.far or looks.slots:
+                    start = start or node
+                    looked = looked.with_(looks)
+                node = of.paths.next(node, *values)
+            leaf = node.leaf
+            before.append(running)
+            if leaf.sets:
+                for _, each in leaf.sets:
+                    looked = looked.with_(reach_of(each))
+                running = {**running, **of.paths.state_of(leaf)(*values)}
+            leaves.append(leaf)
+            begins.append(start)
+            read.append(looked.slots)
+            by_end.append(looked.near)
+            self._linear &= not (leaf.breaks or looked.far)
+        depends = running.keys()
+        # What the loop writes to its own state must not depend on the end of the conversation.
+        self._linear &= not any(
+            leaf.sets and (near or slots - depends) for leaf, near, slots in zip(leaves, by_end, read, strict=True)
+        )
+        self._walked, self._base = leaves, list(map(of.of_leaf, leaves))
+        self._from, self._running = begins, before
+        self._initial = {slot: state.get(slot) for slot in depends}
+        self._far = [self._loop.first + at for at, slots in enumerate(read) if slots - depends]
+
+    def _leaf(self, i: int, n: int, state: State) -> Any:
+        """What is listed for a message near the end of a prefix."""
+        at = i - self._loop.first
+        start = self._from[at]
+        assert self._base is not None
+        if start is None:
+            return self._base[at]
+        of = self._of
+        values = (of.messages, of.messages[i], i, n, {**state, **self._running[at]}, of.tools, self._states)
+        leaf = of.paths.leaf(start, *values)
+        if leaf.sets and leaf is not self._walked[at]:
+            self._linear = False
+        return of.of_leaf(leaf)
+
+    def _follow(self, end: int, state: State) -> None:
+        """Brings the leaves of the messages before `end` up to date with a state."""
+        assert self._base is not None
+        first = self._loop.first
+        if end - first < len(self._current):  # a shorter prefix than before
+            self._current, self._entered, self._state, self._due = [], 0, None, []
+        if self._state is not None and state != self._state:
+            for i in self._outdated(state):
+                self._update(i, end, state)
+        self._state = state
+        far = self._far
+        while len(self._current) < end - first:
+            self._current.append(self._base[len(self._current)])
+        while self._entered < len(far) and far[self._entered] < end:
+            self._update(far[self._entered], end, state)
+            self._entered += 1
+
+    def _outdated(self, state: State) -> list[int]:
+        """Places whose leaves may be others under a new state."""
+        entered = self._far[: self._entered]
+        old = self._state or {}
+        moved = [slot for slot in state if state[slot] != old.get(slot)]
+        grows = (
+            len(moved) == 1
+            and state.keys() == old.keys()
+            and all(type(state[slot]) is int and type(old[slot]) is int and state[slot] > old[slot] for slot in moved)
+        )
+        if not grows:
+            self._due = []
+            return entered
+        places = []
+        while self._due and self._due[0][0] < state[moved[0]]:
+            places.append(heappop(self._due)[1])
+        return places
+
+    def _update(self, i: int, end: int, state: State) -> None:
+        of, at = self._of, i - self._loop.first
+        node = self._from[at]
+        assert node is not None
+        values = (of.messages, of.messages[i], i, end + NEAREST, {**state, **self._running[at]}, of.tools, self._states)
+        most = inf
+        while node.leaf is None:
+            if reach(node).slots:
+                most = min(most, _holds_until(node.test, i, values[4]))
+            node = of.paths.next(node, *values)
+        if node.leaf.sets and node.leaf is not self._walked[at]:
+            self._linear = False
+        self._current[at] = of.of_leaf(node.leaf)
+        heappush(self._due, (most, i))
+
+
+def _holds_until(test: Any, i: int, state: State) -> float:
+    """The largest value of the one attribute in a test, while it grows, for which its outcome stays."""
+    if test[0] == "code":
+        return inf if type(state.get(test[1][-1])) is int else -inf
+    if test[0] != "form":
+        return -inf
+    constant, factors = test[2]
+    rest, slot, factor = constant, None, 0
+    for atom, each in factors:
+        if atom == "i":
+            rest += each * i
+        elif isinstance(atom, tuple) and atom[0] == "ns" and slot is None:
+            slot, factor = atom[1], each
+        else:
+            return -inf
+    value = state.get(slot)
+    if type(value) is not int or abs(factor) != 1:
+        return -inf
+    total = rest + factor * value
+    if total == 0:
+        return value
+    # The sign changes where the total is 0. While the value grows, it goes there or away from it.
+    towards = (total > 0) == (factor < 0)
+    return value + abs(total) - 1 if towards else inf
