@@ -2,7 +2,8 @@
 
 In: tuples such as `("get", ("M", (0, (("i", 1),))), "content")`, the content of message i. Out: functions of a
 conversation that evaluate them. The first item of a tuple is its kind. A linear form is
-`(constant, ((atom, factor), …))` over `i`, the place of the message, `n`, the number of messages, and expressions whose values are whole numbers.
+`(constant, ((atom, factor), …))`, over `i`, the place of the message, `n`, the number of messages, and expressions
+whose values are whole numbers.
 
     ("k", value, type)   a constant               ("M", form)          a message
     ("T",)               the tools                ("get", e, key)      an item

@@ -32,10 +32,15 @@ def rewrite(template: nodes.Template) -> None:
     }
     for number, loop in enumerate(template.find_all(nodes.For)):
         if any(loop is each for each in rounds):
-            outer = [nodes.Name(name, "load") for name in sorted((macros | _read(loop)) - _own(loop))]
-            loop.iter = _call("loop_over", [loop.iter, nodes.Const(number), nodes.List(outer)], loop)
+            outer: list[nodes.Expr] = [nodes.Name(name, "load") for name in sorted((macros | _read(loop)) - _own(loop))]
+            loop.iter = _call("loop_over", [_iterated(loop), nodes.Const(number), nodes.List(outer)], loop)
     if template.environment is not None:
         template.set_environment(template.environment)
+
+
+def _iterated(loop: nodes.For) -> nodes.Expr:
+    assert isinstance(loop.iter, nodes.Expr)  # Jinja declares it as a node of any kind
+    return loop.iter
 
 
 def _loops_in_text(template: nodes.Template) -> list[nodes.For]:
