@@ -10,6 +10,7 @@ control_texts     control tokens in texts, encoded as ordinary text
 json_ids          texts → ids by the fast encoder of such a file; the characters of each token
 byte_level        a small tokenizer.json without merges, for samples
 chat_template     messages → text by a Jinja template
+template_paths/   a template rendered once for each outcome of its tests, then walked
 template_sandbox  the sandbox that templates run in, with limits
 traced_text       texts whose characters remember their field, through a template
 character_spans   a span of characters → the tokens that start inside it

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError, load_chat_template
-from spanloom.tokenizers.template_paths.expressions import Diverged, Unloggable, UnknownPath
+from spanloom.tokenizers.template_paths.expressions import Diverged, UnknownPath, Unloggable
 from spanloom.tokenizers.template_paths.paths import Paths
 from spanloom.tokenizers.template_paths.prefixes import NotLinear, Prefixes
 from support.drawn_chats import drawn_record
