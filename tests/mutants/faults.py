@@ -419,6 +419,22 @@ FAULTS: tuple[Fault, ...] = (
     ),
     # --- Any model ---
     Fault(
+        name="paths-with-spans-of-the-text-before",
+        module="spanloom.families.models.paths.runs",
+        old="numbers.append(span[part.kind])",
+        new="numbers.append(SPAN_FINAL)",
+        why="reasoning would be in the span of the answer",
+        tests=("tests/families/models/test_paths.py",),
+    ),
+    Fault(
+        name="paths-cut-at-tokens-that-take-white-space",
+        module="spanloom.families.models.paths.clean",
+        old='token.get("lstrip") or token.get("rstrip")',
+        new='token.get("lstrip")',
+        why="white space behind a cut would become a token of its own",
+        tests=("tests/families/models/test_paths.py::test_tokens_that_overlap_or_take_white_space_are_not_cut_at",),
+    ),
+    Fault(
         name="end-of-turn-not-taken",
         module="spanloom.families.models.prove.turn_end",
         old="if offsets[place][0] >= last:",

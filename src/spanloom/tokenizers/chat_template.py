@@ -66,6 +66,7 @@ class ChatTemplate:
         where: str | None = None,
     ) -> None:
         self.text, self.special_tokens, self.where = text, dict(special_tokens or {}), where
+        self.now = now
         self._limits = limits or Limits()
         if len(text) > MAX_TEMPLATE:
             raise ChatTemplateError(
