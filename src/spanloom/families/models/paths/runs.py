@@ -142,8 +142,8 @@ class Walked:
 
     def learn_calls(self) -> None:
         """Renders all prefixes that end with calls, so that the paths of their calls are known. Raises NoRule."""
-        ends = [place + 1 for place, message in enumerate(self._known) if message.get("tool_calls")]
-        self._learn(*((end, False) for end in {*ends, len(self._known)}))
+        ends = {place + 1 for place, message in enumerate(self._known) if message.get("tool_calls")}
+        self._learn(*((end, False) for end in sorted({*ends, len(self._known)})), (len(self._known) - 1, True))
 
     def _learn(self, *prefixes: tuple[int, bool]) -> None:
         """Renders prefixes with values that log and plainly. Raises NoRule, also where the texts differ."""
@@ -179,7 +179,7 @@ class Walked:
 
     def _pieces(self, parts: Sequence[Part], place: int) -> list[str]:
         values = (self._known, self._known[place], place, None, None, self._conversation.tools, None)
-        return [self._paths.compiler.of(part.of)(*values) for part in parts]
+        return self._evaluated(parts, values)
 
     def _around(self, prefix: Prefix) -> tuple[str, str, list[tuple[Part, str]]]:
         """The text before the messages and behind them, and the parts of the former."""
@@ -200,7 +200,13 @@ class Walked:
 
     def _top(self, leaf: Leaf) -> list[str]:
         values = (self._known, None, None, None, None, self._conversation.tools, None)
-        return [self._paths.compiler.of(part.of)(*values) for part in self._written(leaf).parts]
+        return self._evaluated(self._written(leaf).parts, values)
+
+    def _evaluated(self, parts: Sequence[Part], values: tuple[Any, ...]) -> list[str]:
+        try:
+            return [self._paths.compiler.of(part.of)(*values) for part in parts]
+        except Exception:  # a tool or call whose path is not known, or a value that is not there
+            raise UnknownCall("the path of a call or tool is not known") from None
 
     def _placed(
         self, pieces: Sequence[str], own: Written, begin: int, run: int
