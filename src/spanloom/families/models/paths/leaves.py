@@ -4,11 +4,11 @@ In: a leaf of a template's paths. Out: `Written`, with the kind of each part. Ra
 covers: a text that is changed, or that is of another message.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spanloom.tokenizers.template_paths.expressions import ITEM, PLACE, TOOLS, Expression
+from spanloom.tokenizers.template_paths.expressions import ITEM, PLACE, TOOLS, Evaluate, Expression
+from spanloom.tokenizers.template_paths.paths import Paths
 from spanloom.tokenizers.template_paths.reach import reach_of
 from spanloom.tokenizers.template_paths.recorder import Leaf, Node
 
@@ -24,10 +24,10 @@ class NoRule(Exception):
 
 @dataclass(frozen=True)
 class Part:
-    """A part of what a leaf writes. `message`: the place of another message that it is of, or None."""
+    """A part of what a leaf writes. `text`: its function; `message`: the place of another message that it is of."""
 
     kind: str
-    of: Expression
+    text: Evaluate
     message: int | None = None
 
 
@@ -39,35 +39,36 @@ class Written:
     kinds: frozenset[str]
 
 
-def written(leaf: Leaf, nested: Sequence[Node]) -> Written:
-    """The parts of a leaf of a message, or of a part of the template. Raises NoRule."""
-    parts = tuple(_part(each, nested) for each in leaf.out if each[0] != "loop")
+def written(paths: Paths, out: tuple[Expression, ...]) -> Written:
+    """The parts of what a leaf writes. Raises NoRule."""
+    parts = tuple(_part(paths, each) for each in out)
     own = [part.kind for part in parts if part.message is None and part.kind in (CONTENT, REASONING, CALLS)]
     if len(own) != len(set(own)):
         raise NoRule("a text is written twice")
     return Written(parts, frozenset(own))
 
 
-def _part(each: Expression, nested: Sequence[Node]) -> Part:
+def _part(paths: Paths, each: Expression) -> Part:
+    text = paths.compiler.of(each)
     if each[0] == "k":
-        return Part(LITERAL, each)
+        return Part(LITERAL, text)
     looks = reach_of(each)
     if looks.slots or looks.far or looks.near or looks.later:
         raise NoRule("a text depends on state")
     if each[0] == "sub" and each[2] == ("get", _ME, "tool_calls"):
-        _check_calls(nested[each[1]])
-        return Part(CALLS, each)
+        _check_calls(paths.tries.nested[each[1]])
+        return Part(CALLS, text)
     if _only_tools(each):
-        return Part(TOOL_LIST, each)
+        return Part(TOOL_LIST, text)
     inner = each
     while inner[0] == "m" and inner[1] in _STRIPS and all(a[0] == "k" and not (a[1] or "").strip() for a in inner[3]):
         inner = inner[2]
     if inner[0] == "get" and inner[1][0] == "M" and inner[2] in _FIELDS:
         constant, factors = inner[1][1]
         if inner[1] == _ME:
-            return Part(_FIELDS[inner[2]], each)
+            return Part(_FIELDS[inner[2]], text)
         if not factors and inner[2] == "content":
-            return Part(CONTENT, each, message=constant)
+            return Part(CONTENT, text, message=constant)
     raise NoRule("a text is changed, or is of another message")
 
 

@@ -49,6 +49,7 @@ class PathProver:
         self.counts: Counter[str] = Counter()
         clean = clean_tokens(model.tokenizer.path)
         self._clean = re.compile("|".join(map(re.escape, sorted(clean, key=len, reverse=True))) or "(?!)")
+        self._ends = tuple(clean)
         self.unusable = self._why_unusable(clean)
 
     def _why_unusable(self, clean: frozenset[str]) -> str | None:
@@ -152,15 +153,7 @@ class PathProver:
         return tokens, first, end, spans
 
     def _ends_clean(self, whole: str, cut: int) -> bool:
-        return any(whole.endswith(text, 0, cut) for text in self._ends)
-
-    @property
-    def _ends(self) -> tuple[str, ...]:
-        return tuple(self._model.stops.values()) + self._closing
-
-    @property
-    def _closing(self) -> tuple[str, ...]:
-        return tuple(text for text in self._model.tokenizer.added_texts() if self._clean.fullmatch(text))
+        return whole.endswith(self._ends, 0, cut)
 
     def _ids(self, text: str) -> Tokens:
         ids = self._constants.get(text)

@@ -163,8 +163,11 @@ class Walked:
         self._prefixes = Prefixes(self._paths, self._known, tools, lambda leaf: leaf)
 
     def _written(self, leaf: Leaf) -> Written:
-        # Paths of calls that are learned later are checked too: the key is how many leaves are known.
-        return written(leaf, self._paths.tries.nested)
+        """The parts of a leaf. A rendering may add paths of calls, which are checked then."""
+        if leaf.data is None or leaf.data[0] != self._paths.renderings:
+            leaf.data = (self._paths.renderings, written(self._paths, leaf.out))
+        own: Written = leaf.data[1]
+        return own
 
     def _text(self, leaf: Leaf, place: int) -> str:
         key = (id(leaf), place)
@@ -183,28 +186,21 @@ class Walked:
 
     def _around(self, prefix: Prefix) -> tuple[str, str, list[tuple[Part, str]]]:
         """The text before the messages and behind them, and the parts of the former."""
-        loop = ("loop", len(prefix.states.loops) - 1)
-        at = prefix.top.out.index(loop)
-        parts = [
-            (part, text)
-            for out in (prefix.top.out[:at], prefix.top.out[at + 1 :])
-            for leaf in (Leaf(out, (), False),)
-            for part, text in [(None, None), *zip(self._written(leaf).parts, self._top(leaf), strict=True)]
-        ]
-        middle = [number for number, (part, _) in enumerate(parts) if part is None][1]
-        head = [(part, text) for part, text in parts[1:middle] if part is not None and text is not None]
-        tail = [(part, text) for part, text in parts[middle + 1 :] if part is not None and text is not None]
-        if any(part.kind != LITERAL for part, _ in tail):
+        top = prefix.top
+        if top.data is None or top.data[0] != self._paths.renderings:
+            at = top.out.index(("loop", len(prefix.states.loops) - 1))
+            parts = [[each for each in out if each[0] != "loop"] for out in (top.out[:at], top.out[at + 1 :])]
+            top.data = (self._paths.renderings, *(written(self._paths, tuple(each)).parts for each in parts))
+        _, before, behind = top.data
+        if any(part.kind != LITERAL for part in behind):
             raise NoRule("the template writes texts behind the messages")
-        return "".join(text for _, text in head), "".join(text for _, text in tail), head
-
-    def _top(self, leaf: Leaf) -> list[str]:
         values = (self._known, None, None, None, None, self._conversation.tools, None)
-        return self._evaluated(self._written(leaf).parts, values)
+        head, tail = self._evaluated(before, values), self._evaluated(behind, values)
+        return "".join(head), "".join(tail), list(zip(before, head, strict=True))
 
     def _evaluated(self, parts: Sequence[Part], values: tuple[Any, ...]) -> list[str]:
         try:
-            return [self._paths.compiler.of(part.of)(*values) for part in parts]
+            return [part.text(*values) for part in parts]
         except Exception:  # a tool or call whose path is not known, or a value that is not there
             raise UnknownCall("the path of a call or tool is not known") from None
 
