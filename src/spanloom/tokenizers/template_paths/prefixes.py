@@ -1,9 +1,9 @@
 """The paths of all prefixes of a conversation, in time linear in its messages.
 
 In: known paths, a conversation. Out: for a prefix of n messages, the leaves of the template and of its messages.
-A message is walked once. What looks at the end (`loop.last`) is asked again for the last messages of each prefix; what
+A message is walked once. What looks at the end (`loop.last`) is tested again for the last messages of each prefix; what
 reads state that depends on the end (the place of the last question), when that state has changed so far that it
-matters. Prefixes are asked for in increasing order.
+matters. Prefixes are walked in increasing order.
 """
 
 from collections.abc import Callable, Sequence

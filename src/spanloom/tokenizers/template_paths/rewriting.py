@@ -11,8 +11,8 @@ from jinja2 import nodes
 from spanloom.tokenizers.template_paths.expressions import Unloggable
 
 _HOLDS_MESSAGE_LOOPS = (nodes.Template, nodes.If, nodes.For, nodes.Scope, nodes.With)
-"""Where a loop over messages may stand to be recorded round by round: what writes to the text of the template itself,
-not to that of a macro or a block."""
+"""Where a loop over messages may be, so that it is recorded round by round: what writes to the text of the template
+itself, not to that of a macro or a block."""
 
 
 def rewrite(template: nodes.Template) -> None:

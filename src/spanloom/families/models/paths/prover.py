@@ -72,7 +72,7 @@ class PathProver:
         return None
 
     def documents(self, conversation: Conversation) -> Proven | None:
-        """The documents of a conversation, or None if the full proof has to be asked."""
+        """The documents of a conversation, or None if it takes the full proof."""
         try:
             proven = self._proven(conversation)
         except NoRule as fault:
@@ -176,7 +176,7 @@ class PathProver:
 
 
 class _Layout:
-    """What the full proof has said of a layout: a proven run of it, or how often it was refused."""
+    """A layout: a run of it that the full proof has proven, or how often it was refused."""
 
     def __init__(self) -> None:
         self.example: ProvenRun | None = None
@@ -240,7 +240,7 @@ def _walked_run(walked: Walked, run: int) -> PathRun | None:
 
 
 def _check(model: Model, proving: Proving, conversation: Conversation) -> None:
-    """Raises NoRule for a conversation that no path is asked for."""
+    """Raises NoRule for a conversation that goes to the full proof whatever its path is."""
     messages = conversation.messages
     if not conversation.runs():
         raise NoRule("there is no run")
