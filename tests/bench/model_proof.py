@@ -1,9 +1,10 @@
 """What proving every run costs beside `apply_chat_template`: CPU of one thread, both in one process and one run.
 
 In: a pair of tokenizer and template of the folder that `SPANLOOM_MODELS` names. Out: JSON with the seconds of each
-route and two ratios. `proof`: P and F of each run by transformers' `apply_chat_template`, against conversations proven
-by methods A, B and S. `encoding`: such texts encoded by transformers' tokenizer, against the encoder of a build. Each
-round takes texts that no round had before, so that no cache knows them.
+route and three ratios. `proof`: P and F of each run by transformers' `apply_chat_template`, against conversations
+proven by methods A, B and S. `path`: one `apply_chat_template` of each conversation, against its documents by path;
+the first round has learned the paths. `encoding`: such texts encoded by transformers' tokenizer, against the encoder of
+a build. Each round takes texts that no round had before, so that no cache knows them.
 
     PYTHONPATH=tests python -m bench.model_proof --conversations 150 --rounds 3
 """
@@ -24,6 +25,7 @@ from transformers import PreTrainedTokenizerFast
 from bench.texts import Texts
 from spanloom.families.models.conversation import Conversation, read_conversation
 from spanloom.families.models.model import Model
+from spanloom.families.models.paths.prover import PathProver
 from spanloom.families.models.probe.form import find_form, variable_sets
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
 from support.model_material import DAY, models_of, pairs
@@ -69,10 +71,13 @@ def as_transformers(conversation: Conversation) -> list[dict[str, Any]]:
     ]
 
 
-def proof(model: Model, peer: PreTrainedTokenizerFast, batch: list[Conversation]) -> dict[str, float]:
+def proof(
+    model: Model, peer: PreTrainedTokenizerFast, prover: PathProver, batch: list[Conversation]
+) -> dict[str, float]:
     """Seconds to prove each run, and of transformers' P and F of each run; both from messages to ids."""
     sets = variable_sets(model.template, "auto", {})
     proving = Proving(form=find_form(model.template, sets), variables=sets)
+    known = prover.counts["by path"]
     peers = [as_transformers(conversation) for conversation in batch]
 
     def by_transformers() -> int:
@@ -90,7 +95,17 @@ def proof(model: Model, peer: PreTrainedTokenizerFast, batch: list[Conversation]
 
     ours, runs = processor_seconds(proven)
     theirs, tokens = processor_seconds(by_transformers)
-    return {"runs": runs, "tokens": tokens, "transformers": theirs, "proven": ours}
+    by_path, _ = processor_seconds(lambda: [prover.documents(conversation) for conversation in batch])
+    once, _ = processor_seconds(lambda: [peer.apply_chat_template(messages, tokenize=True) for messages in peers])
+    return {
+        "runs": runs,
+        "tokens": tokens,
+        "transformers": theirs,
+        "proven": ours,
+        "by_path": by_path,
+        "apply_once": once,
+        "conversations_by_path": prover.counts["by path"] - known,
+    }
 
 
 def encoding(model: Model, peer: PreTrainedTokenizerFast, batch: list[Conversation]) -> dict[str, float]:
@@ -123,14 +138,17 @@ def main() -> None:
         ((pair, model),) = models_of(chosen, Path(scratch), DAY)
         path = Path(scratch) / pair.tokenizer / "tokenizer.json"
         peer = PreTrainedTokenizerFast(tokenizer_file=str(path), chat_template=model.template.text)
+        sets = variable_sets(model.template, "auto", {})
+        prover = PathProver(model, Proving(form=find_form(model.template, sets), variables=sets))
         rounds = [
-            proof(model, peer, conversations(source, given.conversations))
+            proof(model, peer, prover, conversations(source, given.conversations))
             | encoding(model, peer, conversations(source, given.conversations))
             for _ in range(given.rounds + 1)
         ][1:]  # the first one warms up
     total = {name: sum(each[name] for each in rounds) for name in rounds[0]}
     ratios = {
         "proof": total["transformers"] / total["proven"],
+        "path": total["apply_once"] / total["by_path"],
         "encoding": total["transformers_encode"] / total["encode"],
     }
     print(json.dumps({"pair": given.pair, **{name: round(value, 3) for name, value in (total | ratios).items()}}))

@@ -11,7 +11,7 @@ json_ids          texts → ids by the fast encoder of such a file; the characte
 byte_level        a small tokenizer.json without merges, for samples
 chat_template     messages → text by a Jinja template
 rendering/        the process that templates run in, with limits
-template_paths/   texts of templates by what they test, rendered once for each outcome; no build uses it yet
+template_paths/   a template rendered once for each outcome of its tests, then walked
 traced_text       texts whose characters remember their field, through a template
 character_spans   a span of characters → the tokens that start inside it
 """

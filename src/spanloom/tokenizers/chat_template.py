@@ -83,6 +83,7 @@ class ChatTemplate:
         process: TemplateProcess | None = None,
     ) -> None:
         self.text, self.special_tokens, self.where = text, dict(special_tokens or {}), where
+        self.now = now
         if len(text) > MAX_TEMPLATE:
             raise ChatTemplateError(
                 f"the template has {len(text):,} characters, more than {MAX_TEMPLATE:,}",

@@ -16,6 +16,7 @@ build             a source and a model's folder → a validated dataset
 source/           source folders, and what a row of them holds
 prove/            one run by three methods; a conversation → documents or a refusal
 workarounds/      what is done where a template cannot take a conversation as it is
+paths/            documents by the paths of a template, equal to those of the full proof
 probe/            which form a template takes, what it does, which of forty conversations are proven
 documents/        conversations of a source → documents of tokens
 verify/           whether a dataset is right, by code of its own

@@ -4,8 +4,8 @@ A rendering with values that log every test yields a path: the tests with their 
 constants and references such as "content of message i, trimmed". Another conversation with equal outcomes has the same
 frame: it is walked and filled in without Jinja. A loop over messages has a trie of its own for its rounds, so that a
 path is one of a message, not of a conversation. What no rule covers is fixed (the path holds for this very value) or
-raises Unloggable. These modules know Jinja, and nothing of models or masks. A path may be wrong: a caller
-compares some of its texts with plain renderings.
+raises Unloggable. These modules know Jinja, and nothing of models or masks. Trust is not enough: who uses a path
+compares it with a plain rendering.
 
 expressions  what a rendering reads and tests, as tuples; their Python functions
 reach        how far an expression looks, for walks of all prefixes of a conversation

@@ -1,15 +1,15 @@
 """Expressions of what a rendering reads, as tuples; their Python functions.
 
 In: tuples such as `("get", ("M", (0, (("i", 1),))), "content")`, the content of message i. Out: functions of a
-conversation that evaluate them. The first item of a tuple is its kind; a linear form is
-`(constant, ((atom, factor), …))` over `i`, the place of the message, `n`, the number of messages, and other
-expressions whose values are whole numbers.
+conversation that evaluate them. The first item of a tuple is its kind. A linear form is
+`(constant, ((atom, factor), …))`, over `i`, the place of the message, `n`, the number of messages, and expressions
+whose values are whole numbers.
 
     ("k", value, type)   a constant               ("M", form)          a message
     ("T",)               the tools                ("get", e, key)      an item
     ("m", name, e, …)    a method of a text       ("json", e, options) JSON
     ("cat", parts)       texts one after another  ("ns", slot)         an attribute of a namespace
-    ("sub", number, e)   a nested loop over e     ("x", depth, part)   an item of a nested loop, its place, their number
+    ("sub", number, e)   a nested loop over e     ("x", depth, part)   its item, the place of it, their number
 """
 
 import json

@@ -47,8 +47,7 @@ class Paths:
         self._constants = dict(constants)
         self.tries = Tries()
         self.compiler = Compiler(self._nested)
-        self.taken: list[Leaf] = []
-        """Leaves of nested loops that were filled in since this list was last emptied."""
+        self.renderings = 0
 
     def learn(self, messages: Sequence[Message], tools: Sequence[Any] | None, *, prompt: bool) -> str:
         """The text of a conversation by Jinja; its path is known from then on.
@@ -65,6 +64,7 @@ class Paths:
                 self.tries.forget()
 
     def _render(self, messages: list[Message], tools: Sequence[Any] | None, prompt: bool) -> str:
+        self.renderings += 1
         log = Recorder(self.tries, self.tries.roots[prompt], messages)
         record(log)
         try:
@@ -162,7 +162,6 @@ class Paths:
         for place, item in enumerate(items):
             values = (M, c, i, n, s, t, V, (*x, item, place, size))
             leaf = self.leaf(root, *values)
-            self.taken.append(leaf)
             pieces.append(self.text_of(leaf)(*values))
             if leaf.breaks:
                 break

@@ -1,9 +1,9 @@
 """The paths of all prefixes of a conversation, in time linear in its messages.
 
 In: known paths, a conversation. Out: for a prefix of n messages, the leaves of the template and of its messages.
-A message is walked once. What looks at the end (`loop.last`) is evaluated again for the last messages of each prefix;
-what reads state that depends on the end (the place of the last question), when that state has changed so far that it
-matters. The caller gives prefixes in increasing order.
+A message is walked once. What looks at the end (`loop.last`) is tested again for the last messages of each prefix; what
+reads state that depends on the end (the place of the last question), when that state has changed so far that it
+matters. Prefixes are walked in increasing order.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,6 +17,7 @@ from spanloom.tokenizers.template_paths.paths import Message, Paths
 from spanloom.tokenizers.template_paths.reach import NEAREST, Reach, reach_of
 from spanloom.tokenizers.template_paths.recorder import Leaf, Loop, Node
 
+DEBUG = True
 State = dict[Any, Any]
 
 
@@ -60,7 +61,9 @@ class Prefixes:
             return self._prefix(n, prompt)
         except (UnknownPath, NotLinear):
             raise
-        except Exception as fault:  # an item that is not there, say: the path is of other conversations
+        except Exception as fault:
+            if DEBUG:
+                raise
             raise UnknownPath(str(fault)) from None
 
     def _prefix(self, n: int, prompt: bool) -> Prefix:
@@ -79,7 +82,10 @@ class Prefixes:
         written = self._written.get(id(main.body))
         if written is None:
             written = self._written[id(main.body)] = _Written(self, main)
-        return Prefix(node.leaf, main.first, written.leaves(n, states.before(len(loops) - 1), states), states)
+        before = states.before(len(loops) - 1)
+        if any(self._before[id(loop)].writes for loop in loops[:-1]):
+            raise NotLinear("a loop that writes before the one over all messages")
+        return Prefix(node.leaf, main.first, written.leaves(n, before, states), states)
 
     def before(self, loop: Loop, n: int, state: State, states: "_States") -> State:
         """The state after a loop that writes nothing but state."""
@@ -117,10 +123,11 @@ class _States:
 
 
 class _Before:
-    """A loop that writes state alone, such as the place of the last question."""
+    """The state that a loop writes, such as the place of the last question. `writes`: whether it writes text too."""
 
     def __init__(self, prefixes: Prefixes, loop: Loop) -> None:
         self._of, self._loop = prefixes, loop
+        self.writes = False
         self._quiet: dict[Any, int] = {}
         self._forward: tuple[State, int, State] | None = None
 
@@ -142,8 +149,7 @@ class _Before:
                 near = True
             node = of.paths.next(node, *values)
         leaf = node.leaf
-        if leaf.out:
-            raise NotLinear("a loop that writes before the one over all messages")
+        self.writes |= bool(leaf.out)
         if leaf.sets:
             near |= any(_depends(each) for _, each in leaf.sets)
             state = {**state, **of.paths.state_of(leaf)(*values)}

@@ -46,7 +46,7 @@ class Node:
         self.outcomes: dict[Any, Node] = {}
         self.leaf: Leaf | None = None
         self.loop: Loop | None = None
-        self.reach: Reach | None = None  # of its test, once asked for
+        self.reach: Reach | None = None  # of its test, once it is known
 
 
 class Loop:
@@ -89,7 +89,7 @@ class UnrollError(Exception):
 
 
 class Tries:
-    """What is known of a template: `roots` with and without the generation prompt; the tries of loops over
+    """What is known of a template: `roots` by whether the generation prompt is wanted; the tries of loops over
     messages, by what they read from outside; those of nested loops; the numbers of loops that are unrolled."""
 
     def __init__(self) -> None:

@@ -4,15 +4,15 @@ In: the tree of a template. Out: the same tree with calls of the environment's m
 `in`, `join_texts` for `~`, `slice_of` for slices, `loop_over` for what a loop iterates over.
 """
 
-from typing import Any, cast
+from typing import Any
 
 from jinja2 import nodes
 
 from spanloom.tokenizers.template_paths.expressions import Unloggable
 
 _HOLDS_MESSAGE_LOOPS = (nodes.Template, nodes.If, nodes.For, nodes.Scope, nodes.With)
-"""What may hold a loop over messages that is recorded round by round: what writes to the text of the template itself,
-not to that of a macro or a block."""
+"""Where a loop over messages may be, so that it is recorded round by round: what writes to the text of the template
+itself, not to that of a macro or a block."""
 
 
 def rewrite(template: nodes.Template) -> None:
@@ -32,10 +32,15 @@ def rewrite(template: nodes.Template) -> None:
     }
     for number, loop in enumerate(template.find_all(nodes.For)):
         if any(loop is each for each in rounds):
-            outer = [nodes.Name(name, "load") for name in sorted((macros | _read(loop)) - _own(loop))]
-            loop.iter = _call("loop_over", [cast(nodes.Expr, loop.iter), nodes.Const(number), nodes.List(outer)], loop)
+            outer: list[nodes.Expr] = [nodes.Name(name, "load") for name in sorted((macros | _read(loop)) - _own(loop))]
+            loop.iter = _call("loop_over", [_iterated(loop), nodes.Const(number), nodes.List(outer)], loop)
     if template.environment is not None:
         template.set_environment(template.environment)
+
+
+def _iterated(loop: nodes.For) -> nodes.Expr:
+    assert isinstance(loop.iter, nodes.Expr)  # Jinja declares it as a node of any kind
+    return loop.iter
 
 
 def _loops_in_text(template: nodes.Template) -> list[nodes.For]:

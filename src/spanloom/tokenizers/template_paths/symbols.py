@@ -1,4 +1,4 @@
-"""Values in place of the values of a conversation: what all of them have.
+"""Values in place of those of a conversation: what all of them have.
 
 In: a value of a template. Out: its expression (`expression_of`), the value itself (`plain`), the value with its test
 recorded (`fixed`). A template, Jinja or C code may ask a value only for what its class has a rule for: every other

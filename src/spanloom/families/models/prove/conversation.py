@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from spanloom.families.models.conversation import Conversation
+from spanloom.families.models.conversation import Conversation, Message
 from spanloom.families.models.defaults import CONTROL_TEXTS
 from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.form import THINKING_VARIABLES, Form
@@ -79,9 +79,7 @@ def prove_conversation(
 def _first_proven(rendered: Rendered, run: int, proving: Proving) -> ProvenRun | Refusal:
     if not proving.variables:
         raise ValueError("no set of template variables is given; give [{}]")
-    order = list(range(len(proving.variables)))
-    if not rendered.conversation.messages[run].get("reasoning"):
-        order.sort(key=lambda number: _thinking(proving.variables[number]))
+    order = order_of_variables(rendered.conversation.messages[run], proving.variables)
     refusals: dict[int, Refusal] = {}
     for number in order:
         try:
@@ -89,6 +87,14 @@ def _first_proven(rendered: Rendered, run: int, proving: Proving) -> ProvenRun |
         except RefusedError as fault:
             refusals[number] = Refusal(kind=fault.kind, message=fault.message, run=run, remedy=fault.remedy)
     return refusals[0]
+
+
+def order_of_variables(message: Message, variables: Sequence[Mapping[str, Any]]) -> list[int]:
+    """The numbers of the sets of template variables, in the order in which they are tried for a run."""
+    order = list(range(len(variables)))
+    if not message.get("reasoning"):
+        order.sort(key=lambda number: _thinking(variables[number]))
+    return order
 
 
 def _thinking(variables: Mapping[str, Any]) -> int:

@@ -1,0 +1,113 @@
+"""What a leaf writes: the texts of its message, calls, tools, or something that no rule covers.
+
+In: a leaf of a template's paths. Out: `Written`, with the kind of each part. Raises NoRule for a part that no rule
+covers: a text that is changed, or that is of another message.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from spanloom.tokenizers.template_paths.expressions import ITEM, PLACE, TOOLS, Evaluate, Expression
+from spanloom.tokenizers.template_paths.paths import Paths
+from spanloom.tokenizers.template_paths.reach import reach_of
+from spanloom.tokenizers.template_paths.recorder import Leaf, Node
+
+LITERAL, CONTENT, REASONING, CALLS, TOOL_LIST = "literal", "content", "reasoning", "calls", "tools"
+_ME: Expression = ("M", PLACE)
+_FIELDS = {"content": CONTENT, "reasoning_content": REASONING, "reasoning": REASONING, "thinking": REASONING}
+_STRIPS = ("strip", "lstrip", "rstrip")
+
+
+class NoRule(Exception):
+    """The path of a conversation says too little. The message is the reason, for the count of such conversations."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A part of what a leaf writes. `text`: its function; `message`: the place of another message that it is of."""
+
+    kind: str
+    text: Evaluate
+    message: int | None = None
+
+
+@dataclass(frozen=True)
+class Written:
+    """The parts of a leaf, in order. `kinds`: what it writes of its own message."""
+
+    parts: tuple[Part, ...]
+    kinds: frozenset[str]
+
+
+def written(paths: Paths, out: tuple[Expression, ...]) -> Written:
+    """The parts of what a leaf writes. Raises NoRule."""
+    parts = tuple(_part(paths, each) for each in out)
+    own = [part.kind for part in parts if part.message is None and part.kind in (CONTENT, REASONING, CALLS)]
+    if len(own) != len(set(own)):
+        raise NoRule("a text is written twice")
+    return Written(parts, frozenset(own))
+
+
+def _part(paths: Paths, each: Expression) -> Part:
+    text = paths.compiler.of(each)
+    if each[0] == "k":
+        return Part(LITERAL, text)
+    looks = reach_of(each)
+    if looks.slots or looks.far or looks.near or looks.later:
+        raise NoRule("a text depends on state")
+    if each[0] == "sub" and each[2] == ("get", _ME, "tool_calls"):
+        _check_calls(paths.tries.nested[each[1]])
+        return Part(CALLS, text)
+    if _only_tools(each):
+        return Part(TOOL_LIST, text)
+    inner = each
+    while inner[0] == "m" and inner[1] in _STRIPS and all(a[0] == "k" and not (a[1] or "").strip() for a in inner[3]):
+        inner = inner[2]
+    if inner[0] == "get" and inner[1][0] == "M" and inner[2] in _FIELDS:
+        constant, factors = inner[1][1]
+        if inner[1] == _ME:
+            return Part(_FIELDS[inner[2]], text)
+        if not factors and inner[2] == "content":
+            return Part(CONTENT, text, message=constant)
+    raise NoRule("a text is changed, or is of another message")
+
+
+def _only_tools(each: Any) -> bool:
+    """Whether an expression is of the tools alone."""
+    if each == TOOLS:
+        return True
+    if each[0] == "sub":
+        return _only_tools(each[2])
+    return each[0] in ("json", "get") and _only_tools(each[1])
+
+
+_CALL: Expression = ("x", 0, ITEM)
+_FUNCTION: Expression = ("get", _CALL, "function")
+_NAME: Expression = ("get", _FUNCTION, "name")
+_ARGUMENTS: Expression = ("get", _FUNCTION, "arguments")
+_PAIR: Expression = ("x", 1, ITEM)
+
+
+def leaves_of(root: Node) -> list[Leaf]:
+    """All leaves of a trie."""
+    found, waiting = [], [root]
+    while waiting:
+        node = waiting.pop()
+        if node.leaf is not None:
+            found.append(node.leaf)
+        waiting.extend(node.outcomes.values())
+    return found
+
+
+def _check_calls(root: Node) -> None:
+    """Raises NoRule unless each known path of a call writes its name and its arguments once, and nothing else of it."""
+    for leaf in leaves_of(root):
+        references = [each for each in leaf.out if each[0] != "k"]
+        arguments = [each for each in references if each != _NAME]
+        whole = len(arguments) == 1 and arguments[0] in (_ARGUMENTS, ("json", _ARGUMENTS, _plain_options(arguments[0])))
+        if references.count(_NAME) != 1 or not whole:
+            raise NoRule("a call is written in a form without a rule")
+
+
+def _plain_options(each: Expression) -> Any:
+    return each[2] if each[0] == "json" else ()

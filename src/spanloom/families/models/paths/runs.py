@@ -1,0 +1,285 @@
+"""A run by its path: its text, where its texts are, where its turn ends.
+
+In: the paths of a template under one set of variables, a conversation as the template takes it. Out: `PathRun`, in
+characters of F. Raises NoRule; returns None where F does not begin with P, which the full proof refuses.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from spanloom.families.models.conversation import Conversation
+from spanloom.families.models.defaults import SPAN_ANALYSIS, SPAN_COMMENTARY, SPAN_FINAL
+from spanloom.families.models.errors import RefusedError
+from spanloom.families.models.model import Model
+from spanloom.families.models.paths.leaves import (
+    CALLS,
+    CONTENT,
+    LITERAL,
+    REASONING,
+    TOOL_LIST,
+    NoRule,
+    Part,
+    Written,
+    written,
+)
+from spanloom.families.models.prove.context import check_tools, tool_texts
+from spanloom.tokenizers.template_paths.expressions import Diverged, UnknownPath, Unloggable
+from spanloom.tokenizers.template_paths.paths import Paths
+from spanloom.tokenizers.template_paths.prefixes import NotLinear, Prefix, Prefixes
+from spanloom.tokenizers.template_paths.recorder import Leaf
+
+
+@dataclass(frozen=True, kw_only=True)
+class PathRun:
+    """A run on its path. `whole`: F; `prompt`: the characters of P; `begin`: where its message begins in F, `closings`:
+    where the spans of its later texts begin, with `numbers`, the spans; `stop`: the end of the token that ends the
+    turn; `edges`: where messages begin in F; `key`: its layout."""
+
+    run: int
+    whole: str
+    prompt: int
+    begin: int
+    closings: tuple[int, ...]
+    numbers: tuple[int, ...]
+    stop: int
+    turn_end: str
+    edges: tuple[int, ...]
+    trimmed: bool
+    forgotten: int
+    variables: Mapping[str, Any]
+    key: Any
+
+
+class UnknownCall(NoRule):
+    """A call on a path that no rendering has had."""
+
+
+class Walked:
+    """A conversation under one set of variables. `messages`: as the template takes them, without null values."""
+
+    def __init__(
+        self,
+        model: Model,
+        paths: Paths,
+        variables: Mapping[str, Any],
+        conversation: Conversation,
+        messages: Sequence[dict[str, Any]],
+    ) -> None:
+        self._model, self._paths, self._conversation, self._variables = model, paths, conversation, variables
+        last = conversation.runs()[-1]
+        self._known = list(messages[: last + 1])
+        self._prefixes = Prefixes(paths, self._known, conversation.tools, lambda leaf: leaf)
+        self._texts: dict[tuple[int, int], str] = {}
+
+    def run(self, run: int) -> PathRun | None:
+        """The run in place of a message. Raises NoRule. None: F does not begin with P."""
+        after, before = self._prefix(run + 1, prompt=False), self._prefix(run, prompt=True)
+        head, behind, head_parts = self._around(after)
+        head_of_prompt, opening, _ = self._around(before)
+        if behind:
+            raise NoRule("the template writes behind the messages")
+        texts = [self._text(leaf, place) for place, leaf in enumerate(after.leaves, after.first)]
+        earlier = [self._text(leaf, place) for place, leaf in enumerate(before.leaves, before.first)]
+        whole = head + "".join(texts)
+        prompt = head_of_prompt + "".join(earlier) + opening
+        if not whole.startswith(prompt):
+            return None
+        begin = len(whole) - len(texts[-1])
+        if len(prompt) - len(opening) != begin:
+            raise NoRule("the prompt ends within another message")
+        own = self._written(after.leaves[-1])
+        pieces = self._pieces(own.parts, run)
+        placed, closings, numbers, trimmed = self._placed(pieces, own, begin, run)
+        last = placed[-1][1] if placed else len(prompt)
+        # Calls are placed with the literal before their first text, which the prompt may hold a part of.
+        if placed and placed[0][0] < len(prompt) and numbers[0] != SPAN_COMMENTARY:
+            raise NoRule("a text within the prompt")
+        stop, turn_end = self._turn_end(whole, len(prompt), last)
+        edges = [len(head)]
+        for text in texts:
+            edges.append(edges[-1] + len(text))
+        forgotten = self._forgotten(after, head_parts, run)
+        self._check_tools(head_parts)
+        message = self._conversation.messages[run]
+        flags = tuple(bool((message.get(key) or "").strip()) for key in ("content", "reasoning"))
+        return PathRun(
+            run=run,
+            whole=whole,
+            prompt=len(prompt),
+            begin=begin,
+            closings=closings,
+            numbers=numbers,
+            stop=stop,
+            turn_end=turn_end,
+            edges=tuple(edges),
+            trimmed=trimmed,
+            forgotten=forgotten,
+            variables=self._variables,
+            key=(after.leaves[-1].out, flags, opening, after.top.out, before.top.out, self._calls(run)),
+        )
+
+    def _calls(self, run: int) -> Any:
+        """The types of the calls of a run, as a part of the key of its layout."""
+        return tuple(
+            (type(call["arguments"]).__name__, bool(call["arguments"]))
+            for call in self._conversation.messages[run].get("tool_calls") or ()
+        )[:2]
+
+    def _prefix(self, n: int, *, prompt: bool) -> Prefix:
+        try:
+            return self._prefixes.prefix(n, prompt=prompt)
+        except NotLinear as fault:
+            raise NoRule(str(fault)) from None
+        except UnknownPath:
+            pass
+        self._learn((len(self._known), False), (n, prompt))
+        try:
+            return self._prefixes.prefix(n, prompt=prompt)
+        except (UnknownPath, NotLinear) as fault:
+            raise NoRule(f"unknown after a rendering: {fault}"[:80]) from None
+
+    def learn_calls(self) -> None:
+        """Renders all prefixes that end with calls, so that the paths of their calls are known. Raises NoRule."""
+        ends = {place + 1 for place, message in enumerate(self._known) if message.get("tool_calls")}
+        self._learn(*((end, False) for end in sorted({*ends, len(self._known)})), (len(self._known) - 1, True))
+
+    def _learn(self, *prefixes: tuple[int, bool]) -> None:
+        """Renders prefixes with values that log and plainly. Raises NoRule, also where the texts differ."""
+        tools = self._conversation.tools
+        for end, asks in dict.fromkeys(prefixes):
+            try:
+                text = self._paths.learn(self._known[:end], tools, prompt=asks)
+                plain = self._model.template.render(
+                    self._known[:end], tools=tools, add_generation_prompt=asks, **self._variables
+                )
+            except (Unloggable, Diverged) as fault:
+                raise NoRule(f"{type(fault).__name__}: {fault}"[:80]) from None
+            except Exception:  # the template raises; the full proof says what
+                raise NoRule("the template raises") from None
+            if text != plain:
+                raise NoRule("a traced rendering writes another text")
+        self._prefixes = Prefixes(self._paths, self._known, tools, lambda leaf: leaf)
+
+    def _written(self, leaf: Leaf) -> Written:
+        """The parts of a leaf. A rendering may add paths of calls, which are checked then."""
+        if leaf.data is None or leaf.data[0] != self._paths.renderings:
+            leaf.data = (self._paths.renderings, written(self._paths, leaf.out))
+        own: Written = leaf.data[1]
+        return own
+
+    def _text(self, leaf: Leaf, place: int) -> str:
+        key = (id(leaf), place)
+        if key not in self._texts:
+            self._written(leaf)  # raises NoRule for a text that depends on state
+            values = (self._known, self._known[place], place, None, None, self._conversation.tools, None)
+            try:
+                self._texts[key] = self._paths.text_of(leaf)(*values)
+            except Exception:  # a call whose path is not known
+                raise UnknownCall("the path of a call is not known") from None
+        return self._texts[key]
+
+    def _pieces(self, parts: Sequence[Part], place: int) -> list[str]:
+        values = (self._known, self._known[place], place, None, None, self._conversation.tools, None)
+        return self._evaluated(parts, values)
+
+    def _around(self, prefix: Prefix) -> tuple[str, str, list[tuple[Part, str]]]:
+        """The text before the messages and behind them, and the parts of the former."""
+        top = prefix.top
+        if top.data is None or top.data[0] != self._paths.renderings:
+            at = top.out.index(("loop", len(prefix.states.loops) - 1))
+            parts = [[each for each in out if each[0] != "loop"] for out in (top.out[:at], top.out[at + 1 :])]
+            top.data = (self._paths.renderings, *(written(self._paths, tuple(each)).parts for each in parts))
+        _, before, behind = top.data
+        if any(part.kind != LITERAL for part in behind):
+            raise NoRule("the template writes texts behind the messages")
+        values = (self._known, None, None, None, None, self._conversation.tools, None)
+        head, tail = self._evaluated(before, values), self._evaluated(behind, values)
+        return "".join(head), "".join(tail), list(zip(before, head, strict=True))
+
+    def _evaluated(self, parts: Sequence[Part], values: tuple[Any, ...]) -> list[str]:
+        try:
+            return [part.text(*values) for part in parts]
+        except Exception:  # a tool or call whose path is not known, or a value that is not there
+            raise UnknownCall("the path of a call or tool is not known") from None
+
+    def _placed(
+        self, pieces: Sequence[str], own: Written, begin: int, run: int
+    ) -> tuple[list[tuple[int, int]], tuple[int, ...], tuple[int, ...], bool]:
+        """Where the run's texts are in F, where later spans begin, the spans, whether a text is trimmed."""
+        message = self._conversation.messages[run]
+        calls = bool(message.get("tool_calls"))
+        has = {
+            CONTENT: bool((message.get("content") or "").strip()),
+            REASONING: bool((message.get("reasoning") or "").strip()),
+            CALLS: calls,
+        }
+        if any(has[kind] and kind not in own.kinds for kind in has):
+            raise NoRule("a text of the run is not written")
+        span = {REASONING: SPAN_ANALYSIS, CONTENT: SPAN_COMMENTARY if calls else SPAN_FINAL, CALLS: SPAN_COMMENTARY}
+        placed: list[tuple[int, int]] = []
+        closings: list[int] = []
+        numbers: list[int] = []
+        trimmed, at = False, begin
+        behind: list[tuple[int, str]] = []
+        for part, text in zip(own.parts, pieces, strict=True):
+            if part.kind == LITERAL:
+                behind.append((at, text))
+            elif part.message is not None or part.kind == TOOL_LIST:
+                raise NoRule("a text of another message in the run")
+            elif has[part.kind]:
+                if numbers and numbers[-1] != span[part.kind]:
+                    closing = next(
+                        (where + found.end() for where, each in behind if (found := self._model.added.search(each))),
+                        None,
+                    )
+                    if closing is None:
+                        raise NoRule("no added token between two spans")
+                    closings.append(closing)
+                if not numbers or numbers[-1] != span[part.kind]:
+                    numbers.append(span[part.kind])
+                placed.append((at, at + len(text)))
+                given = message.get(part.kind) or "" if part.kind != CALLS else text
+                trimmed |= len(given) != len(text)
+                behind = []
+            at += len(text)
+        return placed, tuple(closings), tuple(numbers) or (SPAN_FINAL,), trimmed
+
+    def _turn_end(self, whole: str, prompt: int, last: int) -> tuple[int, str]:
+        stops = list(self._model.stops.values())
+        if self._model.special.search(whole, prompt, last):
+            inside = [found[0] for found in self._model.special.finditer(whole, prompt, last)]
+            if any(text in stops for text in inside):
+                raise NoRule("a stop token before the last text")
+        pattern = re.compile("|".join(map(re.escape, sorted(stops, key=len, reverse=True))))
+        found = pattern.search(whole, last)
+        if found is None:
+            raise NoRule("the next message ends the turn")
+        return found.end(), found[0]
+
+    def _forgotten(self, after: Prefix, head: Sequence[tuple[Part, str]], run: int) -> int:
+        """How many texts of earlier runs F leaves out. Raises NoRule for other texts that it leaves out."""
+        elsewhere = {part.message for part, _ in head if part.message is not None}
+        leaves = {place: self._written(leaf) for place, leaf in enumerate(after.leaves, after.first)}
+        elsewhere |= {part.message for own in leaves.values() for part in own.parts if part.message is not None}
+        runs, forgotten = set(self._conversation.runs()), 0
+        for place, message in enumerate(self._conversation.messages[:run]):
+            kinds = leaves[place].kinds if place in leaves else frozenset[str]()
+            if (message.get("reasoning") or "").strip() and REASONING not in kinds:
+                forgotten += 1
+            if (message.get("content") or "").strip() and CONTENT not in kinds and place not in elsewhere:
+                if place not in runs:
+                    raise NoRule("a text of the context is not written")
+                forgotten += 1
+            if message.get("tool_calls") and CALLS not in kinds:
+                raise NoRule("calls of the context are not written")
+        return forgotten
+
+    def _check_tools(self, head: Sequence[tuple[Part, str]]) -> None:
+        texts = tool_texts(self._conversation.tools)
+        held = "\0".join(text for part, text in head if part.message is None)
+        try:
+            check_tools([], held, len(held), texts)
+        except RefusedError:
+            raise NoRule("a text of the tools is not written before the messages") from None

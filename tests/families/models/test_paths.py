@@ -1,0 +1,91 @@
+"""Documents by path are those of the full proof, token for token. What a path does not give goes to the full proof."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from spanloom.families.models.conversation import Conversation, read_conversation
+from spanloom.families.models.model import Model
+from spanloom.families.models.paths.clean import clean_tokens
+from spanloom.families.models.paths.prover import PathProver
+from spanloom.families.models.probe.form import find_form, variable_sets
+from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
+from spanloom.families.models.prove.documents import Document
+from support.drawn_chats import drawn_record
+from support.model_material import Pair, models_of, records
+from support.nightly import drawn, nightly
+
+BY_DAY = ("otc_qwen-3", "otc_qwen-2.5", "trl_gptoss", "otc_glm-4.7-flash")
+DRAWN = 700
+"""Of each pair by night: 30 pairs make 21,000 conversations."""
+
+
+def proving_of(model: Model) -> Proving:
+    sets = variable_sets(model.template, "auto", {})
+    return Proving(form=find_form(model.template, sets), variables=sets)
+
+
+def conversation(seed: int) -> Conversation:
+    """A drawn conversation; every second one without reasoning, which most templates do not know."""
+    record = drawn_record(seed)
+    if seed % 2:
+        record["messages"] = [
+            {key: value for key, value in each.items() if key != "reasoning_content"} for each in record["messages"]
+        ]
+    return read_conversation(record, name=str(seed))
+
+
+def as_values(document: Document) -> Any:
+    """All that a document and its runs say."""
+    return [
+        {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(each).items()}
+        for each in (document, *document.runs)
+    ]
+
+
+def assert_equal(by_path: Proven, proven: Any, where: object) -> None:
+    assert isinstance(proven, Proven), where
+    left, right = (list(map(as_values, each.documents)) for each in (by_path, proven))
+    for document in (*left, *right):
+        document[0].pop("runs")  # objects; they follow as values
+    assert left == right, where
+
+
+@pytest.mark.parametrize("seed", [0, nightly(1)])
+def test_documents_by_path_are_those_of_the_full_proof(seed: int, model_material: list[Pair], tmp_path: Path) -> None:
+    by_path: dict[str, int] = {}
+    chosen = [pair for pair in model_material if seed or pair.template in BY_DAY]
+    for pair, model in models_of(chosen, tmp_path):
+        proving = proving_of(model)
+        prover = PathProver(model, proving)
+        given = [conversation(number) for number in range(drawn(DRAWN, 60))]
+        given += [read_conversation(each, name=str(number)) for number, each in enumerate(records())]
+        for each in given:
+            documents = prover.documents(each)
+            if documents is not None:
+                assert_equal(documents, prove_conversation(model, each, proving), (pair.template, each.id))
+        assert sum(prover.counts.values()) == len(given)  # every conversation is counted, by path or by its reason
+        by_path[pair.template] = prover.counts["by path"]
+    assert by_path["otc_qwen-3"] >= 80
+    assert by_path["otc_qwen-2.5"] >= 50
+
+
+def test_a_tokenizer_of_the_sentencepiece_kind_is_not_cut(tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    file.write_text(
+        '{"added_tokens": [{"id": 0, "content": "</s>", "special": true}], "model": {"type": "BPE"},'
+        ' "pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "first"}}'
+    )
+    assert clean_tokens(file) == frozenset()
+
+
+def test_tokens_that_overlap_or_take_white_space_are_not_cut_at(tmp_path: Path) -> None:
+    file = tmp_path / "tokenizer.json"
+    file.write_text(
+        '{"added_tokens": [{"id": 0, "content": "<|a|>"}, {"id": 1, "content": "<|b|>", "rstrip": true},'
+        ' {"id": 2, "content": "<c>"}, {"id": 3, "content": "c><d>"}], "model": {"type": "BPE"},'
+        ' "pre_tokenizer": {"type": "ByteLevel"}}'
+    )
+    assert clean_tokens(file) == {"<|a|>"}
