@@ -495,9 +495,7 @@ FAULTS: tuple[Fault, ...] = (
         old="following = node.outcomes.get(evaluate(*values))",
         new="following = next(iter(node.outcomes.values()), None)",
         why="a conversation would be written by the frame of the first one that was rendered",
-        tests=(
-            "tests/tokenizers/template_paths/test_paths.py::test_a_template_that_hides_what_it_reads_has_no_wrong_text",
-        ),
+        tests=("tests/tokenizers/template_paths/test_attacks.py",),
     ),
     # --- Lists of tasks ---
     Fault(
