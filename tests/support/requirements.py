@@ -67,6 +67,11 @@ ATTACKS = Requirement(
     what="chat templates that run away, not part of the repository",
     remedy="name their folder in SPANLOOM_ATTACKS",
 )
+REPORTS = Requirement(
+    name="MODELS",
+    what="a published chat template that people reported, not part of the repository",
+    remedy="name the folder with chat/kimi-k2-0905.jinja in SPANLOOM_REPORTS",
+)
 MEGATRON_LM = Requirement(
     "MEGATRON_LM",
     "Megatron-LM's launching code, not part of the repository",

@@ -74,6 +74,7 @@ def test_what_is_strange_ends(name: str, process: TemplateProcess) -> None:
     check_said(ended(OWN[name].template, process))
 
 
+@pytest.mark.beside
 def test_attacks_of_others_end(process: TemplateProcess) -> None:
     attacks = attacks_beside() or absent(ATTACKS)
     assert len(attacks) > 50
