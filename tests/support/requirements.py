@@ -67,7 +67,7 @@ ATTACKS = Requirement(
     what="chat templates that run away, not part of the repository",
     remedy="name their folder in SPANLOOM_ATTACKS",
 )
-REPORTS = Requirement(
+REPORTED = Requirement(
     name="MODELS",
     what="a published chat template that people reported, not part of the repository",
     remedy="name the folder with chat/kimi-k2-0905.jinja in SPANLOOM_REPORTS",

@@ -19,7 +19,7 @@ from support.chat_models import CHATML, small_tokenizer, write_model
 from support.model_datasets import documents_on_disk
 from support.model_material import Pair, write_pair
 from support.nightly import nightly
-from support.requirements import REPORTS, absent
+from support.requirements import REPORTED, absent
 from tokenizers import Tokenizer
 
 REPORTS = cases_of("reports")
@@ -142,7 +142,7 @@ def test_calls_of_kimi_have_its_own_ids(ids: str, model_material: list[Pair], tm
     template = beside("SPANLOOM_REPORTS", "reports") / "chat/kimi-k2-0905.jinja"
     assert model_material
     if not template.is_file():
-        absent(REPORTS)
+        absent(REPORTED)
     markers = set(re.findall(r"<\|\w+\|>", template.read_text()))
     model = write_model(
         tmp_path / "model", template.read_text(), stops=("<|im_end|>",), tokenizer=small_tokenizer(markers)
