@@ -172,7 +172,9 @@ FAULTS: tuple[Fault, ...] = (
         old="towards = (total > 0) == (factor < 0)",
         new="towards = (total > 0) != (factor < 0)",
         why="messages would keep the text that they had in a shorter prefix, with a thought that the template drops",
-        tests=("tests/tokenizers/template_paths/test_texts.py::test_leaves_of_all_prefixes_write_the_texts_of_jinja",),
+        tests=(
+            "tests/tokenizers/template_paths/test_prefixes.py::test_leaves_of_all_prefixes_write_the_texts_of_jinja",
+        ),
     ),
     Fault(
         name="paths-of-safe-texts",
@@ -180,7 +182,7 @@ FAULTS: tuple[Fault, ...] = (
         old='raise Unloggable("a text that is marked as safe escapes what is joined to it")',
         new="pass",
         why="a text that Jinja escapes would be written as it is",
-        tests=("tests/tokenizers/template_paths/test_texts.py",),
+        tests=("tests/tokenizers/template_paths/test_attacks.py",),
     ),
     Fault(
         name="index-pointers",

@@ -32,3 +32,10 @@ def test_a_test_that_is_not_logged_is_seen(monkeypatch: pytest.MonkeyPatch) -> N
 def test_state_outside_of_namespaces_is_refused(name: str) -> None:
     outcomes = compared(ATTACKS[name], [odd_record(seed) for seed in range(10)], prompts=(False,))
     assert outcomes.counts == {"unloggable": 10}
+
+
+def test_attacks_are_walked_and_not_only_refused() -> None:
+    records = [odd_record(seed) for seed in range(20)]
+    names = sorted(ATTACKS)[::4]
+    walked = sum(compared(ATTACKS[name], records, prompts=(False,)).counts["walked"] > 0 for name in names)
+    assert walked > len(names) // 3  # the others are refused, or hold for one value

@@ -22,12 +22,12 @@ from spanloom.tokenizers.template_paths.expressions import (
 )
 from spanloom.tokenizers.template_paths.namespaces import before_loop, end_of_round
 from spanloom.tokenizers.template_paths.recorder import Frame, UnrollError, recorder
-from spanloom.tokenizers.template_paths.records import Items, Record, Values, symbol
-from spanloom.tokenizers.template_paths.scalars import Text, Whole, compared, form_of_number
-from spanloom.tokenizers.template_paths.symbols import Symbol, expression_of, fixed, forbid_the_rest
+from spanloom.tokenizers.template_paths.records import Items, Listed, Record, Values, symbol
+from spanloom.tokenizers.template_paths.scalars import Text, Whole, form_of_number
+from spanloom.tokenizers.template_paths.symbols import expression_of, fixed, forbid_the_rest
 
 
-class Messages(Symbol, list[Any]):
+class Messages(Listed):
     """messages[first : n - less], backwards if `step` is -1."""
 
     def __init__(self, messages: list[dict[str, Any]], first: int = 0, less: int = 0, step: int = 1) -> None:
@@ -91,21 +91,6 @@ class Messages(Symbol, list[Any]):
     def __iter__(self) -> Iterator[Any]:
         for place in range(len(self)):
             yield self._at((place, ()))
-
-    def __reversed__(self) -> Iterator[Any]:
-        return iter(list(self)[::-1])
-
-    def __add__(self, other: Any) -> Any:
-        return list(self) + list(other)
-
-    def __radd__(self, other: Any) -> Any:
-        return list(other) + list(self)
-
-    def __contains__(self, part: Any) -> bool:
-        return any(compared("eq", item, part) for item in self)
-
-    def __eq__(self, other: object) -> bool:
-        return bool(compared("eq", self, other))
 
 
 class MessageLoop(list[Any]):

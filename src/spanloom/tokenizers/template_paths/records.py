@@ -188,7 +188,26 @@ class Items(Symbol, list[Any]):
         return bool(compared("eq", self, other))
 
 
-class Values(Symbol, list[Any]):
+class Listed(Symbol, list[Any]):
+    """What all lists do by their items. The list itself is empty, so that no code reads it past the log."""
+
+    def __reversed__(self) -> Iterator[Any]:
+        return iter(list(self)[::-1])
+
+    def __add__(self, other: Any) -> Any:
+        return list(self) + list(other)
+
+    def __radd__(self, other: Any) -> Any:
+        return list(other) + list(self)
+
+    def __contains__(self, part: Any) -> bool:
+        return any(compared("eq", item, part) for item in self)
+
+    def __eq__(self, other: object) -> bool:
+        return bool(compared("eq", self, other))
+
+
+class Values(Listed):
     """A list. The list itself is empty, so that no code reads it past the log."""
 
     def __init__(self, values: Any, of: Expression) -> None:
@@ -225,23 +244,8 @@ class Values(Symbol, list[Any]):
         for place, value in enumerate(self._values):
             yield symbol(value, ("get", self._of, place))
 
-    def __reversed__(self) -> Iterator[Any]:
-        return iter(list(self)[::-1])
-
-    def __add__(self, other: Any) -> Any:
-        return list(self) + list(other)
-
-    def __radd__(self, other: Any) -> Any:
-        return list(other) + list(self)
-
-    def __contains__(self, part: Any) -> bool:
-        return any(compared("eq", item, part) for item in self)
-
-    def __eq__(self, other: object) -> bool:
-        return bool(compared("eq", self, other))
-
     def __str__(self) -> str:
         return Text(str(self._values), ("written", self._of))
 
 
-forbid_the_rest(Record, Arguments, Items, Values)
+forbid_the_rest(Record, Arguments, Items, Listed, Values)
