@@ -184,6 +184,7 @@ def model_rules(options: ModelOptions, train: str | None, turns: str | None, val
         turns=turns or model_defaults.TURNS[0],
         control_texts=options.control_texts or model_defaults.CONTROL_TEXTS[0],
         emission=parsed_emission(options.emission),
+        proof=options.proof or model_defaults.PATHS,
         valid_fraction=valid_fraction,
     )
 

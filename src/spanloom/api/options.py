@@ -170,6 +170,13 @@ class ModelOptions(AdaptingOptions):
         Literal["refuse", "as-served", "text"] | None,
         of_model(f"{CONTROL_TEXTS} Default: {model_defaults.CONTROL_TEXTS[0]}."),
     ] = None
+    proof: Annotated[
+        Literal["paths", "full"] | None,
+        of_model(
+            "paths: a conversation like earlier ones is proven by what they have shown of the template, and a share of "
+            f"these is checked; full: each by itself. The bytes are the same. Default: {model_defaults.PATHS}."
+        ),
+    ] = None
 
 
 ValidFraction = Annotated[

@@ -164,12 +164,22 @@ class Recipe(Protocol):
     def counted(self, counts: Counts) -> Mapping[str, Any]:
         """The counts of a shard as its record and the manifest have them, and what else its record says, as JSON."""
 
+    def notices(self, counts: Counts) -> Sequence[str]:
+        """Lines for the user about the counts of all shards, which may differ between runs."""
+
     def environment(self) -> Mapping[str, Any]:
         """Places as given to this run, for the manifest; they decide nothing."""
 
 
+class NoNotices:
+    """A recipe that has nothing to say about its counts."""
+
+    def notices(self, counts: Counts) -> Sequence[str]:  # noqa: ARG002
+        return ()
+
+
 @dataclass(frozen=True, kw_only=True)
-class OfFile:
+class OfFile(NoNotices):
     """The common part of recipes whose source is one thing, which is hashed before it is divided into shards.
 
     `build`: see `assembly.build_facts`; `given`: places as given to this run.
@@ -189,7 +199,7 @@ class OfFile:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfFolder:
+class OfFolder(NoNotices):
     """The common part of recipes whose source is a folder of shards with a manifest. `given`: places as given."""
 
     given: Mapping[str, Any]

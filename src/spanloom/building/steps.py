@@ -38,7 +38,7 @@ from spanloom.building.shards.files import (
     write_files,
 )
 from spanloom.building.shards.ids import Ids, count_ids
-from spanloom.building.shards.making import ShardJob, make_shards, write_record
+from spanloom.building.shards.making import ShardJob, add_counts, make_shards, write_record
 from spanloom.conversations.source.rejects import too_many_rejects
 from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.made import published as published_file
@@ -113,6 +113,8 @@ def publish_parts(
     with pooled(running, counters) as pool, progress.rendering(counters, rows, verb=running.verb):
         before = published.restore if resume else None
         ((job, summaries),) = make_shards(recipe, [job], pool, resume=resume, before=before, after=published.add)
+    for notice in recipe.notices(add_counts({}, summaries)):
+        progress.say(notice)
     whole = write_record(recipe, shards, job, summaries)
     del whole[DECIDES_NOTHING]
     return published.finish(whole)

@@ -22,7 +22,7 @@ from spanloom.building.ordered import in_order
 from spanloom.building.parts.stored import IDS_JSON, RENDERED_JSON, OpenPart, read_folders, read_sidecar, verify_files
 from spanloom.building.recipe import Recipe, Target, target_of
 from spanloom.building.shards.ids import Ids, count_ids, write_split
-from spanloom.building.shards.making import ShardJob, make_shards, write_record
+from spanloom.building.shards.making import ShardJob, add_counts, make_shards, write_record
 from spanloom.building.shards.reuse import Earlier, Taken
 from spanloom.building.shards.writing import write_shard
 from spanloom.conversations.source.rejects import reject_limit
@@ -174,8 +174,13 @@ def make_files(
     rows = [0 if job.shard.index in taken else job.rows for job in jobs]
     with pooled(running, counters) as pool:
         with progress.stage(running.verb), progress.rendering(counters, rows, verb=running.verb):
-            made = make_shards(recipe, making, pool, resume=options.resume)
-            records = [write_record(recipe, len(jobs), job, summaries) for job, summaries in made]
+            records: list[dict[str, Any]] = []
+            counts: dict[str, Counter[str]] = {}
+            for job, summaries in make_shards(recipe, making, pool, resume=options.resume):
+                add_counts(counts, summaries)
+                records.append(write_record(recipe, len(jobs), job, summaries))
+        for notice in recipe.notices(counts):
+            progress.say(notice)
         if not taken:
             with discarding(jobs):
                 running.check(records)

@@ -5,7 +5,7 @@ finished is kept, if everything that decides its bytes is the same.
 """
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -229,15 +229,19 @@ def _count(job: PartJob, rows: int, tokens: int, rejects: int) -> None:
         workers.counters_here.add(job.shard.index, rows=rows, tokens=tokens, rejects=rejects)
 
 
+def add_counts(counts: dict[str, Counter[str]], summaries: Iterable[dict[str, Any]]) -> dict[str, Counter[str]]:
+    """Adds the counts of parts to `counts`, which is returned."""
+    for part in summaries:
+        for group, numbers in part["counts"].items():
+            counts.setdefault(group, Counter()).update(numbers)
+    return counts
+
+
 def write_record(recipe: Recipe, shards: int, job: ShardJob, summaries: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Writes the records of a finished shard, `rendered.json` and `ids.json`. Returns the content of the first.
 
     `shards`: how many the source has.
     """
-    counts: dict[str, Counter[str]] = {}
-    for part in summaries:
-        for group, numbers in part["counts"].items():
-            counts.setdefault(group, Counter()).update(numbers)
     form = recipe.form
     read = {
         "rows_read": sum(part["rows_read"] for part in summaries),
@@ -253,7 +257,7 @@ def write_record(recipe: Recipe, shards: int, job: ShardJob, summaries: Sequence
         "shards": shards,
         "input": dict(recipe.input_of(job.shard)),
         "environment": dict(recipe.environment()),
-        **recipe.counted(counts),
+        **recipe.counted(add_counts({}, summaries)),
         **read,
         "tokens": sum(part["tokens"] for part in summaries),
         "span_tokens": {

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from spanloom.building.assembly import build_facts
-from spanloom.building.recipe import Counts, DatasetForm, Made, Part
+from spanloom.building.recipe import Counts, DatasetForm, Made, NoNotices, Part
 from spanloom.conversations.source.rejects import Reject
 from spanloom.dataset.family import Layout
 from spanloom.errors import ChatError, RecordError, SourceError
@@ -123,7 +123,7 @@ class Stream:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatRecipe:
+class ChatRecipe(NoNotices):
     """A build of packed chat. `only`: the one shard whose tokens are made, None for all; `given`: places as given.
 
     `on_progress` gets bytes of text.

@@ -16,7 +16,7 @@ from spanloom.conversations.source.folder import open_source
 from spanloom.dataset.root.lock import check_apart
 from spanloom.families.models import dataset as family
 from spanloom.families.models import defaults
-from spanloom.families.models.documents.rules import ModelRules, load_ingredients
+from spanloom.families.models.documents.rules import Ingredients, ModelRules, by_either_proof, load_ingredients
 from spanloom.families.models.places import held_model
 from spanloom.families.models.steps.tokenize_conversations import check_caps_of, request_of
 from spanloom.report.progress import Mode, Progress
@@ -77,14 +77,18 @@ def _built(options: BuildOptions, model: Path, progress: Progress) -> BuildResul
         "source": options.source_as_given or str(options.source),
         "model": options.model_as_given or str(options.model),
     }
-    result = build_requested(
-        options.root,
-        request_of(source, ingredients, options.caps, given=given),
-        family,
-        options,
-        progress,
-        validate=validated_here(family, progress, options.reader, source=options.source, deep=options.deep),
-    )
+
+    def built(loaded: Ingredients) -> BuildResult:
+        return build_requested(
+            options.root,
+            request_of(source, loaded, options.caps, given=given),
+            family,
+            options,
+            progress,
+            validate=validated_here(family, progress, options.reader, source=options.source, deep=options.deep),
+        )
+
+    result = by_either_proof(built, ingredients, progress)
     totals = result.manifest.content.totals
     if note := family.empty_thoughts(totals.cutting or {}):
         progress.say(f"note: {note}, since the template's variables do not switch thinking off")

@@ -9,6 +9,9 @@ TURNS = ("all", LAST_TURN)
 CONTROL_TEXTS = ("refuse", "as-served", "text")
 """What becomes of control tokens in texts that are not trained."""
 
+PATHS, FULL = PROOF = ("paths", "full")
+"""How conversations are proven."""
+
 REWRITE, KEEP = CALL_IDS = ("rewrite", "keep")
 """What becomes of ids of calls where the template takes no other than its own."""
 INLINE_CALLS = ("hermes", "json")

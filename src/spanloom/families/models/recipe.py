@@ -4,7 +4,7 @@ In: a source folder, a model's folder, the rules. Out: a `Recipe` for `spanloom.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -19,7 +19,8 @@ from spanloom.conversations.source.format import SourceFormat
 from spanloom.dataset.family import Layout
 from spanloom.families.models import defaults
 from spanloom.families.models.documents.made import ABOUT_SCHEMA, COUNTED
-from spanloom.families.models.documents.rows import made_rows
+from spanloom.families.models.documents.prover import as_line
+from spanloom.families.models.documents.rows import PROOF, made_rows
 from spanloom.families.models.documents.rules import Ingredients, ModelRules, load_ingredients
 from spanloom.machine import workers_that_fit
 from spanloom.provenance import library_versions, sha256_json
@@ -74,7 +75,9 @@ class ModelRecipe(OfFolder):
         )
 
     def identity(self) -> Mapping[str, Any]:
-        return {name: value for name, value in self.build.items() if name != "source"}
+        # Both proofs make the same bytes; after a wrong one by path, no part of the paths may be kept.
+        proof = {} if self.rules.proof == defaults.PATHS else {"proof": self.rules.proof}
+        return {name: value for name, value in self.build.items() if name != "source"} | proof
 
     def parts(self, shard: SourceShard, rows: int) -> Iterator[Part]:
         """A part is a batch of rows, which this process reads: proving takes much longer than reading."""
@@ -83,7 +86,7 @@ class ModelRecipe(OfFolder):
 
     def made(self, shard: SourceShard, part: Part, token_budget: int | None) -> Iterator[Made]:
         eod = self.build["tokenizer"]["eod"]
-        yield made_rows(shard, part.holds, self.ingredients(), eod, token_budget)
+        yield from made_rows(shard, part.holds, self.ingredients(), eod, token_budget)
 
     def ingredients(self) -> Ingredients:
         """The model under these rules, loaded once per process and build."""
@@ -95,7 +98,7 @@ class ModelRecipe(OfFolder):
     @cached_property
     def key(self) -> str:
         """A hash of the model and the options."""
-        return sha256_json([str(self.model), self.build])
+        return sha256_json([str(self.model), self.build, self.rules.proof])
 
     def counted(self, counts: Counts) -> Mapping[str, Any]:
         audited = counts.get("audit", Counter())["audited_rows"]
@@ -103,6 +106,10 @@ class ModelRecipe(OfFolder):
             "audit": {"fallback_rows": 0, "audited_rows": audited},
             "cutting": dict.fromkeys(COUNTED, 0) | dict(counts.get("cutting", Counter())),
         }
+
+    def notices(self, counts: Counts) -> Sequence[str]:
+        proof = Counter(counts.get(PROOF, {}))
+        return (as_line(proof),) if proof else ()
 
 
 def recipe_of(source: Source, ingredients: Ingredients, caps: RowCaps, given: Mapping[str, Any]) -> ModelRecipe:

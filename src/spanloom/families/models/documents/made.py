@@ -18,12 +18,11 @@ from spanloom.dataset.rows.table import DOCUMENTS_OF_CONVERSATIONS
 from spanloom.families.models.conversation import Conversation, roles
 from spanloom.families.models.defaults import LAST_TURN, SPAN_COMMENTARY, SPAN_FINAL, SPAN_NAMES
 from spanloom.families.models.documents.rules import Ingredients
-from spanloom.families.models.prove.conversation import prove_conversation
 from spanloom.families.models.prove.documents import Document
 from spanloom.families.models.prove.refusals import TEXT_DROPPED, Refusal
 from spanloom.families.models.prove.run import ProvenRun
 from spanloom.families.models.source.rows import SourceRow
-from spanloom.families.models.workarounds.declared import DECLARED, declaring
+from spanloom.families.models.workarounds.declared import DECLARED
 from spanloom.supervision import Flags, Tokens
 
 ABOUT_SCHEMA = pa.schema(
@@ -97,13 +96,11 @@ def made_conversation(row: int, source: SourceRow, ingredients: Ingredients) -> 
             run=source.conversation.runs()[0],
             remedy="write it as a system message, or take `model_identity` out of the settings",
         )
-    conversation, proving, emission = source.conversation, ingredients.proving, ingredients.rules.emission
+    conversation = source.conversation
     given, last = len(conversation.runs()), ingredients.rules.turns == LAST_TURN
     if last:
         conversation = _of_last_turn(conversation)
-    outcome = prove_conversation(
-        ingredients.model, conversation, proving, None if emission is None else declaring(proving, emission)
-    )
+    outcome = ingredients.prover.outcome(conversation)
     if isinstance(outcome, Refusal):
         return outcome
     documents = outcome.documents

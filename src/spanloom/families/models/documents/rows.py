@@ -1,4 +1,4 @@
-"""A batch of rows of a source → documents with their rows, and the refused rows."""
+"""A batch of rows of a source → documents with their rows, and the refused rows, in pieces of bounded size."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -25,24 +25,28 @@ from spanloom.supervision import TokenDocuments, closed_documents
 AUDITED_FIRST, AUDITED_EVERY = 4, 64
 """Documents of a batch that the tokenizers package checks: the first `AUDITED_FIRST`, then one in `AUDITED_EVERY`."""
 
+PROOF = "proof"
+"""The group of counts that says how conversations were proven."""
+
+MOST_TOKENS = 4 << 20
+"""Tokens of documents that are held at once, besides those of one conversation."""
+
 
 def made_rows(
     shard: SourceShard, rows: SourceRows, ingredients: Ingredients, eod: int, token_budget: int | None
-) -> Made:
+) -> Iterator[Made]:
     """The documents of these rows. `eod`: the token that closes each. `token_budget`: the row that would exceed it, and
     all later ones, are left out."""
-    counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
-    refused: list[Reject] = []
-    documents: list[MadeDocument] = []
-    joined: list[str] = []
-    read = tokens = 0
+    held = _Held(ingredients, eod)
+    tokens = 0
 
     def refuse(row: int, name: str | None, kind: str, detail: str, run: int | None, remedy: str | None) -> None:
         more = {"run": run, "remedy": remedy}
         column = shard.format.id_column
-        refused.append(
+        held.refused.append(
             Reject(shard=shard.index, row=row, id=name, reason=kind, detail=detail, id_column=column, more=more)
         )
+        held.read += 1
 
     for row, messages_json, column, metadata in _rows(rows, shard.format.id_column):
         name: str | None = None
@@ -55,30 +59,74 @@ def made_rows(
             )
         except RowRefusedError as fault:
             refuse(row, name, str(fault.reason), fault.detail, None, fault.remedy)
-            read += 1
             continue
         if isinstance(made, Refusal):
             refuse(row, name, made.kind, made.message, made.run, made.remedy)
-            read += 1
             continue
-        tokens += sum(document.tokens.size + 1 for document in made.documents)
+        size = sum(document.tokens.size + 1 for document in made.documents)
+        tokens += size
         if token_budget is not None and tokens > token_budget:
-            break
-        read += 1
-        documents += made.documents
-        joined += made.joined
-        counts.update(_counts(made))
-    return Made(
-        rows_read=read,
-        documents=_joined(documents, eod),
-        about=pa.RecordBatch.from_arrays(
-            [pa.array([document.row[field.name] for document in documents], field.type) for field in ABOUT_SCHEMA],
-            schema=ABOUT_SCHEMA,
-        ),
-        refused=refused,
-        counts={"cutting": counts, "audit": Counter(audited_rows=_audit(joined, ingredients))},
-        whole=read == len(rows),
-    )
+            yield held.made(whole=False)
+            return
+        if held.tokens and held.tokens + size > MOST_TOKENS:
+            yield held.made()
+        held.add(made, size)
+    yield held.made()
+
+
+class _Held:
+    """What was made of rows and is not handed on yet. `read`: how many rows; `tokens`: of their documents."""
+
+    def __init__(self, ingredients: Ingredients, eod: int) -> None:
+        self._ingredients, self._eod = ingredients, eod
+        self._texts = 0  # of the batch, which decides what is audited
+        self._empty()
+
+    def _empty(self) -> None:
+        self.read = self.tokens = self._audited = 0
+        self.refused: list[Reject] = []
+        self._documents: list[MadeDocument] = []
+        self._counts: Counter[str] = Counter(dict.fromkeys(COUNTED, 0))
+
+    def add(self, made: MadeConversation, tokens: int) -> None:
+        """Adds the documents of the next row."""
+        self.read += 1
+        self.tokens += tokens
+        self._documents += made.documents
+        self._counts.update(_counts(made))
+        self._audit(made.joined)
+
+    def _audit(self, texts: Sequence[str]) -> None:
+        """Raises AuditError if fast encoder and tokenizers package differ."""
+        encoder = self._ingredients.model.encoder
+        if not encoder.fast:
+            return
+        chosen = [text for at, text in enumerate(texts, self._texts) if at < AUDITED_FIRST or at % AUDITED_EVERY == 0]
+        if chosen:
+            encoder.audit(chosen)
+        self._texts += len(texts)
+        self._audited += len(chosen)
+
+    def made(self, *, whole: bool = True) -> Made:
+        """Hands on what is held."""
+        documents = self._documents
+        made = Made(
+            rows_read=self.read,
+            documents=_joined(documents, self._eod),
+            about=pa.RecordBatch.from_arrays(
+                [pa.array([document.row[field.name] for document in documents], field.type) for field in ABOUT_SCHEMA],
+                schema=ABOUT_SCHEMA,
+            ),
+            refused=self.refused,
+            counts={
+                "cutting": self._counts,
+                "audit": Counter(audited_rows=self._audited),
+                PROOF: self._ingredients.prover.take_counts(),
+            },
+            whole=whole,
+        )
+        self._empty()
+        return made
 
 
 def _counts(made: MadeConversation) -> dict[str, int]:
@@ -107,12 +155,3 @@ def _rows(rows: SourceRows, id_column: str) -> Iterator[tuple[int, Any, str | No
     ids, metadata = rows.columns.get(id_column, nothing), rows.columns.get("metadata_json", nothing)
     for at, text in enumerate(rows.messages_json.to_pylist()):
         yield rows.first_row + at, text, ids[at], metadata[at]
-
-
-def _audit(texts: Sequence[str], ingredients: Ingredients) -> int:
-    """Returns the number of audited texts. Raises AuditError if fast encoder and tokenizers package differ."""
-    if not ingredients.model.encoder.fast:
-        return 0
-    chosen = [text for at, text in enumerate(texts) if at < AUDITED_FIRST or at % AUDITED_EVERY == 0]
-    ingredients.model.encoder.audit(chosen)
-    return len(chosen)

@@ -3,22 +3,26 @@
 In: a model's folder, `ModelRules`. Out: `Ingredients`, which workers load for themselves; the manifest's `config`.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from spanloom.families.models import defaults
+from spanloom.families.models.documents.prover import PathsDifferError, Prover
 from spanloom.families.models.errors import ModelError
 from spanloom.families.models.form import INLINE
 from spanloom.families.models.model import Model, find_eod, load_model
 from spanloom.families.models.probe.form import adapting_for, form_of, variable_sets
 from spanloom.families.models.prove.conversation import Proving
 from spanloom.families.models.source.rows import TemplateWords
-from spanloom.families.models.workarounds.declared import check_emission
+from spanloom.families.models.workarounds.declared import check_emission, declaring
 from spanloom.provenance import sha256_json
+from spanloom.report.progress import Progress
 from spanloom.storage import sha256_file
+
+T = TypeVar("T")
 
 MODEL_FILES = (
     "tokenizer.json",
@@ -49,6 +53,8 @@ class ModelRules:
     text_beside_calls  if the template drops it: `refuse`, or `split` it off as a message before the calls
     turns         `all`, or `last`: what follows the last question that is answered, in one document
     emission      what the model writes if the template does not continue its own prompt; None refuses such runs
+    proof         `paths`: by the paths of the template where they are known; `full`: each conversation by itself. This
+                  one decides no byte
     """
 
     thinking: str = defaults.THINKING[0]
@@ -64,6 +70,7 @@ class ModelRules:
     text_beside_calls: str = defaults.TEXT_BESIDE_CALLS[0]
     turns: str = defaults.TURNS[0]
     emission: str | None = None
+    proof: str = defaults.PATHS
     valid_fraction: float = defaults.VALID_FRACTION
 
     def adapting(self) -> dict[str, str]:
@@ -78,11 +85,12 @@ class ModelRules:
 
 @dataclass(frozen=True, kw_only=True)
 class Ingredients:
-    """A loaded model, and how conversations are proven for it."""
+    """A loaded model, and how conversations are proven for it. `prover` proves them by these rules."""
 
     folder: Path
     model: Model
     proving: Proving
+    prover: Prover
     words: TemplateWords
     rules: ModelRules
 
@@ -121,23 +129,36 @@ def load_ingredients(folder: Path, rules: ModelRules) -> Ingredients:
     form = form_of(model.template, sets, rewrite=rules.call_ids == defaults.CALL_IDS[0])
     if rules.emission is not None:
         check_emission(rules.emission, model)
+    proving = Proving(
+        form=form,
+        variables=tuple(sets),
+        served=rules.boundary == "served",
+        inline=form.reasoning != INLINE or rules.inline_think,
+        control_texts=rules.control_texts,
+        eod=find_eod(model)["text"],
+    )
+    declare = None if rules.emission is None else declaring(proving, rules.emission)
     return Ingredients(
         folder=folder,
         model=model,
-        proving=Proving(
-            form=form,
-            variables=tuple(sets),
-            served=rules.boundary == "served",
-            inline=form.reasoning != INLINE or rules.inline_think,
-            control_texts=rules.control_texts,
-            eod=find_eod(model)["text"],
-        ),
+        proving=proving,
+        prover=Prover(model, proving, declare, by_path=rules.proof != defaults.FULL),
         words=TemplateWords.of(
             model.template,
             adapting_for(model.template, sets, form, inline_calls=rules.inline_calls, beside=rules.text_beside_calls),
         ),
         rules=rules,
     )
+
+
+def by_either_proof(make: Callable[[Ingredients], T], ingredients: Ingredients, progress: Progress) -> T:
+    """What `make` makes; without paths, from the start, if a document by path is wrong."""
+    try:
+        return make(ingredients)
+    except PathsDifferError as fault:
+        progress.say(f"warning: {fault.what}, {fault.where}")
+        progress.say("all conversations are proven again without paths; please report the template")
+        return make(load_ingredients(ingredients.folder, replace(ingredients.rules, proof=defaults.FULL)))
 
 
 def parsed_date(text: str) -> datetime:

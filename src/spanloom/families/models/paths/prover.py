@@ -1,4 +1,4 @@
-"""Conversations → documents by the paths of a template; the rest goes to the full proof.
+"""Conversations → documents by the paths of a template, where paths give them.
 
 In: a model, how conversations are proven. Out: for each conversation its documents, equal to those of
 `prove_conversation`, or the reason why a path does not give them. A layout (a path, which texts are blank, the prompt)
@@ -6,13 +6,14 @@ is used once the full proof has proven a run of it and given the same tokens, ma
 """
 
 import re
-from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
+from spanloom.errors import SpanloomError
 from spanloom.families.models.conversation import Conversation
 from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.form import INLINE, AsGiven, shaped
@@ -23,9 +24,9 @@ from spanloom.families.models.paths.runs import PathRun, UnknownCall, Walked
 from spanloom.families.models.prove.controls import controls_of
 from spanloom.families.models.prove.conversation import Proven, Proving, order_of_variables
 from spanloom.families.models.prove.documents import Document
-from spanloom.families.models.prove.run import ProvenRun, Rendered, prove_run
+from spanloom.families.models.prove.run import ProvenRun, Rendered, alike, prove_run
 from spanloom.supervision import Tokens
-from spanloom.tokenizers.template_paths.expressions import Unloggable
+from spanloom.tokenizers.chat_template import Rendering
 from spanloom.tokenizers.template_paths.paths import Paths
 
 MOST_MESSAGES, MOST_CHARACTERS = 2_000, 4_000_000
@@ -38,15 +39,29 @@ _ODD = re.compile("[\ud800-\udfff]|Q(?:v|w|kx|qj)|7300000")
 """What the words of method S are made of, and code points that are no text: such conversations go to the full proof."""
 
 
+@dataclass(frozen=True)
+class ByPath:
+    """The documents of a conversation by path. `texts`: P and F of each run, as the template must write them."""
+
+    proven: Proven
+    texts: tuple[tuple[Rendering, str], ...]
+
+    def is_rendered(self, model: Model, choice: int) -> bool:
+        """Whether the template writes one of the texts, which `choice` chooses."""
+        rendering, text = self.texts[choice % len(self.texts)]
+        (rendered,) = model.template.render_all([rendering])
+        return rendered == text
+
+
 class PathProver:
-    """The paths of one model in one process. `counts`: conversations by path, and by reason where no path was used."""
+    """The paths of one model in one process. `reason`: why the last conversation did not go by path."""
 
     def __init__(self, model: Model, proving: Proving) -> None:
         self._model, self._proving = model, proving
         self._paths: dict[int, Paths] = {}
         self._layouts: dict[Any, _Layout] = {}
         self._constants: dict[str, Tokens] = {}
-        self.counts: Counter[str] = Counter()
+        self.reason = ""
         clean = clean_tokens(model.tokenizer.path)
         self._clean = re.compile("|".join(map(re.escape, sorted(clean, key=len, reverse=True))) or "(?!)")
         self._ends = tuple(clean)
@@ -67,29 +82,34 @@ class PathProver:
             for number, variables in enumerate(self._proving.variables):
                 strftime = None if now is None else now.strftime
                 self._paths[number] = Paths(model.template.text, {**constants, **variables}, strftime)
-        except Unloggable as fault:
-            return str(fault)
+        except Exception as fault:  # Unloggable; or what Jinja raises, for which the full proof has words
+            return _reason(fault)
         return None
 
-    def documents(self, conversation: Conversation) -> Proven | None:
-        """The documents of a conversation, or None if it takes the full proof."""
-        try:
-            proven = self._proven(conversation)
-        except NoRule as fault:
-            self.counts[f"full: {fault}"] += 1
-            return None
-        self.counts["by path"] += 1
-        return proven
+    @property
+    def renderings(self) -> int:
+        """How many conversations were rendered to learn paths."""
+        return sum(paths.renderings for paths in self._paths.values())
 
-    def _proven(self, conversation: Conversation) -> Proven:
+    def documents(self, conversation: Conversation) -> ByPath | None:
+        """The documents of a conversation, or None if it takes the full proof. Raises TemplateLimitError."""
+        try:
+            return self._proven(conversation)
+        except NoRule as fault:
+            self.reason = _reason(fault)
+        except SpanloomError:
+            raise
+        except Exception as fault:  # a fault of this package costs time; the full proof decides
+            self.reason = f"unexpected: {_reason(fault)}"
+        return None
+
+    def _proven(self, conversation: Conversation) -> ByPath:
         model, proving = self._model, self._proving
         if self.unusable is not None:
             raise NoRule(self.unusable)
         _check(model, proving, conversation)
-        messages = [
-            {key: value for key, value in shaped(message, proving.form, AsGiven()).items() if value is not None}
-            for message in conversation.messages
-        ]
+        given = [shaped(message, proving.form, AsGiven()) for message in conversation.messages]
+        messages = [{key: value for key, value in message.items() if value is not None} for message in given]
         walked = {
             number: Walked(model, paths, proving.variables[number], conversation, messages)
             for number, paths in self._paths.items()
@@ -103,7 +123,8 @@ class PathProver:
                     break
             else:
                 raise NoRule("the template does not continue its own prompt")
-        return Proven(tuple(self._document(chain) for chain in _chains(runs)))
+        proven = Proven(tuple(self._document(chain) for chain in _chains(runs)))
+        return ByPath(proven, tuple(text for run in runs for text in _texts_of(run.found, given, conversation.tools)))
 
     def _confirmed(self, number: int, found: PathRun, conversation: Conversation) -> "_Run":
         """The run with its tokens, if the full proof has proven its layout. Raises NoRule."""
@@ -112,7 +133,7 @@ class PathProver:
             raise NoRule("the text begins with two BOS")
         run = _Run(found, *self._tokens(found))
         layout = self._layouts.setdefault((number, found.key), _Layout())
-        if layout.example is None:
+        if layout.thought is None:
             if layout.refused >= TRIES:
                 raise NoRule("the full proof refuses this layout")
             proving = self._proving
@@ -122,11 +143,12 @@ class PathProver:
             except RefusedError:
                 layout.refused += 1
                 raise NoRule("the full proof refuses this layout") from None
-            if not _alike(run.proven(proven), proven):
+            run.thought = proven.thought
+            if not alike(run.proven(), proven):
                 layout.refused += 1
                 raise NoRule("the full proof gives another run")
-            layout.example = proven
-        run.example = layout.example
+            layout.thought = proven.thought
+        run.thought = layout.thought
         return run
 
     def _tokens(self, found: PathRun) -> tuple[Tokens, int, int, Any]:
@@ -170,16 +192,16 @@ class PathProver:
         for run in chain:
             mask[run.first : run.end] = 1
             spans[run.first : run.end] = run.spans
-            assert run.example is not None
-            runs.append(run.proven(run.example))
+            runs.append(run.proven())
         return Document(text=last.found.whole, tokens=last.tokens, mask=mask, spans=spans, runs=tuple(runs))
 
 
 class _Layout:
-    """A layout: a run of it that the full proof has proven, or how often it was refused."""
+    """A layout: whether it trains an empty thought, once the full proof has proven a run of it; or how often it was
+    refused."""
 
     def __init__(self) -> None:
-        self.example: ProvenRun | None = None
+        self.thought: bool | None = None
         self.refused = 0
 
 
@@ -188,10 +210,10 @@ class _Run:
 
     def __init__(self, found: PathRun, tokens: Tokens, first: int, end: int, spans: Any) -> None:
         self.found, self.tokens, self.first, self.end, self.spans = found, tokens, first, end, spans
-        self.example: ProvenRun | None = None
+        self.thought = False
 
-    def proven(self, example: ProvenRun) -> ProvenRun:
-        """As the full proof gives it. `example`: a proven run of the same layout."""
+    def proven(self) -> ProvenRun:
+        """As the full proof gives it."""
         found = self.found
         return ProvenRun(
             run=found.run,
@@ -209,7 +231,7 @@ class _Run:
             trimmed=found.trimmed,
             forgotten=found.forgotten,
             generation=None,
-            thought=example.thought,
+            thought=self.thought,
         )
 
 
@@ -271,9 +293,18 @@ def _length(message: Mapping[str, Any]) -> int:
     return sum(map(len, _texts(message)))
 
 
-def _alike(left: ProvenRun, right: ProvenRun) -> bool:
-    """Whether two runs are the same in all that they say."""
-    return all(
-        np.array_equal(value, getattr(right, name)) if isinstance(value, np.ndarray) else value == getattr(right, name)
-        for name, value in vars(left).items()
+def _texts_of(
+    found: PathRun, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
+) -> tuple[tuple[Rendering, str], tuple[Rendering, str]]:
+    """P and F of a run, each with what the template writes it for."""
+    run = found.run
+    return (
+        (Rendering(messages[:run], tools, found.variables, prompt=True), found.whole[: found.prompt]),
+        (Rendering(messages[: run + 1], tools, found.variables), found.whole),
     )
+
+
+def _reason(fault: Exception) -> str:
+    """For the count of conversations that do not go by path."""
+    text = str(fault) if isinstance(fault, NoRule) else f"{type(fault).__name__}: {fault}"
+    return " ".join(text.split())[:80]

@@ -5,6 +5,7 @@ characters of F. Raises NoRule; returns None where F does not begin with P, whic
 """
 
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -25,10 +26,14 @@ from spanloom.families.models.paths.leaves import (
     written,
 )
 from spanloom.families.models.prove.context import check_tools, tool_texts
+from spanloom.tokenizers.chat_template import ChatTemplateError
 from spanloom.tokenizers.template_paths.expressions import Diverged, UnknownPath, Unloggable
 from spanloom.tokenizers.template_paths.paths import Paths
 from spanloom.tokenizers.template_paths.prefixes import NotLinear, Prefix, Prefixes
 from spanloom.tokenizers.template_paths.recorder import Leaf
+
+SLOW_SECONDS = 2
+"""Of a plain rendering. A slower template is not rendered with values that log, which takes several times as long."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,15 +154,21 @@ class Walked:
         """Renders prefixes with values that log and plainly. Raises NoRule, also where the texts differ."""
         tools = self._conversation.tools
         for end, asks in dict.fromkeys(prefixes):
-            try:
-                text = self._paths.learn(self._known[:end], tools, prompt=asks)
+            began = time.monotonic()
+            try:  # first in the process with limits: a traced rendering has none
                 plain = self._model.template.render(
                     self._known[:end], tools=tools, add_generation_prompt=asks, **self._variables
                 )
+            except ChatTemplateError:
+                raise NoRule("the template raises") from None
+            if time.monotonic() - began > SLOW_SECONDS:
+                raise NoRule("a rendering takes long")
+            try:
+                text = self._paths.learn(self._known[:end], tools, prompt=asks)
             except (Unloggable, Diverged) as fault:
                 raise NoRule(f"{type(fault).__name__}: {fault}"[:80]) from None
-            except Exception:  # the template raises; the full proof says what
-                raise NoRule("the template raises") from None
+            except Exception:  # a value that logs is not taken; the full proof has none
+                raise NoRule("a traced rendering raises") from None
             if text != plain:
                 raise NoRule("a traced rendering writes another text")
         self._prefixes = Prefixes(self._paths, self._known, tools, lambda leaf: leaf)

@@ -5,7 +5,7 @@ In: a model, a conversation in the form of its template, the place of an assista
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -102,6 +102,15 @@ class ProvenRun:
     truncated: bool = False
     controls: int = 0
     thought: bool = False
+
+
+def alike(left: Any, right: Any, but: Container[str] = ()) -> bool:
+    """Whether two proven runs or documents, say, are the same in all fields `but` some."""
+    return all(
+        np.array_equal(value, getattr(right, name)) if isinstance(value, np.ndarray) else value == getattr(right, name)
+        for name, value in vars(left).items()
+        if name not in but
+    )
 
 
 _THOUGHT = re.compile("think|thought|reason", re.IGNORECASE)

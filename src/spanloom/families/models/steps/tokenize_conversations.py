@@ -22,7 +22,14 @@ from spanloom.conversations.source.folder import Source, is_wanted, open_source,
 from spanloom.conversations.source.places import staged_source
 from spanloom.dataset.root.layout import MODEL_FOLDER
 from spanloom.families.models import defaults
-from spanloom.families.models.documents.rules import MODEL_FILES, PROBE_NAME, Ingredients, ModelRules, load_ingredients
+from spanloom.families.models.documents.rules import (
+    MODEL_FILES,
+    PROBE_NAME,
+    Ingredients,
+    ModelRules,
+    by_either_proof,
+    load_ingredients,
+)
 from spanloom.families.models.errors import ModelError
 from spanloom.families.models.places import held_model, staged_model
 from spanloom.families.models.probe.conversations import probed_conversations
@@ -147,8 +154,13 @@ def run(
         loaded = load_ingredients(folder, rules)
         staging.create(asset, loaded.model.tokenizer.path.read_bytes())
         given = {"source": source, "model": model, "root": root}
-        request = request_of(opened, loaded, caps, given=given, only=only)
-        return make_requested(staging, request, root, task, progress or Progress(mode=Mode.SILENT))
+        shown = progress or Progress(mode=Mode.SILENT)
+
+        def made(by: Ingredients) -> dict[str, Any]:
+            return make_requested(staging, request_of(opened, by, caps, given=given, only=only), root, task, shown)
+
+        # A task of one shard knows nothing of what others made by these paths: it fails, and says what to do.
+        return made(loaded) if only is not None else by_either_proof(made, loaded, shown)
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
