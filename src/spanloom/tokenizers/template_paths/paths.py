@@ -150,7 +150,9 @@ class Paths:
     def state_before(self, loop: Any, M: Any, n: int, s: Any, t: Any, V: Any) -> dict[Any, Any]:
         if not loop.before:
             return {}
-        values: dict[Any, Any] = self.compiler.state(loop.before)(M, None, None, n, s, t, V)
+        if loop.state is None:
+            loop.state = self.compiler.state(loop.before)
+        values: dict[Any, Any] = loop.state(M, None, None, n, s, t, V)
         return values
 
     def _nested(

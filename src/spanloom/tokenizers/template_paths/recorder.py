@@ -51,15 +51,17 @@ class Node:
 
 class Loop:
     """A loop over messages[first : n - less], backwards if `step` is -1. `before`: attributes of namespaces that are
-    written before it; `body`: the trie of a message; `after`: the node behind the loop."""
+    written before it, and `state` their function, once compiled; `body`: the trie of a message; `after`: the node
+    behind the loop."""
 
-    __slots__ = ("after", "before", "body", "first", "less", "step")
+    __slots__ = ("after", "before", "body", "first", "less", "state", "step")
 
     def __init__(
         self, view: tuple[int, int, int], before: tuple[tuple[Slot, Expression], ...], body: Node, after: Node
     ) -> None:
         self.first, self.less, self.step = view
         self.before, self.body, self.after = before, body, after
+        self.state: Evaluate | None = None
 
     @property
     def view(self) -> tuple[int, int, int]:

@@ -6,6 +6,7 @@ is used once the full proof has proven a run of it and given the same tokens, ma
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -114,24 +115,24 @@ class PathProver:
             number: Walked(model, paths, proving.variables[number], conversation, messages)
             for number, paths in self._paths.items()
         }
-        runs = []
+        runs: list[_Run] = []
         for run in conversation.runs():
             for number in order_of_variables(conversation.messages[run], proving.variables):
                 found = _walked_run(walked[number], run)
                 if found is not None:
-                    runs.append(self._confirmed(number, found, conversation))
+                    runs.append(self._confirmed(number, found, conversation, runs[-1] if runs else None))
                     break
             else:
                 raise NoRule("the template does not continue its own prompt")
         proven = Proven(tuple(self._document(chain) for chain in _chains(runs)))
         return ByPath(proven, tuple(text for run in runs for text in _texts_of(run.found, given, conversation.tools)))
 
-    def _confirmed(self, number: int, found: PathRun, conversation: Conversation) -> "_Run":
-        """The run with its tokens, if the full proof has proven its layout. Raises NoRule."""
+    def _confirmed(self, number: int, found: PathRun, conversation: Conversation, before: "_Run | None") -> "_Run":
+        """The run with its tokens, if the full proof has proven its layout. `before`: the run before it. Raises NoRule."""
         bos = self._model.template.special_tokens.get("bos_token")
         if bos and found.whole.startswith(bos + bos):
             raise NoRule("the text begins with two BOS")
-        run = _Run(found, *self._tokens(found))
+        run = _Run(found, *self._tokens(found, before))
         layout = self._layouts.setdefault((number, found.key), _Layout())
         if layout.thought is None:
             if layout.refused >= TRIES:
@@ -151,17 +152,20 @@ class PathProver:
         run.thought = layout.thought
         return run
 
-    def _tokens(self, found: PathRun) -> tuple[Tokens, int, int, Any]:
-        """The tokens of F, of P, through the stop, and the spans of the trained ones. Raises NoRule."""
-        whole = found.whole
-        cuts = {0, found.begin, *found.closings, found.stop, len(whole)}
-        cuts |= {edge for edge in found.edges if self._clean.match(whole, edge) or self._ends_clean(whole, edge)}
+    def _tokens(self, found: PathRun, before: "_Run | None") -> tuple[Tokens, int, int, Any]:
+        """The tokens of F, of P, through the stop, and the spans of the trained ones. Those of the run before are taken
+        where F goes on behind its stop. Raises NoRule."""
+        whole, known, pieces = found.whole, 0, [np.empty(0, np.int32)]
+        if before is not None and before.found.stop <= found.begin and _goes_on(before.found, found):
+            known, pieces = before.found.stop, [before.tokens[: before.end]]
         for cut in (found.begin, *found.closings, found.stop):
-            if 0 < cut < len(whole) and not self._clean.match(whole, cut) and not self._ends_clean(whole, cut):
+            if 0 < cut < len(whole) and not self._is_clean(whole, cut):
                 raise NoRule("a run or span begins where the text may not be cut")
-        places = sorted(cuts)
-        pieces = [self._ids(whole[begin:end]) for begin, end in pairwise(places)]
-        starts = dict(zip(places, np.cumsum([0, *map(len, pieces)]).tolist(), strict=True))
+        later = found.edges[bisect_right(found.edges, known) :]
+        cuts = {edge for edge in later if self._is_clean(whole, edge)}
+        places = sorted(cuts | {known, found.begin, *found.closings, found.stop, len(whole)})
+        pieces += [self._ids(whole[begin:end]) for begin, end in pairwise(places)]
+        starts = dict(zip(places, np.cumsum([*map(len, pieces)]).tolist(), strict=True))
         tokens = np.concatenate(pieces).astype(np.int32)
         opening = self._ids(whole[found.begin : found.prompt])
         first = starts[found.begin] + len(opening)
@@ -174,8 +178,9 @@ class PathProver:
             spans[begin - first : until - first] = span
         return tokens, first, end, spans
 
-    def _ends_clean(self, whole: str, cut: int) -> bool:
-        return whole.endswith(self._ends, 0, cut)
+    def _is_clean(self, whole: str, cut: int) -> bool:
+        """Whether a text may be cut here: a clean token begins or ends."""
+        return bool(self._clean.match(whole, cut)) or whole.endswith(self._ends, 0, cut)
 
     def _ids(self, text: str) -> Tokens:
         ids = self._constants.get(text)
@@ -240,17 +245,18 @@ def _chains(runs: Sequence[_Run]) -> list[list[_Run]]:
     tokens."""
     chains: list[list[_Run]] = []
     for run in runs:
-        text, prompt = run.found.whole, run.found.prompt
-        fitting = [
-            chain
-            for chain in chains
-            if chain[-1].found.stop <= prompt and text.startswith(chain[-1].found.whole[: chain[-1].found.stop])
-        ]
+        fitting = [chain for chain in chains if _goes_on(chain[-1].found, run.found)]
         if fitting:
             max(fitting, key=lambda chain: chain[-1].end).append(run)
         else:
             chains.append([run])
     return chains
+
+
+def _goes_on(earlier: PathRun, run: PathRun) -> bool:
+    """Whether P begins with the text of an earlier run, through its stop."""
+    stop = earlier.stop
+    return stop <= run.prompt and run.whole.startswith(earlier.whole[:stop])
 
 
 def _walked_run(walked: Walked, run: int) -> PathRun | None:
