@@ -77,7 +77,6 @@ def proof(
     """Seconds to prove each run, and of transformers' P and F of each run; both from messages to ids."""
     sets = variable_sets(model.template, "auto", {})
     proving = Proving(form=find_form(model.template, sets), variables=sets)
-    known = prover.counts["by path"]
     peers = [as_transformers(conversation) for conversation in batch]
 
     def by_transformers() -> int:
@@ -95,7 +94,7 @@ def proof(
 
     ours, runs = processor_seconds(proven)
     theirs, tokens = processor_seconds(by_transformers)
-    by_path, _ = processor_seconds(lambda: [prover.documents(conversation) for conversation in batch])
+    by_path, found = processor_seconds(lambda: [prover.documents(conversation) for conversation in batch])
     once, _ = processor_seconds(lambda: [peer.apply_chat_template(messages, tokenize=True) for messages in peers])
     return {
         "runs": runs,
@@ -104,7 +103,7 @@ def proof(
         "proven": ours,
         "by_path": by_path,
         "apply_once": once,
-        "conversations_by_path": prover.counts["by path"] - known,
+        "conversations_by_path": sum(each is not None for each in found),
     }
 
 

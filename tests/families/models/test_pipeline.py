@@ -40,7 +40,8 @@ def test_each_task_finds_what_the_one_before_made(
     folder.mkdir()
     kubeflow = Kubeflow(folder, monkeypatch)
     given = {"thinking": "auto", "inline_think": "0", "boundary": "served", "date": "", "emission": "", "workers": ""}
-    given |= {"control_texts": "refuse"}
+    given |= {"control_texts": "refuse", "call_ids": "keep", "inline_calls": "", "text_beside_calls": "split"}
+    given |= {"proof": "full"}
     tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     end, eof = (tokenizer.token_to_id(text) for text in ("<|end|>", "<|eof|>"))
     given |= {
