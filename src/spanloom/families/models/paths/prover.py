@@ -21,11 +21,12 @@ from spanloom.families.models.form import INLINE, AsGiven, shaped
 from spanloom.families.models.model import Model
 from spanloom.families.models.paths.clean import clean_tokens
 from spanloom.families.models.paths.leaves import NoRule
-from spanloom.families.models.paths.runs import PathRun, UnknownCall, Walked
+from spanloom.families.models.paths.runs import NextMessage, PathRun, UnknownCall, Walked
 from spanloom.families.models.prove.controls import controls_of
 from spanloom.families.models.prove.conversation import Proven, Proving, order_of_variables
 from spanloom.families.models.prove.documents import Document
 from spanloom.families.models.prove.run import ProvenRun, Rendered, alike, prove_run
+from spanloom.families.models.prove.turn_end import next_message
 from spanloom.supervision import Tokens
 from spanloom.tokenizers.chat_template import Rendering
 from spanloom.tokenizers.template_paths.paths import Paths
@@ -63,6 +64,7 @@ class PathProver:
         self._layouts: dict[Any, _Layout] = {}
         self._constants: dict[str, Tokens] = {}
         self.reason = ""
+        self._next_ends = False  # whether the marker of the next message ends a turn
         clean = clean_tokens(model.tokenizer.path)
         self._clean = re.compile("|".join(map(re.escape, sorted(clean, key=len, reverse=True))) or "(?!)")
         self._ends = tuple(clean)
@@ -95,7 +97,11 @@ class PathProver:
     def documents(self, conversation: Conversation) -> ByPath | None:
         """The documents of a conversation, or None if it takes the full proof. Raises TemplateLimitError."""
         try:
-            return self._proven(conversation)
+            try:
+                return self._proven(conversation)
+            except NextMessage:
+                self._next_ends = True
+                return self._proven(conversation)
         except NoRule as fault:
             self.reason = _reason(fault)
         except SpanloomError:
@@ -111,8 +117,14 @@ class PathProver:
         _check(model, proving, conversation)
         given = [shaped(message, proving.form, AsGiven()) for message in conversation.messages]
         messages = [{key: value for key, value in message.items() if value is not None} for message in given]
+        last = conversation.runs()[-1]
+        if self._next_ends:
+            following = [] if messages[last + 1 :] else [next_message(given[last])]
+            known = [*messages[: last + 2], *following]
+        else:
+            known = messages[: last + 1]
         walked = {
-            number: Walked(model, paths, proving.variables[number], conversation, messages)
+            number: Walked(model, paths, proving.variables[number], conversation, known)
             for number, paths in self._paths.items()
         }
         runs: list[_Run] = []
@@ -128,7 +140,7 @@ class PathProver:
         return ByPath(proven, tuple(text for run in runs for text in _texts_of(run.found, given, conversation.tools)))
 
     def _confirmed(self, number: int, found: PathRun, conversation: Conversation, before: "_Run | None") -> "_Run":
-        """The run with its tokens, if the full proof has proven its layout. `before`: the run before it. Raises NoRule."""
+        """The run with its tokens, if the full proof has proven its layout. `before`: the run before. Raises NoRule."""
         bos = self._model.template.special_tokens.get("bos_token")
         if bos and found.whole.startswith(bos + bos):
             raise NoRule("the text begins with two BOS")
@@ -306,7 +318,7 @@ def _texts_of(
     run = found.run
     return (
         (Rendering(messages[:run], tools, found.variables, prompt=True), found.whole[: found.prompt]),
-        (Rendering(messages[: run + 1], tools, found.variables), found.whole),
+        (Rendering(messages[: run + 1], tools, found.variables), found.written),
     )
 
 

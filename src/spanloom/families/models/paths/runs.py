@@ -8,6 +8,7 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from spanloom.families.models.conversation import Conversation
@@ -32,6 +33,12 @@ from spanloom.tokenizers.template_paths.paths import Paths
 from spanloom.tokenizers.template_paths.prefixes import NotLinear, Prefix, Prefixes
 from spanloom.tokenizers.template_paths.recorder import Leaf
 
+
+@cache
+def _any_of(texts: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, sorted(texts, key=len, reverse=True))))
+
+
 SLOW_SECONDS = 2
 """Of a plain rendering. A slower template is not rendered with values that log, which takes several times as long."""
 
@@ -40,7 +47,8 @@ SLOW_SECONDS = 2
 class PathRun:
     """A run on its path. `whole`: F; `prompt`: the characters of P; `begin`: where its message begins in F, `closings`:
     where the spans of its later texts begin, with `numbers`, the spans; `stop`: the end of the token that ends the
-    turn; `edges`: where messages begin in F; `key`: its layout."""
+    turn; `marker`: of the next message, if it ends the turn: `whole` ends with it; `edges`: where messages begin in F;
+    `key`: its layout."""
 
     run: int
     whole: str
@@ -50,11 +58,21 @@ class PathRun:
     numbers: tuple[int, ...]
     stop: int
     turn_end: str
+    marker: str
     edges: tuple[int, ...]
     trimmed: bool
     forgotten: int
     variables: Mapping[str, Any]
     key: Any
+
+    @property
+    def written(self) -> str:
+        """F, as the template writes it."""
+        return self.whole[: len(self.whole) - len(self.marker)]
+
+
+class NextMessage(NoRule):
+    """The template ends a turn with the marker of the next message, which is not known here."""
 
 
 class UnknownCall(NoRule):
@@ -62,7 +80,8 @@ class UnknownCall(NoRule):
 
 
 class Walked:
-    """A conversation under one set of variables. `messages`: as the template takes them, without null values."""
+    """A conversation under one set of variables. `messages`: as the template takes them, without null values; a message
+    behind the last run may end its turn."""
 
     def __init__(
         self,
@@ -73,8 +92,9 @@ class Walked:
         messages: Sequence[dict[str, Any]],
     ) -> None:
         self._model, self._paths, self._conversation, self._variables = model, paths, conversation, variables
-        last = conversation.runs()[-1]
-        self._known = list(messages[: last + 1])
+        self._stops = _any_of(tuple(model.stops.values()))
+        self._last = conversation.runs()[-1]
+        self._known = list(messages)
         self._prefixes = Prefixes(paths, self._known, conversation.tools, lambda leaf: leaf)
         self._texts: dict[tuple[int, int], str] = {}
 
@@ -101,6 +121,8 @@ class Walked:
         # Calls are placed with the literal before their first text, which the prompt may hold a part of.
         if placed and placed[0][0] < len(prompt) and numbers[0] != SPAN_COMMENTARY:
             raise NoRule("a text within the prompt")
+        marker = self._marker(run, whole, last, after.leaves[-1])
+        whole += marker
         stop, turn_end = self._turn_end(whole, len(prompt), last)
         edges = [len(head)]
         for text in texts:
@@ -118,6 +140,7 @@ class Walked:
             numbers=numbers,
             stop=stop,
             turn_end=turn_end,
+            marker=marker,
             edges=tuple(edges),
             trimmed=trimmed,
             forgotten=forgotten,
@@ -148,7 +171,7 @@ class Walked:
     def learn_calls(self) -> None:
         """Renders all prefixes that end with calls, so that the paths of their calls are known. Raises NoRule."""
         ends = {place + 1 for place, message in enumerate(self._known) if message.get("tool_calls")}
-        self._learn(*((end, False) for end in sorted({*ends, len(self._known)})), (len(self._known) - 1, True))
+        self._learn(*((end, False) for end in sorted({*ends, len(self._known)})), (self._last, True))
 
     def _learn(self, *prefixes: tuple[int, bool]) -> None:
         """Renders prefixes with values that log and plainly. Raises NoRule, also where the texts differ."""
@@ -257,16 +280,41 @@ class Walked:
             at += len(text)
         return placed, tuple(closings), tuple(numbers) or (SPAN_FINAL,), trimmed
 
+    def _marker(self, run: int, whole: str, last: int, leaf: Leaf) -> str:
+        """The stop token that the next message begins with, if it ends the turn; else nothing. `leaf`: of the run.
+        Raises NoRule."""
+        if self._stops.search(whole, last):
+            return ""
+        if run + 1 >= len(self._known):
+            raise NextMessage("the next message ends the turn")
+        if self._known[run + 1]["role"] == "assistant":
+            raise NoRule("an assistant's message is behind the run")
+        own, following = self._prefix(run + 2, prompt=False).leaves[-2:]
+        kind, tail = self._behind_texts(leaf, run)
+        kind_before, behind = self._behind_texts(own, run)
+        behind += self._text(following, run + 1)
+        found = self._stops.match(behind, len(tail)) if kind == kind_before and behind.startswith(tail) else None
+        if found is None:
+            raise NoRule("the next message does not end the turn")
+        return found[0]
+
+    def _behind_texts(self, leaf: Leaf, run: int) -> tuple[str, str]:
+        """The kind of the last text that a leaf writes, and what is behind it. Raises NoRule."""
+        own = self._written(leaf)
+        behind: list[str] = []
+        for part, text in zip(reversed(own.parts), reversed(self._pieces(own.parts, run)), strict=True):
+            if part.kind != LITERAL and text.strip():
+                return part.kind, "".join(reversed(behind))
+            behind.append(text)
+        raise NoRule("no text of the run is written where a message follows")
+
     def _turn_end(self, whole: str, prompt: int, last: int) -> tuple[int, str]:
-        stops = list(self._model.stops.values())
         if self._model.special.search(whole, prompt, last):
             inside = [found[0] for found in self._model.special.finditer(whole, prompt, last)]
-            if any(text in stops for text in inside):
+            if any(text in self._model.stops.values() for text in inside):
                 raise NoRule("a stop token before the last text")
-        pattern = re.compile("|".join(map(re.escape, sorted(stops, key=len, reverse=True))))
-        found = pattern.search(whole, last)
-        if found is None:
-            raise NoRule("the next message ends the turn")
+        found = self._stops.search(whole, last)
+        assert found is not None, "the turn has an end, or a marker"
         return found.end(), found[0]
 
     def _forgotten(self, after: Prefix, head: Sequence[tuple[Part, str]], run: int) -> int:
