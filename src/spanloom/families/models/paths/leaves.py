@@ -33,10 +33,12 @@ class Part:
 
 @dataclass(frozen=True)
 class Written:
-    """The parts of a leaf, in order. `kinds`: what it writes of its own message."""
+    """The parts of a leaf, in order. `kinds`: what it writes of its own message; `by_item`: whether it writes arguments
+    of calls one by one."""
 
     parts: tuple[Part, ...]
     kinds: frozenset[str]
+    by_item: bool
 
 
 def written(paths: Paths, out: tuple[Expression, ...]) -> Written:
@@ -45,7 +47,10 @@ def written(paths: Paths, out: tuple[Expression, ...]) -> Written:
     own = [part.kind for part in parts if part.message is None and part.kind in (CONTENT, REASONING, CALLS)]
     if len(own) != len(set(own)):
         raise NoRule("a text is written twice")
-    return Written(parts, frozenset(own))
+    by_item = any(
+        _writes_by_item(leaf) for each in out if each[0] == "sub" for leaf in leaves_of(paths.tries.nested[each[1]])
+    )
+    return Written(parts, frozenset(own), by_item)
 
 
 def _part(paths: Paths, each: Expression) -> Part:
@@ -56,7 +61,7 @@ def _part(paths: Paths, each: Expression) -> Part:
     if looks.slots or looks.far or looks.near or looks.later:
         raise NoRule("a text depends on state")
     if each[0] == "sub" and each[2] == ("get", _ME, "tool_calls"):
-        _check_calls(paths.tries.nested[each[1]])
+        _check_calls(paths, paths.tries.nested[each[1]])
         return Part(CALLS, text)
     if _only_tools(each):
         return Part(TOOL_LIST, text)
@@ -85,7 +90,8 @@ _CALL: Expression = ("x", 0, ITEM)
 _FUNCTION: Expression = ("get", _CALL, "function")
 _NAME: Expression = ("get", _FUNCTION, "name")
 _ARGUMENTS: Expression = ("get", _FUNCTION, "arguments")
-_PAIR: Expression = ("x", 1, ITEM)
+_KEY: Expression = ("get", ("x", 1, ITEM), 0)
+_VALUE: Expression = ("get", ("x", 1, ITEM), 1)
 
 
 def leaves_of(root: Node) -> list[Leaf]:
@@ -99,15 +105,36 @@ def leaves_of(root: Node) -> list[Leaf]:
     return found
 
 
-def _check_calls(root: Node) -> None:
+def _check_calls(paths: Paths, root: Node) -> None:
     """Raises NoRule unless each known path of a call writes its name and its arguments once, and nothing else of it."""
     for leaf in leaves_of(root):
         references = [each for each in leaf.out if each[0] != "k"]
         arguments = [each for each in references if each != _NAME]
-        whole = len(arguments) == 1 and arguments[0] in (_ARGUMENTS, ("json", _ARGUMENTS, _plain_options(arguments[0])))
-        if references.count(_NAME) != 1 or not whole:
+        if references.count(_NAME) != 1 or len(arguments) != 1:
+            raise NoRule("a call is written in a form without a rule")
+        if _is_items(arguments[0]):
+            _check_items(paths.tries.nested[arguments[0][1]])
+        elif not _is_text_of(arguments[0], _ARGUMENTS):
             raise NoRule("a call is written in a form without a rule")
 
 
-def _plain_options(each: Expression) -> Any:
-    return each[2] if each[0] == "json" else ()
+def _check_items(root: Node) -> None:
+    """Raises NoRule unless each known path of an argument writes its name, then its value or a constant for it."""
+    for leaf in leaves_of(root):
+        references = [each for each in leaf.out if each[0] != "k"]
+        if references[:1] != [_KEY] or not all(_is_text_of(each, _VALUE) for each in references[1:2]) or references[2:]:
+            raise NoRule("an argument is written in a form without a rule")
+
+
+def _is_items(each: Expression) -> bool:
+    return bool(each[0] == "sub" and each[2] == ("items", _ARGUMENTS))
+
+
+def _writes_by_item(leaf: Leaf) -> bool:
+    return any(map(_is_items, leaf.out))
+
+
+def _is_text_of(each: Expression, value: Expression) -> bool:
+    """Whether an expression writes a value as it is, or as JSON; a whole number is a linear form."""
+    inner = each[1] if each[0] in ("json", "str") else each
+    return inner in (value, ("int", (0, ((value, 1),))))

@@ -9,6 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from spanloom.families.models.conversation import Conversation
@@ -28,7 +29,7 @@ from spanloom.families.models.paths.leaves import (
 )
 from spanloom.families.models.prove.context import check_tools, tool_texts
 from spanloom.tokenizers.chat_template import ChatTemplateError
-from spanloom.tokenizers.template_paths.expressions import Diverged, UnknownPath, Unloggable
+from spanloom.tokenizers.template_paths.expressions import Diverged, UnknownPath, Unloggable, types_of
 from spanloom.tokenizers.template_paths.paths import Paths
 from spanloom.tokenizers.template_paths.prefixes import NotLinear, Prefix, Prefixes
 from spanloom.tokenizers.template_paths.recorder import Leaf
@@ -145,14 +146,15 @@ class Walked:
             trimmed=trimmed,
             forgotten=forgotten,
             variables=self._variables,
-            key=(after.leaves[-1].out, flags, opening, after.top.out, before.top.out, self._calls(run)),
+            key=(after.leaves[-1].out, flags, opening, after.top.out, before.top.out, self._calls(run, own)),
         )
 
-    def _calls(self, run: int) -> Any:
-        """The types of the calls of a run, as a part of the key of its layout."""
-        return tuple(
-            (type(call["arguments"]).__name__, bool(call["arguments"]))
-            for call in self._conversation.messages[run].get("tool_calls") or ()
+    def _calls(self, run: int, own: Written) -> Any:
+        """The types of the calls of a run, and of arguments that are written one by one, for the key of its layout."""
+        arguments = [call["arguments"] for call in self._conversation.messages[run].get("tool_calls") or ()]
+        values = [each.values() for each in arguments if own.by_item and isinstance(each, dict)]
+        return frozenset(types_of(chain.from_iterable(values))), tuple(
+            (type(each).__name__, bool(each)) for each in arguments
         )[:2]
 
     def _prefix(self, n: int, *, prompt: bool) -> Prefix:
