@@ -174,15 +174,17 @@ class _Before:
         """Ends early where no earlier message writes anything, as an earlier pass has found."""
         since: int | None = None
         key: Any = None
+        frozen = _frozen(state)
         for i in self._loop.places(n):
-            if self._loop.step == -1 and i < self._quiet.get(_frozen(state), -1):
+            if self._loop.step == -1 and i < self._quiet.get(frozen, -1):
                 break
             leaf, after, near = self._round(i, n, state)
             if leaf.sets or near:
                 since = None
             elif since is None:
-                since, key = i, _frozen(state)
-            state = after
+                since, key = i, frozen
+            if after is not state:
+                state, frozen = after, _frozen(after)
             if leaf.breaks:
                 since = None
                 break

@@ -6,7 +6,6 @@ is used once the full proof has proven a run of it and given the same tokens, ma
 """
 
 import re
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -25,7 +24,7 @@ from spanloom.families.models.paths.runs import NextMessage, PathRun, UnknownCal
 from spanloom.families.models.prove.controls import controls_of
 from spanloom.families.models.prove.conversation import Proven, Proving, order_of_variables
 from spanloom.families.models.prove.documents import Document
-from spanloom.families.models.prove.run import ProvenRun, Rendered, alike, prove_run
+from spanloom.families.models.prove.run import SALTS, ProvenRun, Rendered, alike, prove_run
 from spanloom.families.models.prove.turn_end import next_message
 from spanloom.supervision import Tokens
 from spanloom.tokenizers.chat_template import Rendering
@@ -37,8 +36,8 @@ MOST_MESSAGES, MOST_CHARACTERS = 2_000, 4_000_000
 TRIES = 3
 """Runs of one layout that the full proof may refuse before the layout is given up."""
 
-_ODD = re.compile("[\ud800-\udfff]|Q(?:v|w|kx|qj)|7300000")
-"""What the words of method S are made of, and code points that are no text: such conversations go to the full proof."""
+_ODD = (*(f"Q{salt}" for salt in SALTS), "7300000")
+"""What the words of method S are made of: a conversation with one goes to the full proof."""
 
 
 @dataclass(frozen=True)
@@ -173,9 +172,7 @@ class PathProver:
         for cut in (found.begin, *found.closings, found.stop):
             if 0 < cut < len(whole) and not self._is_clean(whole, cut):
                 raise NoRule("a run or span begins where the text may not be cut")
-        later = found.edges[bisect_right(found.edges, known) :]
-        cuts = {edge for edge in later if self._is_clean(whole, edge)}
-        places = sorted(cuts | {known, found.begin, *found.closings, found.stop, len(whole)})
+        places = sorted({known, found.begin, *found.closings, found.stop, len(whole)})
         pieces += [self._ids(whole[begin:end]) for begin, end in pairwise(places)]
         starts = dict(zip(places, np.cumsum([*map(len, pieces)]).tolist(), strict=True))
         tokens = np.concatenate(pieces).astype(np.int32)
@@ -298,13 +295,26 @@ def _check(model: Model, proving: Proving, conversation: Conversation) -> None:
         raise NoRule("a call without a name")
     if controls_of(model, conversation, proving.eod):
         raise NoRule("a control token in a text")
-    if any(_ODD.search(text) for message in messages for text in _texts(message)):
+    if any(map(_is_odd, (text for message in messages for text in _texts(message)))):
         raise NoRule("an odd text")
 
 
 def _texts(message: Mapping[str, Any]) -> list[str]:
     calls = message.get("tool_calls")
     return [message.get("content") or "", message.get("reasoning") or "", repr(calls) if calls else ""]
+
+
+def _is_odd(text: str) -> bool:
+    return any(word in text for word in _ODD) or not (text.isascii() or _is_text(text))
+
+
+def _is_text(text: str) -> bool:
+    """Whether a text has no surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _length(message: Mapping[str, Any]) -> int:

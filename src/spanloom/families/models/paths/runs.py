@@ -48,8 +48,7 @@ SLOW_SECONDS = 2
 class PathRun:
     """A run on its path. `whole`: F; `prompt`: the characters of P; `begin`: where its message begins in F, `closings`:
     where the spans of its later texts begin, with `numbers`, the spans; `stop`: the end of the token that ends the
-    turn; `marker`: of the next message, if it ends the turn: `whole` ends with it; `edges`: where messages begin in F;
-    `key`: its layout."""
+    turn; `marker`: of the next message, if it ends the turn: `whole` ends with it; `key`: its layout."""
 
     run: int
     whole: str
@@ -60,7 +59,6 @@ class PathRun:
     stop: int
     turn_end: str
     marker: str
-    edges: tuple[int, ...]
     trimmed: bool
     forgotten: int
     variables: Mapping[str, Any]
@@ -125,9 +123,6 @@ class Walked:
         marker = self._marker(run, whole, last, after.leaves[-1])
         whole += marker
         stop, turn_end = self._turn_end(whole, len(prompt), last)
-        edges = [len(head)]
-        for text in texts:
-            edges.append(edges[-1] + len(text))
         forgotten = self._forgotten(after, head_parts, run)
         self._check_tools(head_parts)
         message = self._conversation.messages[run]
@@ -142,7 +137,6 @@ class Walked:
             stop=stop,
             turn_end=turn_end,
             marker=marker,
-            edges=tuple(edges),
             trimmed=trimmed,
             forgotten=forgotten,
             variables=self._variables,

@@ -27,6 +27,7 @@ from spanloom.tokenizers.control_texts import (
 REFUSE, AS_SERVED, TEXT = CONTROL_TEXTS
 
 _NAMES = ("tool_call_id", "name")
+_TEXTS = ("content", "reasoning", "tool_calls", *_NAMES)
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,13 @@ def controls_of(model: Model, conversation: Conversation, eod: str | None) -> li
     pattern = model.special_and(eod)
     found: list[Control] = []
 
-    def search(message: int, where: str, value: Any) -> None:
-        found.extend(Control(message, where, token) for token in controls_in(value, pattern))
-
     for place, message in enumerate(conversation.messages):
-        for key in ("content", "reasoning", "tool_calls", *_NAMES):
-            search(place, f"{key} of message {place} ({message['role']})", message.get(key))
-    search(-1, "the tools", conversation.tools)
-    search(-1, "the template's variables", conversation.variables)
+        for key in _TEXTS:
+            if tokens := [*controls_in(message.get(key), pattern)]:
+                where = f"{key} of message {place} ({message['role']})"
+                found += [Control(place, where, token) for token in tokens]
+    for where, value in (("the tools", conversation.tools), ("the template's variables", conversation.variables)):
+        found.extend(Control(-1, where, token) for token in controls_in(value, pattern))
     return found
 
 
