@@ -103,15 +103,15 @@ def test_pieces_of_a_batch_are_bounded_by_tokens(
 
 def other_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault in documents by path, in one of five conversations, which only the full proof sees."""
-    whole = paths.PathProver._document
+    whole = paths._document
 
-    def wrong(self: Any, chain: Any) -> Document:
-        document = whole(self, chain)
+    def wrong(chain: Any) -> Document:
+        document = whole(chain)
         if len(document.text) % 5 == 0:
-            document.mask[chain[-1].first] = 0
+            document.mask[chain.runs[-1].first] = 0
         return document
 
-    monkeypatch.setattr(paths.PathProver, "_document", wrong)
+    monkeypatch.setattr(paths, "_document", wrong)
 
 
 def other_texts(monkeypatch: pytest.MonkeyPatch) -> None:

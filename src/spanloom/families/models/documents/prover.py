@@ -115,7 +115,7 @@ def _equal_documents(left: Document, right: Document) -> bool:
     return (
         len(left.runs) == len(right.runs)
         and alike(left, right, but=("runs",))
-        and all(alike(*runs) for runs in zip(left.runs, right.runs, strict=True))
+        and all(one.equals(other) for one, other in zip(left.runs, right.runs, strict=True))
     )
 
 

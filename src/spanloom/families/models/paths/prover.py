@@ -7,7 +7,7 @@ is used once the full proof has proven a run of it and given the same tokens, ma
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +24,7 @@ from spanloom.families.models.paths.runs import NextMessage, PathRun, UnknownCal
 from spanloom.families.models.prove.controls import controls_of
 from spanloom.families.models.prove.conversation import Proven, Proving, order_of_variables
 from spanloom.families.models.prove.documents import Document
-from spanloom.families.models.prove.run import SALTS, ProvenRun, Rendered, alike, prove_run
+from spanloom.families.models.prove.run import SALTS, ProvenRun, Rendered, prove_run
 from spanloom.families.models.prove.turn_end import next_message
 from spanloom.supervision import Tokens
 from spanloom.tokenizers.chat_template import Rendering
@@ -42,16 +42,19 @@ _ODD = (*(f"Q{salt}" for salt in SALTS), "7300000")
 
 @dataclass(frozen=True)
 class ByPath:
-    """The documents of a conversation by path. `texts`: P and F of each run, as the template must write them."""
+    """The documents of a conversation by path. `runs`: in order; `messages`, `tools`: as the template takes them."""
 
     proven: Proven
-    texts: tuple[tuple[Rendering, str], ...]
+    runs: Sequence["_Run"]
+    messages: Sequence[Mapping[str, Any]]
+    tools: Sequence[Mapping[str, Any]] | None
 
     def is_rendered(self, model: Model, choice: int) -> bool:
-        """Whether the template writes one of the texts, which `choice` chooses."""
-        rendering, text = self.texts[choice % len(self.texts)]
-        (rendered,) = model.template.render_all([rendering])
-        return rendered == text
+        """Whether the template writes P or F of a run, which `choice` chooses."""
+        run, prompt = self.runs[choice // 2 % len(self.runs)], choice % 2 == 0
+        messages = self.messages[: run.found.run if prompt else run.found.run + 1]
+        (rendered,) = model.template.render_all([Rendering(messages, self.tools, run.found.variables, prompt=prompt)])
+        return rendered == (run.prompt if prompt else run.written)
 
 
 class PathProver:
@@ -127,23 +130,23 @@ class PathProver:
             for number, paths in self._paths.items()
         }
         runs: list[_Run] = []
+        chains: list[_Chain] = []
         for run in conversation.runs():
             for number in order_of_variables(conversation.messages[run], proving.variables):
                 found = _walked_run(walked[number], run)
                 if found is not None:
-                    runs.append(self._confirmed(number, found, conversation, runs[-1] if runs else None))
+                    runs.append(self._confirmed(number, found, conversation, chains))
                     break
             else:
                 raise NoRule("the template does not continue its own prompt")
-        proven = Proven(tuple(self._document(chain) for chain in _chains(runs)))
-        return ByPath(proven, tuple(text for run in runs for text in _texts_of(run.found, given, conversation.tools)))
+        return ByPath(Proven(tuple(map(_document, chains))), runs, given, conversation.tools)
 
-    def _confirmed(self, number: int, found: PathRun, conversation: Conversation, before: "_Run | None") -> "_Run":
-        """The run with its tokens, if the full proof has proven its layout. `before`: the run before. Raises NoRule."""
+    def _confirmed(self, number: int, found: PathRun, conversation: Conversation, chains: list["_Chain"]) -> "_Run":
+        """The run with its tokens, if the full proof has proven its layout. It is added to `chains`. Raises NoRule."""
         bos = self._model.template.special_tokens.get("bos_token")
         if bos and found.whole.startswith(bos + bos):
             raise NoRule("the text begins with two BOS")
-        run = _Run(found, *self._tokens(found, before))
+        run = self._added(found, chains)
         layout = self._layouts.setdefault((number, found.key), _Layout())
         if layout.thought is None:
             if layout.refused >= TRIES:
@@ -156,19 +159,35 @@ class PathProver:
                 layout.refused += 1
                 raise NoRule("the full proof refuses this layout") from None
             run.thought = proven.thought
-            if not alike(run.proven(), proven):
+            if not run.proven().equals(proven):
                 layout.refused += 1
                 raise NoRule("the full proof gives another run")
             layout.thought = proven.thought
         run.thought = layout.thought
         return run
 
-    def _tokens(self, found: PathRun, before: "_Run | None") -> tuple[Tokens, int, int, Any]:
-        """The tokens of F, of P, through the stop, and the spans of the trained ones. Those of the run before are taken
-        where F goes on behind its stop. Raises NoRule."""
+    def _added(self, found: PathRun, chains: list["_Chain"]) -> "_Run":
+        """The run in the document that it goes on, as `documents_of_runs` has it, or in a new one. Raises NoRule.
+
+        A text is cut at whole tokens, so that equal texts have equal tokens.
+        """
+        fitting = [chain for chain in chains if chain.stop <= found.prompt and found.whole.startswith(chain.text)]
+        if fitting:
+            chain = max(fitting, key=lambda chain: chain.end)
+        else:
+            chains.append(chain := _Chain())
+        tokens, first, end, spans = self._tokens(found, chain)
+        run = _Run(chain, replace(found, whole=""), first, end, spans, tokens[end:].copy())
+        chain.whole, chain.tokens, chain.stop, chain.end = found.whole, tokens, found.stop, end
+        chain.runs.append(run)
+        return run
+
+    def _tokens(self, found: PathRun, chain: "_Chain") -> tuple[Tokens, int, int, Any]:
+        """The tokens of F, of P, through the stop, and the spans of the trained ones. Those of the run before in the
+        document are taken. Raises NoRule."""
         whole, known, pieces = found.whole, 0, [np.empty(0, np.int32)]
-        if before is not None and before.found.stop <= found.begin and _goes_on(before.found, found):
-            known, pieces = before.found.stop, [before.tokens[: before.end]]
+        if chain.stop <= found.begin:
+            known, pieces = chain.stop, [chain.tokens[: chain.end]]
         for cut in (found.begin, *found.closings, found.stop):
             if 0 < cut < len(whole) and not self._is_clean(whole, cut):
                 raise NoRule("a run or span begins where the text may not be cut")
@@ -199,16 +218,6 @@ class PathProver:
                 self._constants[text] = ids
         return ids
 
-    def _document(self, chain: Sequence["_Run"]) -> Document:
-        last = chain[-1]
-        mask, spans = np.zeros(len(last.tokens), np.uint8), np.zeros(len(last.tokens), np.uint8)
-        runs = []
-        for run in chain:
-            mask[run.first : run.end] = 1
-            spans[run.first : run.end] = run.spans
-            runs.append(run.proven())
-        return Document(text=last.found.whole, tokens=last.tokens, mask=mask, spans=spans, runs=tuple(runs))
-
 
 class _Layout:
     """A layout: whether it trains an empty thought, once the full proof has proven a run of it; or how often it was
@@ -219,26 +228,57 @@ class _Layout:
         self.refused = 0
 
 
-class _Run:
-    """A run with its tokens: those of F, the number of P's, the end of the trained ones, their spans."""
+class _Chain:
+    """The runs of a document. `whole`: F of the last one, with whose text each earlier one's begins; `tokens`: its ids;
+    `stop`, `end`: the characters and the tokens through the token that ends its turn."""
 
-    def __init__(self, found: PathRun, tokens: Tokens, first: int, end: int, spans: Any) -> None:
-        self.found, self.tokens, self.first, self.end, self.spans = found, tokens, first, end, spans
-        self.thought = False
+    def __init__(self) -> None:
+        self.whole, self.tokens = "", np.empty(0, np.int32)
+        self.stop = self.end = 0
+        self.runs: list[_Run] = []
+
+    @property
+    def text(self) -> str:
+        return self.whole[: self.stop]
+
+
+@dataclass
+class _Run:
+    """A run in its document. `found`: without its text; `first`, `end`: its trained tokens, with `spans`;
+    `tail_tokens`: of what F has behind them."""
+
+    chain: _Chain
+    found: PathRun
+    first: int
+    end: int
+    spans: Any
+    tail_tokens: Tokens
+    thought: bool = False
+
+    @property
+    def prompt(self) -> str:
+        """P."""
+        return self.chain.whole[: self.found.prompt]
+
+    @property
+    def written(self) -> str:
+        """F, as the template writes it."""
+        return (self.chain.whole[: self.found.stop] + self.found.tail).removesuffix(self.found.marker)
 
     def proven(self) -> ProvenRun:
         """As the full proof gives it."""
         found = self.found
         return ProvenRun(
             run=found.run,
-            text=found.whole[: found.stop],
+            whole=self.chain.whole,
+            stop=found.stop,
             prompt=found.prompt,
-            tokens=self.tokens[: self.end],
+            tokens=self.chain.tokens[: self.end],
             first=self.first,
             end=self.end,
             spans=self.spans,
-            tail=found.whole[found.stop :],
-            tail_tokens=self.tokens[self.end :],
+            tail=found.tail,
+            tail_tokens=self.tail_tokens,
             variables=found.variables,
             boundary="joined",
             turn_end=found.turn_end,
@@ -249,23 +289,15 @@ class _Run:
         )
 
 
-def _chains(runs: Sequence[_Run]) -> list[list[_Run]]:
-    """Runs by documents, as `documents_of_runs` has it. A text is cut at whole tokens, so that equal texts have equal
-    tokens."""
-    chains: list[list[_Run]] = []
-    for run in runs:
-        fitting = [chain for chain in chains if _goes_on(chain[-1].found, run.found)]
-        if fitting:
-            max(fitting, key=lambda chain: chain[-1].end).append(run)
-        else:
-            chains.append([run])
-    return chains
-
-
-def _goes_on(earlier: PathRun, run: PathRun) -> bool:
-    """Whether P begins with the text of an earlier run, through its stop."""
-    stop = earlier.stop
-    return stop <= run.prompt and run.whole.startswith(earlier.whole[:stop])
+def _document(chain: _Chain) -> Document:
+    tokens = chain.tokens
+    mask, spans = np.zeros(len(tokens), np.uint8), np.zeros(len(tokens), np.uint8)
+    for run in chain.runs:
+        mask[run.first : run.end] = 1
+        spans[run.first : run.end] = run.spans
+    return Document(
+        text=chain.whole, tokens=tokens, mask=mask, spans=spans, runs=tuple(run.proven() for run in chain.runs)
+    )
 
 
 def _walked_run(walked: Walked, run: int) -> PathRun | None:
@@ -319,17 +351,6 @@ def _is_text(text: str) -> bool:
 
 def _length(message: Mapping[str, Any]) -> int:
     return sum(map(len, _texts(message)))
-
-
-def _texts_of(
-    found: PathRun, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] | None
-) -> tuple[tuple[Rendering, str], tuple[Rendering, str]]:
-    """P and F of a run, each with what the template writes it for."""
-    run = found.run
-    return (
-        (Rendering(messages[:run], tools, found.variables, prompt=True), found.whole[: found.prompt]),
-        (Rendering(messages[: run + 1], tools, found.variables), found.written),
-    )
 
 
 def _reason(fault: Exception) -> str:

@@ -16,6 +16,7 @@ from spanloom.families.models.conversation import Conversation
 from spanloom.families.models.defaults import SPAN_ANALYSIS, SPAN_COMMENTARY, SPAN_FINAL
 from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.model import Model
+from spanloom.families.models.paths.body import Body
 from spanloom.families.models.paths.leaves import (
     CALLS,
     CONTENT,
@@ -48,7 +49,8 @@ SLOW_SECONDS = 2
 class PathRun:
     """A run on its path. `whole`: F; `prompt`: the characters of P; `begin`: where its message begins in F, `closings`:
     where the spans of its later texts begin, with `numbers`, the spans; `stop`: the end of the token that ends the
-    turn; `marker`: of the next message, if it ends the turn: `whole` ends with it; `key`: its layout."""
+    turn, `tail`: what follows it; `marker`: of the next message, if it ends the turn: `whole` ends with it; `key`: its
+    layout."""
 
     run: int
     whole: str
@@ -57,17 +59,13 @@ class PathRun:
     closings: tuple[int, ...]
     numbers: tuple[int, ...]
     stop: int
+    tail: str
     turn_end: str
     marker: str
     trimmed: bool
     forgotten: int
     variables: Mapping[str, Any]
     key: Any
-
-    @property
-    def written(self) -> str:
-        """F, as the template writes it."""
-        return self.whole[: len(self.whole) - len(self.marker)]
 
 
 class NextMessage(NoRule):
@@ -94,23 +92,29 @@ class Walked:
         self._stops = _any_of(tuple(model.stops.values()))
         self._last = conversation.runs()[-1]
         self._known = list(messages)
-        self._prefixes = Prefixes(paths, self._known, conversation.tools, lambda leaf: leaf)
+        self._forget()
+
+    def _forget(self) -> None:
+        """Begins anew, before the first prefix and when paths were learned."""
+        self._prefixes = Prefixes(self._paths, self._known, self._conversation.tools, lambda leaf: leaf)
         self._texts: dict[tuple[int, int], str] = {}
+        self._body = Body(self._conversation, self._written, self._text)
 
     def run(self, run: int) -> PathRun | None:
         """The run in place of a message. Raises NoRule. None: F does not begin with P."""
-        after, before = self._prefix(run + 1, prompt=False), self._prefix(run, prompt=True)
+        before, after = self._prefix(run, prompt=True), self._prefix(run + 1, prompt=False)
         head, behind, head_parts = self._around(after)
         head_of_prompt, opening, _ = self._around(before)
         if behind:
             raise NoRule("the template writes behind the messages")
-        texts = [self._text(leaf, place) for place, leaf in enumerate(after.leaves, after.first)]
-        earlier = [self._text(leaf, place) for place, leaf in enumerate(before.leaves, before.first)]
-        whole = head + "".join(texts)
-        prompt = head_of_prompt + "".join(earlier) + opening
+        earlier, _ = self._body.follow(before.leaves, before.first)
+        texts, begin = self._body.follow(after.leaves, after.first)
+        whole, prompt = head + texts, head_of_prompt + earlier + opening
         if not whole.startswith(prompt):
             return None
-        begin = len(whole) - len(texts[-1])
+        # Before the next message is looked at: learning its path forgets what was followed.
+        forgotten = self._body.forgotten(run, {part.message for part, _ in head_parts if part.message is not None})
+        begin += len(head)
         if len(prompt) - len(opening) != begin:
             raise NoRule("the prompt ends within another message")
         own = self._written(after.leaves[-1])
@@ -123,7 +127,6 @@ class Walked:
         marker = self._marker(run, whole, last, after.leaves[-1])
         whole += marker
         stop, turn_end = self._turn_end(whole, len(prompt), last)
-        forgotten = self._forgotten(after, head_parts, run)
         self._check_tools(head_parts)
         message = self._conversation.messages[run]
         flags = tuple(bool((message.get(key) or "").strip()) for key in ("content", "reasoning"))
@@ -135,6 +138,7 @@ class Walked:
             closings=closings,
             numbers=numbers,
             stop=stop,
+            tail=whole[stop:],
             turn_end=turn_end,
             marker=marker,
             trimmed=trimmed,
@@ -190,7 +194,7 @@ class Walked:
                 raise NoRule("a traced rendering raises") from None
             if text != plain:
                 raise NoRule("a traced rendering writes another text")
-        self._prefixes = Prefixes(self._paths, self._known, tools, lambda leaf: leaf)
+        self._forget()
 
     def _written(self, leaf: Leaf) -> Written:
         """The parts of a leaf. A rendering may add paths of calls, which are checked then."""
@@ -312,24 +316,6 @@ class Walked:
         found = self._stops.search(whole, last)
         assert found is not None, "the turn has an end, or a marker"
         return found.end(), found[0]
-
-    def _forgotten(self, after: Prefix, head: Sequence[tuple[Part, str]], run: int) -> int:
-        """How many texts of earlier runs F leaves out. Raises NoRule for other texts that it leaves out."""
-        elsewhere = {part.message for part, _ in head if part.message is not None}
-        leaves = {place: self._written(leaf) for place, leaf in enumerate(after.leaves, after.first)}
-        elsewhere |= {part.message for own in leaves.values() for part in own.parts if part.message is not None}
-        runs, forgotten = set(self._conversation.runs()), 0
-        for place, message in enumerate(self._conversation.messages[:run]):
-            kinds = leaves[place].kinds if place in leaves else frozenset[str]()
-            if (message.get("reasoning") or "").strip() and REASONING not in kinds:
-                forgotten += 1
-            if (message.get("content") or "").strip() and CONTENT not in kinds and place not in elsewhere:
-                if place not in runs:
-                    raise NoRule("a text of the context is not written")
-                forgotten += 1
-            if message.get("tool_calls") and CALLS not in kinds:
-                raise NoRule("calls of the context are not written")
-        return forgotten
 
     def _check_tools(self, head: Sequence[tuple[Part, str]]) -> None:
         texts = tool_texts(self._conversation.tools)

@@ -63,9 +63,9 @@ class ProvenRun:
     """What the model samples in place of one assistant's message.
 
     run         the place of the message
-    text        F through the token that ends the turn, which may be the marker of the next message
-    prompt      the number of characters of P, with which `text` begins
-    tokens      int32 [T], the ids of `text`
+    whole, stop  `whole[:stop]` is F through the token that ends the turn, which may be the marker of the next message
+    prompt      the number of characters of P, with which `whole` begins
+    tokens      int32 [T], the ids of `whole[:stop]`
     first       the number of tokens of P
     end         the tokens [first, end) are trained: all after P, except for a truncated message, see `trained_end`
     spans       uint8 [end - first], the span of each trained token
@@ -84,7 +84,8 @@ class ProvenRun:
     """
 
     run: int
-    text: str
+    whole: str
+    stop: int
     prompt: int
     tokens: Tokens
     first: int
@@ -102,6 +103,15 @@ class ProvenRun:
     truncated: bool = False
     controls: int = 0
     thought: bool = False
+
+    @property
+    def text(self) -> str:
+        """F through the token that ends the turn."""
+        return self.whole[: self.stop]
+
+    def equals(self, other: "ProvenRun") -> bool:
+        """Whether two runs are the same in all that they say. What follows `whole[:stop]` says nothing."""
+        return self.text == other.text and alike(self, other, but=("whole",))
 
 
 def alike(left: Any, right: Any, but: Container[str] = ()) -> bool:
@@ -266,7 +276,8 @@ def prove_run(rendered: Rendered, run: int, variables: Mapping[str, Any], *, ser
     spans = spans_of_tokens(whole, placed.texts, offsets[:end], calls=calls, added=model.added)
     return ProvenRun(
         run=run,
-        text=whole[:stop],
+        whole=whole,
+        stop=stop,
         prompt=len(prompt),
         tokens=np.concatenate([ids.prompt, ids.completion[:end]]),
         first=len(ids.prompt),

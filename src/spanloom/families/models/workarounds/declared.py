@@ -97,7 +97,8 @@ def declared_run(rendered: Rendered, run: int, variables: Mapping[str, Any], emi
     trained = trained_end(offsets, last, calls=calls) if truncated else len(offsets)
     return ProvenRun(
         run=run,
-        text=whole,
+        whole=whole,
+        stop=len(whole),
         prompt=len(prompt),
         tokens=np.concatenate([ids.prompt, ids.completion]),
         first=len(ids.prompt),
