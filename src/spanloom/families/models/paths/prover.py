@@ -33,6 +33,9 @@ from spanloom.tokenizers.template_paths.paths import Paths
 MOST_MESSAGES, MOST_CHARACTERS = 2_000, 4_000_000
 """Of a conversation. A longer one goes to the full proof, where the limits of a rendering hold."""
 
+_NAMED = frozenset({"tool_calls", "tool_call_id", "name"})
+"""Keys of messages with texts besides content and reasoning."""
+
 TRIES = 3
 """Runs of one layout that the full proof may refuse before the layout is given up."""
 
@@ -313,7 +316,8 @@ def _check(model: Model, proving: Proving, conversation: Conversation) -> None:
     messages = conversation.messages
     if not conversation.runs():
         raise NoRule("there is no run")
-    if len(messages) > MOST_MESSAGES or sum(map(_length, messages)) > MOST_CHARACTERS:
+    texts = "\0".join(text for message in messages for text in _texts(message))
+    if len(messages) > MOST_MESSAGES or len(texts) > MOST_CHARACTERS:
         raise NoRule("the conversation is long")
     if conversation.variables:
         raise NoRule("the conversation has variables of its own")
@@ -325,19 +329,23 @@ def _check(model: Model, proving: Proving, conversation: Conversation) -> None:
         raise NoRule("the reasoning is written into the content")
     if any(not call["name"].strip() for message in messages for call in message.get("tool_calls") or ()):
         raise NoRule("a call without a name")
-    if controls_of(model, conversation, proving.eod):
+    if _has_controls(model, conversation, proving.eod, texts):
         raise NoRule("a control token in a text")
-    if any(map(_is_odd, (text for message in messages for text in _texts(message)))):
+    if any(word in texts for word in _ODD) or not (texts.isascii() or _is_text(texts)):
         raise NoRule("an odd text")
 
 
 def _texts(message: Mapping[str, Any]) -> list[str]:
     calls = message.get("tool_calls")
-    return [message.get("content") or "", message.get("reasoning") or "", repr(calls) if calls else ""]
+    texts = [message.get("content") or "", message.get("reasoning") or ""]
+    return [*texts, repr(calls)] if calls else texts
 
 
-def _is_odd(text: str) -> bool:
-    return any(word in text for word in _ODD) or not (text.isascii() or _is_text(text))
+def _has_controls(model: Model, conversation: Conversation, eod: str | None, texts: str) -> bool:
+    """Whether a text of the conversation has a control token. `texts`: those of content and reasoning, and more."""
+    if conversation.tools or any(message.keys() & _NAMED for message in conversation.messages):
+        return bool(controls_of(model, conversation, eod))
+    return model.special_and(eod).search(texts) is not None
 
 
 def _is_text(text: str) -> bool:
@@ -347,10 +355,6 @@ def _is_text(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _length(message: Mapping[str, Any]) -> int:
-    return sum(map(len, _texts(message)))
 
 
 def _reason(fault: Exception) -> str:
