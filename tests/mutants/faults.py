@@ -466,6 +466,22 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/families/models/test_last_turn.py",),
     ),
     Fault(
+        name="paths-that-are-not-checked",
+        module="spanloom.families.models.documents.prover",
+        old="if not _equal(found.proven, proven):",
+        new="if not found.proven:",
+        why="wrong documents by path would stay in a dataset",
+        tests=("tests/families/models/test_prover.py",),
+    ),
+    Fault(
+        name="parts-by-paths-kept-by-the-full-proof",
+        module="spanloom.families.models.recipe",
+        old='{} if self.rules.proof == defaults.PATHS else {"proof": self.rules.proof}',
+        new="{}",
+        why="a build would keep parts that wrong paths made",
+        tests=("tests/families/models/test_prover.py",),
+    ),
+    Fault(
         name="paths-with-spans-of-the-text-before",
         module="spanloom.families.models.paths.runs",
         old="numbers.append(span[part.kind])",
