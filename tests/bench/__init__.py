@@ -11,6 +11,7 @@ Run it with `PYTHONPATH=tests python -m bench --help`. It asserts nothing about 
     preprocess.py      Megatron's own route, from rendered text
     chat_template.py   a Hugging Face route, with assistant masks
     model_proof.py     proving each run of a model's template, and encoding alone, against transformers
+    model_build.py     `spanloom build --model` as a whole, by path and by the full proof; long conversations; memory
     convert.py         `spanloom convert` against another checkout, CPU time: `python -m bench.convert --baseline DIR`
     peers.py           the record route and both of these, and what of their result equals the record
     encoders.py        content text to tokens by every candidate, cold, and on every code point
