@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -111,7 +112,8 @@ import sys, time
 from pathlib import Path
 from spanloom.errors import ConflictError
 from spanloom.storage.locks import held
-with Path(sys.argv[1]).open("a") as lock, held(lock, ConflictError("held", where=sys.argv[1], remedy="wait")):
+path = Path(sys.argv[1])
+with path.open("a") as lock, held(lock, path, ConflictError("held", where="here", remedy="wait")):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -130,6 +132,12 @@ def without_locks(monkeypatch: pytest.MonkeyPatch) -> None:
 REFUSAL = ConflictError("another build is running", where="here", remedy="wait for it")
 
 
+@contextmanager
+def locking(folder: Path) -> Iterator[None]:
+    with (folder / "lock").open("a") as stream, held(stream, folder / "lock", REFUSAL):
+        yield
+
+
 @needs_layer
 def test_a_second_run_is_refused_until_the_first_is_dead(tmp_path: Path, without_locks: None) -> None:
     lock = tmp_path / "lock"
@@ -140,64 +148,67 @@ def test_a_second_run_is_refused_until_the_first_is_dead(tmp_path: Path, without
         assert holder.stdout is not None
         assert holder.stdout.readline() == b"held\n"
         named = rf"another build is running: process {holder.pid} on {socket.gethostname()}, last seen"
-        with pytest.raises(ConflictError, match=named), lock.open("a") as stream, held(stream, REFUSAL):
+        with (
+            pytest.raises(ConflictError, match=named),
+            lock.open("a") as stream,
+            held(stream, tmp_path / "lock", REFUSAL),
+        ):
             pass
         holder.kill()
     assert (tmp_path / "lock.claim").exists()
-    with lock.open("a") as stream, held(stream, REFUSAL):
+    with locking(tmp_path):
         assert json.loads((tmp_path / "lock.claim").read_text())["process"] == os.getpid()
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
-def foreign(tmp_path: Path, seconds: float) -> Path:
+def foreign(tmp_path: Path, seconds: float) -> None:
     """A claim of another machine, last seen so many seconds ago."""
     claim = tmp_path / "lock.claim"
     about = {"host": "node-7", "boot": "another", "namespace": "pid:[1]", "process": 12, "started": "5", "token": "t"}
     claim.write_text(json.dumps(about))
     seen = time.time() - seconds
     os.utime(claim, (seen, seen))
-    return tmp_path / "lock"
 
 
 @pytest.mark.parametrize(("seconds", "free"), [(1, False), (250, False), (350, True)])
 def test_a_claim_of_another_machine_is_free_when_its_heartbeat_is_old(
     tmp_path: Path, without_locks: None, seconds: float, free: bool
 ) -> None:
-    lock = foreign(tmp_path, seconds)
+    foreign(tmp_path, seconds)
     if free:
-        with lock.open("a") as stream, held(stream, REFUSAL):
+        with locking(tmp_path):
             pass
         assert not (tmp_path / "lock.claim").exists()
         return
     named = r"process 12 on node-7.*\n.*\n.*--take-over"
-    with pytest.raises(ConflictError, match=named), lock.open("a") as stream, held(stream, REFUSAL):
+    with pytest.raises(ConflictError, match=named), locking(tmp_path):
         pass
     assert (tmp_path / "lock.claim").exists()
 
 
 def test_take_over(tmp_path: Path, without_locks: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    lock = foreign(tmp_path, 1)
+    foreign(tmp_path, 1)
     monkeypatch.setenv(locks.TAKE_OVER_VARIABLE, "1")
-    with lock.open("a") as stream, held(stream, REFUSAL):
+    with locking(tmp_path):
         assert b"node-7" not in (tmp_path / "lock.claim").read_bytes()
 
 
 def test_a_machine_with_locks_respects_the_claim_of_one_without(tmp_path: Path) -> None:
-    lock = foreign(tmp_path, 1)
-    with pytest.raises(ConflictError, match="node-7"), lock.open("a") as stream, held(stream, REFUSAL):
+    foreign(tmp_path, 1)
+    with pytest.raises(ConflictError, match="node-7"), locking(tmp_path):
         pass
 
 
 def test_a_run_that_lost_its_claim_says_so(tmp_path: Path, without_locks: None) -> None:
-    lock, named = tmp_path / "lock", "taken this folder over: process 12 on node-7"
-    with pytest.raises(StorageError, match=named), lock.open("a") as stream, held(stream, REFUSAL):
+    named = "taken this folder over: process 12 on node-7"
+    with pytest.raises(StorageError, match=named), locking(tmp_path):
         foreign(tmp_path, 0)
 
 
 def test_the_heartbeat_rewrites_the_claim(tmp_path: Path, without_locks: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(locks, "BEAT_SECONDS", 0.05)
     claim = tmp_path / "lock.claim"
-    with (tmp_path / "lock").open("a") as stream, held(stream, REFUSAL):
+    with locking(tmp_path):
         os.utime(claim, (1, 1))
         until = time.monotonic() + 20
         while claim.stat().st_mtime == 1:
@@ -208,7 +219,11 @@ def test_the_heartbeat_rewrites_the_claim(tmp_path: Path, without_locks: None, m
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff", b'{"process": "x"}', b"[" * 5000])
 def test_a_claim_that_says_nothing_is_held(tmp_path: Path, without_locks: None, content: bytes) -> None:
     (tmp_path / "lock.claim").write_bytes(content)
-    with pytest.raises(ConflictError), (tmp_path / "lock").open("a") as stream, held(stream, REFUSAL):
+    with (
+        pytest.raises(ConflictError),
+        (tmp_path / "lock").open("a") as stream,
+        held(stream, tmp_path / "lock", REFUSAL),
+    ):
         pass
 
 

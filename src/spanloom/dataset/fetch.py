@@ -137,6 +137,6 @@ def _locked(directory: Path) -> Iterator[None]:
     path = directory / LOCK_NAME
     what = "another fetch into this folder is running"
     refusal = ConflictError(what, where=str(directory), remedy="wait for it to end")
-    with open_lock(path) as lock, held(lock, refusal):
+    with open_lock(path) as lock, held(lock, path, refusal):
         yield
         path.unlink(missing_ok=True)

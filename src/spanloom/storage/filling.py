@@ -188,7 +188,7 @@ def _locked(record: Path) -> Iterator[IO[bytes]]:
             raise special_file_conflict(record)
         what, remedy = "another run of this command fills this folder", "wait for it, or give another --out"
         refusal = ConflictError(what, where=str(record.parent), remedy=remedy)
-        with record.open("a+b") as stream, held(stream, refusal):
+        with record.open("a+b") as stream, held(stream, record, refusal):
             if not is_regular(record) or not os.path.samestat(os.fstat(stream.fileno()), record.lstat()):
                 continue  # another run finished meanwhile, and removed the record that was opened
             yield stream

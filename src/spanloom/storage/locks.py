@@ -56,9 +56,8 @@ def lock_names(name: str) -> tuple[str, ...]:
 
 
 @contextmanager
-def held(lock: IO[Any], refusal: ConflictError) -> Iterator[None]:
-    """Holds an open file as a lock, until it is closed. Raises `refusal` if another process holds it."""
-    path = Path(lock.name)
+def held(lock: IO[Any], path: Path, refusal: ConflictError) -> Iterator[None]:
+    """Holds the open file at `path` as a lock, until it is closed. Raises `refusal` if another process holds it."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as fault:

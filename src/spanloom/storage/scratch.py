@@ -149,5 +149,5 @@ def _locked(directory: Path) -> Iterator[None]:
     what = "the same command is running in this scratch folder"
     remedy = "wait for it, or give each its own --scratch"
     refusal = ConflictError(what, where=str(directory), remedy=remedy)
-    with open_lock(directory / "lock") as lock, held(lock, refusal):
+    with open_lock(directory / "lock") as lock, held(lock, directory / "lock", refusal):
         yield

@@ -148,7 +148,7 @@ def held_root(root: Path) -> Iterator[Path]:
                 remedy="give an --out that you may write to",
             ) from refusal
         what, remedy = "another build is running into this root", "wait for it, or give another --out"
-        with lock, held(lock, ConflictError(what, where=str(root), remedy=remedy)):
+        with lock, held(lock, work / LOCK_NAME, ConflictError(what, where=str(root), remedy=remedy)):
             if not _same_file(lock, work / LOCK_NAME):
                 continue  # the folder was removed after the lock was opened: this lock protects nothing
             try:
