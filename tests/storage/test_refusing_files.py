@@ -60,6 +60,14 @@ def test_a_conversion_makes_the_same_bytes_and_says_once_what_is_not_protected(
 
 
 @needs_layer
+def test_quiet_holds_for_notices(tmp_path: Path) -> None:
+    (tmp_path / "chat.jsonl").write_text(CHATS)
+    words = ["convert", "chat.jsonl", "-y", "--out", "out", "--quiet"]
+    done = run(tmp_path, words, refusing(tmp_path, *NOTICES))
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@needs_layer
 def test_builds_and_exports_go_on_without_all_three(tmp_path: Path) -> None:
     trees = []
     for name, what in (("plain", ()), ("refused", tuple(NOTICES))):

@@ -129,12 +129,25 @@ def _run(words: list[str]) -> int:
     except SpanloomError as error:
         return _fail(error)
     except OSError as error:
+        if not _has_temporary_folder():
+            return _fail(SpanloomError("no folder for temporary files can be written", remedy=_TMPDIR))
         message = error.strerror or str(error)
         path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else _unnamed(words)
         return _fail(SpanloomError(message, where=path, remedy=_REMEDIES.get(error.errno or 0, "check the path")))
     except Exception:  # a fault of this program: its traceback is shown without passwords and keys
         print(visible(presentable(traceback.format_exc())), end="", file=sys.stderr)
         return EXIT_FAILURE
+
+
+_TMPDIR = "set TMPDIR to a folder that you may write to, with room for what is unpacked and compared"
+
+
+def _has_temporary_folder() -> bool:
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _unnamed(words: Sequence[str]) -> str:
