@@ -33,7 +33,7 @@ TAKE_OVER_VARIABLE = "SPANLOOM_TAKE_OVER"
 BEAT_SECONDS = 20.0
 OLD_SECONDS = 300.0
 
-_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL, errno.EPERM, errno.ENOTTY)
+NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK, errno.EINVAL, errno.EPERM, errno.ENOTTY)
 REFUSED = (errno.EPERM, errno.EACCES, errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP)
 """How file systems refuse what they do not have, such as chmod, or fsync of a folder."""
 
@@ -63,7 +63,7 @@ def held(lock: IO[Any], path: Path, refusal: ConflictError) -> Iterator[None]:
     except OSError as fault:
         if fault.errno in (errno.EWOULDBLOCK, errno.EACCES):
             raise refusal from None
-        if fault.errno not in _NO_LOCKS:
+        if fault.errno not in NO_LOCKS:
             raise OSError(fault.errno, fault.strerror, str(path)) from None
         note_missing(
             "locks (flock)", path.parent, f"{path.name}{CLAIM_ENDING} stands in for one; never remove it during a run"
