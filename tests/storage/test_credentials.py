@@ -12,6 +12,7 @@ import pytest
 from spanloom.errors import SpanloomError, StorageError
 from spanloom.storage.publishing import publish_file
 from spanloom.storage.staging import find, stage_file, stage_folder
+from spanloom.storage.stores.gcs import WHOLE
 from spanloom.storage.stores.retry import StoreGivenUpError
 from spanloom.storage.stores.s3 import PART
 from spanloom.storage.uri import parse_uri
@@ -201,6 +202,19 @@ def test_every_request_says_who_pays(bucket: str, s3_address: str, enter: Enter,
     proxy.close()
     assert {does for does, _ in asked} >= {"describe", "read", "list", "begin", "send", "finish"}
     assert {payer for _, payer in asked} == {"requester"}
+
+
+def test_every_request_to_google_says_which_project_pays(gs_place: Place, enter: Enter, tmp_path: Path) -> None:
+    proxy, asked = Proxy(gs_place.address), []
+    proxy.fault = lambda request: asked.append((request.does, request.path))
+    enter({**gs_place.through(proxy.address), "SPANLOOM_GS_BILLING_PROJECT": "ours"})
+    for size in (1, WHOLE + 1):
+        (tmp_path / "a").write_bytes(b"x" * size)
+        publish_file(tmp_path / "a", gs_place.uri / f"payer/{size}")
+    stage_folder(gs_place.uri / "payer", tmp_path / "read")
+    proxy.close()
+    assert {does for does, _ in asked} >= {"describe", "read", "list", "begin", "send"}
+    assert [path for does, path in asked if "userProject=ours" not in path and "upload_id" not in path] == []
 
 
 TORN: dict[str, str | None] = {

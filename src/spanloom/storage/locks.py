@@ -1,4 +1,4 @@
-"""Locks of folders, also on file systems without `flock`; what a file system cannot do is said once.
+"""Locks of folders, also on file systems without `flock`; what a file system lacks is logged once.
 
 In: an open lock file. Out: the lock is held while a block runs, or a ConflictError says who holds it.
 

@@ -50,8 +50,11 @@ of 256 KiB."""
 BLOCK = 64 << 10
 TIMEOUT = (10, 60)
 """Seconds to connect, and to wait between bytes."""
+BILLING_VARIABLE = "SPANLOOM_GS_BILLING_PROJECT"
+"""The project that pays for requests to a bucket whose requester pays."""
 TRANSIENT_CODES = frozenset({408, 429, 500, 502, 503, 504})
-CA_VARIABLE, KEY_VARIABLE = "REQUESTS_CA_BUNDLE", "GOOGLE_APPLICATION_CREDENTIALS"
+CA_VARIABLE = "REQUESTS_CA_BUNDLE"
+KEY_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 RESUME = 308
 """HTTP status of an unfinished resumable upload. (Elsewhere a redirect, but then with a Location.)"""
 
@@ -235,6 +238,8 @@ class GcsStore:
 
     def _ask(self, method: str, address: str, **request: Any) -> Any:
         """One request. Raises google.api_core's exception for any status except success and `RESUME`."""
+        if (project := os.environ.get(BILLING_VARIABLE)) and "userProject=" not in address:
+            request["params"] = {**request.get("params", {}), "userProject": project}
         answer = self._session.request(method, address, timeout=TIMEOUT, **request)
         if not (200 <= answer.status_code < 300 or answer.status_code == RESUME):
             raise from_http_response(answer)

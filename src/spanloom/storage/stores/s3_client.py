@@ -4,7 +4,7 @@ In: the environment, as boto3 reads it, and these variables. Out: a client, opti
 
     SPANLOOM_S3_SSE             server-side encryption that the bucket demands: AES256, aws:kms or aws:kms:dsse
     SPANLOOM_S3_SSE_KMS_KEY_ID  the KMS key; without it the bucket's or the account's
-    SPANLOOM_S3_REQUEST_PAYER   requester: whoever asks pays for the requests and the transfer
+    SPANLOOM_S3_REQUEST_PAYER   requester: the reader pays for requests and transfer
 """
 
 import os
@@ -19,31 +19,32 @@ from botocore.exceptions import ClientError
 from spanloom.errors import StorageError
 from spanloom.storage.stores.tls import check_address, check_ca_file
 
-SSE_VARIABLE, KMS_VARIABLE, PAYER_VARIABLE = (
-    "SPANLOOM_S3_SSE",
-    "SPANLOOM_S3_SSE_KMS_KEY_ID",
-    "SPANLOOM_S3_REQUEST_PAYER",
-)
+SSE_VARIABLE = "SPANLOOM_S3_SSE"
+KMS_VARIABLE = "SPANLOOM_S3_SSE_KMS_KEY_ID"
+PAYER_VARIABLE = "SPANLOOM_S3_REQUEST_PAYER"
 LOG_IN = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the pod a role"
 _SETTINGS = "look at the variables AWS_…, and at the profile in ~/.aws/config and ~/.aws/credentials"
-_TOKEN_FILE = "AWS_WEB_IDENTITY_TOKEN_FILE"
-_LATE = (
-    _TOKEN_FILE,
-    "AWS_CONTAINER_CREDENTIALS_FULL_URI",
-    "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-    "AWS_EC2_METADATA_SERVICE_ENDPOINT",
-    "KUBERNETES_SERVICE_HOST",
+_TOKEN_VARIABLE = "AWS_WEB_IDENTITY_TOKEN_VARIABLE"
+_LATE = frozenset(
+    {
+        _TOKEN_VARIABLE,
+        "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+        "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+        "AWS_EC2_METADATA_SERVICE_ENDPOINT",
+        "KUBERNETES_SERVICE_HOST",
+    }
 )
 """Variables of a pod or machine whose credentials may be ready only some seconds after it has started."""
 
+_KEYS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 _NO_OPTIONS: dict[str, str] = {}
 CANNOT_BE_MADE = (raised.BotoCoreError, ClientError, ValueError, OSError)
 
 
 def make_client(bucket: str, connections: int) -> tuple[Any, bool]:
     """A client, and whether it has credentials. Each request is tried once. Raises `CANNOT_BE_MADE`, StorageError."""
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
-        if any(letter.isspace() for letter in os.environ.get(name, "")):
+    for name, value in os.environ.items():
+        if name in _KEYS and any(map(str.isspace, value)):
             raise StorageError(
                 f"{name} has a blank or a line break", where=f"s3://{bucket}", remedy=f"set {name} without it"
             )
@@ -67,10 +68,10 @@ def make_client(bucket: str, connections: int) -> tuple[Any, bool]:
 
 def may_come_late(fault: Exception) -> bool:
     """Whether credentials are missing that may be ready later: those of a pod or machine, not of a file or command."""
-    if not any(os.environ.get(name) for name in _LATE):
+    if _LATE.isdisjoint(name for name, value in os.environ.items() if value):
         return False
     if isinstance(fault, FileNotFoundError):
-        return bool(fault.filename == os.environ.get(_TOKEN_FILE))
+        return bool(fault.filename == os.environ.get(_TOKEN_VARIABLE))
     if isinstance(fault, raised.CredentialRetrievalError):
         return bool(fault.kwargs.get("provider") != "custom-process")
     return isinstance(fault, raised.NoCredentialsError | raised.MetadataRetrievalError)
@@ -94,7 +95,7 @@ def why_no_client(fault: Exception, bucket: str) -> StorageError:
             what, remedy = "what credential_process printed is not JSON", "fix credential_process in the profile"
         case FileNotFoundError() | PermissionError():
             what = f"the AWS credentials cannot be retrieved: {fault.filename}: {fault.strerror}"
-            remedy = f"fix credential_process in the profile, or {_TOKEN_FILE}"
+            remedy = f"fix credential_process in the profile, or {_TOKEN_VARIABLE}"
         case _:
             if (known := why_no_credentials(fault, where)) is not None:
                 return known
