@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from conftest import REPOSITORY
 
-# Set by torchrun, by a cluster or a login for libraries, or by the package itself for a library or a program that it starts.
+# Set by torchrun, by a cluster for libraries, or by the package itself for a library or a program that it starts.
 NOT_FOR_USERS = {
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LESS"),
     *("AWS_WEB_IDENTITY_TOKEN_FILE", "GOOGLE_APPLICATION_CREDENTIALS"),

@@ -1,6 +1,7 @@
 """Clients that cannot be made, credentials that come late, objects that cannot be read, options that buckets demand."""
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -146,6 +147,15 @@ def test_credentials_that_never_come_end_at_the_deadline_with_75(agent: Callable
     enter({"SPANLOOM_STORAGE_DEADLINE": "5"})
     agent(3600)
     with pytest.raises(StoreGivenUpError, match="container-role") as caught:
+        find(parse_uri("s3://late/key"))
+    assert caught.value.exit_code == 75
+
+
+def test_a_token_file_that_never_comes_ends_at_the_deadline_with_75(enter: Enter, tmp_path: Path) -> None:
+    token = tmp_path / "token"
+    enter({"AWS_WEB_IDENTITY_TOKEN_FILE": str(token), "AWS_ROLE_ARN": "arn:aws:iam::1:role/x"})
+    enter({"SPANLOOM_STORAGE_DEADLINE": "2"})
+    with pytest.raises(StoreGivenUpError, match=re.escape(str(token))) as caught:
         find(parse_uri("s3://late/key"))
     assert caught.value.exit_code == 75
 

@@ -24,7 +24,7 @@ KMS_VARIABLE = "SPANLOOM_S3_SSE_KMS_KEY_ID"
 PAYER_VARIABLE = "SPANLOOM_S3_REQUEST_PAYER"
 LOG_IN = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the pod a role"
 _SETTINGS = "look at the variables AWS_…, and at the profile in ~/.aws/config and ~/.aws/credentials"
-_TOKEN_VARIABLE = "AWS_WEB_IDENTITY_TOKEN_VARIABLE"
+_TOKEN_VARIABLE = "AWS_WEB_IDENTITY_TOKEN_FILE"
 _LATE = frozenset(
     {
         _TOKEN_VARIABLE,
