@@ -38,6 +38,10 @@ VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 REFERENCE = re.compile(r"(?P<variable>[A-Za-z_][A-Za-z0-9_]*)=(?P<object>[a-z0-9][a-z0-9.-]*):(?P<key>[A-Za-z0-9._-]+)")
 
 
+QUANTITY = re.compile(r"(?=.*[1-9])(?:\d+\.?\d*|\.\d+)(?:[KMGTPE]i|[kMGTPE]|[eE]\+?\d{1,2})?")
+"""Sizes of Kubernetes above 0. It takes no `GB`, and no capital K without i."""
+
+
 def compile_pipelines(out: Path, placement: Placement, images: dict[str, str], shards: int | None = None) -> list[Path]:
     """Writes each pipeline under `out`, with its images replaced by those of `images`. Returns the files.
 
@@ -77,11 +81,21 @@ def _shards(text: str) -> int:
     return int(text)
 
 
-def _taint(text: str) -> tuple[str, str, str]:
-    label, found, effect = text.rpartition(":")
-    if not found or effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE:NoSchedule (or PreferNoSchedule, NoExecute)")
-    return (*_label(label), effect)
+def _taint(text: str) -> tuple[str, str | None, str]:
+    label, _, effect = text.rpartition(":")
+    if not label or effect not in ("NoSchedule", "PreferNoSchedule", "NoExecute"):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not KEY=VALUE:NoSchedule or KEY:NoSchedule (or PreferNoSchedule, NoExecute)"
+        )
+    return (*_label(label), effect) if "=" in label else (label, None, effect)
+
+
+def _quantity(text: str) -> str:
+    if QUANTITY.fullmatch(text) is None:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a size that Kubernetes takes, such as 200Gi or 10G (Ki, Mi, Gi, Ti; k, M, G, T)"
+        )
+    return text
 
 
 def _variable(text: str) -> tuple[str, str]:
@@ -126,8 +140,21 @@ def main() -> None:
     parser.add_argument("--pvc", help="a volume claim to mount in every step, for a dataset root on a disk")
     parser.add_argument("--mount", default=Placement.mount, help="where it is mounted")
     parser.add_argument("--node-selector", type=_label, action="append", default=[], metavar="KEY=VALUE")
-    parser.add_argument("--toleration", type=_taint, action="append", default=[], metavar="KEY=VALUE:EFFECT")
-    parser.add_argument("--scratch", default=Placement.scratch, help="bound of the volume that inputs are staged in")
+    parser.add_argument(
+        "--toleration",
+        type=_taint,
+        action="append",
+        default=[],
+        metavar="KEY[=VALUE]:EFFECT",
+        help="a taint that pods tolerate; without a value any of this key",
+    )
+    parser.add_argument(
+        "--scratch",
+        type=_quantity,
+        default=Placement.scratch,
+        metavar="SIZE",
+        help="bound of the volume that inputs are staged in, such as 200Gi",
+    )
     parser.add_argument("--scratch-class", metavar="CLASS", help="a storage class: scratch becomes a volume of it")
     parser.add_argument(
         "--store-endpoint", type=_address, metavar="URL", help="address of the store behind s3://: AWS_ENDPOINT_URL"

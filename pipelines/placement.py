@@ -18,9 +18,9 @@ CA_MOUNT = "/etc/spanloom-ca"
 class Placement:
     """`pvc` is mounted at `mount` in every step, so that the dataset root may be a local path.
 
-    `node_selector` holds labels, `tolerations` taints (`key=value:effect`) of the nodes that tasks may run on, such as
-    those of a spot pool. `scratch` limits the volume for staged inputs: an emptyDir, or with `scratch_class` a volume
-    of that storage class with the lifetime of the pod.
+    `node_selector` holds labels, `tolerations` taints (key, value, effect) of the nodes that tasks may run on, such as
+    those of a spot pool; the value None is any. `scratch` limits the volume for staged inputs: an emptyDir, or with
+    `scratch_class` a volume of that storage class with the lifetime of the pod.
 
     `env` are plain variables. `secret_env` and `config_map_env` come from a Secret or ConfigMap of the namespace: (its
     name, the key in it, the variable). `ca_bundle` is (ConfigMap, key) of a PEM file, mounted in each pod and named in
@@ -30,7 +30,7 @@ class Placement:
     pvc: str | None = None
     mount: str = "/mnt/spanloom"
     node_selector: tuple[tuple[str, str], ...] = ()
-    tolerations: tuple[tuple[str, str, str], ...] = ()
+    tolerations: tuple[tuple[str, str | None, str], ...] = ()
     scratch: str = "200Gi"
     scratch_class: str | None = None
     env: tuple[tuple[str, str], ...] = ()
@@ -64,7 +64,8 @@ class Placement:
         for label, value in self.node_selector:
             kubernetes.add_node_selector(task, label, value)
         for key, value, effect in self.tolerations:
-            kubernetes.add_toleration(task, key=key, operator="Equal", value=value, effect=effect)
+            operator = "Exists" if value is None else "Equal"
+            kubernetes.add_toleration(task, key=key, operator=operator, value=value, effect=effect)
         self._set_environment(task)
         if self.pull_secrets:
             kubernetes.set_image_pull_secrets(task, list(self.pull_secrets))

@@ -5,6 +5,7 @@ In: any text. Out: the same text with `***` in place of each credential.
     postgresql://me:PW@db/traces?sslpassword=PW  →  postgresql://me:***@db/traces?sslpassword=***
     s3://KEY:SECRET@bucket/key                   →  s3://***@bucket/key
     host=db user=me password='P W'               →  host=db user=me password=***
+    s3:/KEY:SECRET@bucket, s3%3A%2F%2FKEY%3A…    →  s3:/***@bucket: as a path, or percent-encoded, too
 
 Too much is hidden rather than too little: of a password that holds `@` or `/` unescaped, all up to the last `@`.
 Names of files with passwords (`passfile`, `sslkey`, `service`) are shown: what is in them is read by libpq alone.
@@ -15,8 +16,11 @@ import re
 HIDDEN = "***"
 
 # Repetitions have an end where they may begin anywhere: texts may have megabytes of what only looks like a URL.
-_URL = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,40})://(?P<rest>\S*)")
-_URL_ALONE = re.compile(r"\s*(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,40})://(?P<rest>(?:(?!:\s)[^\r\n])*)", re.DOTALL)
+_STORES = r"(?:s3[an]?|gs|gcs|minio)"
+_BEGIN = rf"(?P<scheme>(?i:\b{_STORES}(?=:[/\\]*))|[A-Za-z][A-Za-z0-9+.-]{{0,40}}(?=://)|[A-Za-z][A-Za-z0-9+.-]{{1,40}}(?=:/))(?P<sign>:(?://|[/\\]*))"
+"""A path in place of a URL has one slash, or backslashes."""
+_URL = re.compile(rf"{_BEGIN}(?P<rest>\S*)")
+_URL_ALONE = re.compile(rf"\s*{_BEGIN}(?P<rest>(?:(?!:\s)[^\r\n])*)", re.DOTALL)
 """A text that is a URL and nothing else: SQLAlchemy takes a password with blanks."""
 
 _USER_AND_PASSWORD = re.compile(r"(?P<user>[^:/?#@]*):(?P<password>.*)@", re.DOTALL)
@@ -25,7 +29,8 @@ _QUERY = re.compile(r"(?P<mark>[?&;#])(?P<name>[^=&;#\s?]+)=(?P<value>[^&\s]*)")
 
 _ACCESS = (
     r"(?:password|passwd|passphrase|pwd|secret|secret[_-]?key|secret[_-]?access[_-]?key|session[_-]?token|"
-    r"security[_-]?token|access[_-]?token|auth[_-]?token|account[_-]?key|sas[_-]?token|scram[_-](?:client|server)[_-]key)"
+    r"security[_-]?token|access[_-]?token|auth[_-]?token|account[_-]?key|sas[_-]?token|"
+    r"scram[_-](?:client|server)[_-]key|x-(?:amz|goog)-(?:signature|credential))"
 )
 _NAMED = re.compile(
     rf"""(?P<name>['"]?[\w.-]{{0,40}}{_ACCESS}['"]?)(?P<is>\s*=\s*|(?<=['"])\s*:\s*)"""
@@ -34,14 +39,22 @@ _NAMED = re.compile(
 )
 _IN_QUERY = re.compile(
     rf"[\w.-]*{_ACCESS}|pass|key|token|api[_-]?key|access[_-]?key(?:[_-]?id)?|aws[_-]?access[_-]?key[_-]?id|"
-    r"sig|x-(?:amz|goog)-(?:signature|credential|security-token)|signature|credentials?|connection[_-]?string",
+    r"sig|awsaccesskeyid|x-(?:amz|goog)-(?:signature|credential|security-token)|signature|credentials?|connection[_-]?string",
     re.IGNORECASE,
 )
 _SHOWS_USER = ("postgres", "mysql", "mariadb", "sqlite", "ssh", "sftp", "oracle", "mssql", "jdbc")
 """Schemes whose user is a name. Of others, stores among them, it may be a key or a token."""
 
-_MAYBE = re.compile(rf"://|=|{_ACCESS}", re.IGNORECASE)
+_MAYBE = re.compile(rf":/|=|\b{_STORES}:|%(?:25)*3[AD]|{_ACCESS}", re.IGNORECASE)
+_WORD = re.compile(r"\S+")
+_ENCODED_SIGN = re.compile(r"[A-Za-z0-9]%3A(?:/|%2F|%5C)", re.IGNORECASE)
+_ENCODED_QUERY = re.compile(
+    r"(?P<mark>%(?:25){0,3}(?:3F|26|23|3B))(?P<name>[\w.-]{1,60})(?P<is>=|%(?:25){0,3}3D)"
+    r"(?P<value>(?:(?!%(?:25){0,3}26)[^&\s\"'])+)",
+    re.IGNORECASE,
+)
 _SHORTEST = 3
+_OF_STORE = re.compile(_STORES, re.IGNORECASE)
 
 
 def presentable(text: str, secrets: frozenset[str] = frozenset()) -> str:
@@ -50,6 +63,13 @@ def presentable(text: str, secrets: frozenset[str] = frozenset()) -> str:
         text = text.replace(secret, HIDDEN)
     if _MAYBE.search(text) is None:
         return text
+    if "%" in text:
+        text = _ENCODED_QUERY.sub(_shown_encoded_query, _WORD.sub(_shown_encoded_url, text))
+    return _shown(text)
+
+
+def _shown(text: str) -> str:
+    """The text without what gives access as it is written, without percent-encoding."""
     if (alone := _URL_ALONE.fullmatch(text)) is not None:
         return _shown_url(alone)
     pieces, at = [], 0
@@ -87,10 +107,39 @@ def secrets_of(url: str) -> frozenset[str]:
     return frozenset(form for form in forms if len(form) >= _SHORTEST)
 
 
+def is_store_with_access(text: str) -> bool:
+    """Whether a text is the address of an object or of a server, and holds keys or tokens."""
+    return _ADDRESS.match(text) is not None and presentable(text) != text
+
+
+_ADDRESS = re.compile(rf"[\s'\"./]*(?:[a-z]+::)?(?:{_STORES}|https?|hf|ftp)(?::|%3A)", re.IGNORECASE)
+
+
+def _shown_encoded_url(word: re.Match[str]) -> str:
+    text = word.group()
+    if _ENCODED_SIGN.search(text) is None:
+        return text
+    plain = _decoded(text)
+    return shown if (shown := _shown(plain)) != plain else text
+
+
+def _shown_encoded_query(query: re.Match[str]) -> str:
+    if _IN_QUERY.fullmatch(query["name"]) is None:
+        return query.group()
+    return f"{query['mark']}{query['name']}{query['is']}{HIDDEN}"
+
+
 def _shown_url(url: re.Match[str]) -> str:
     text, scheme, rest = url.group(), url["scheme"].lower(), url["rest"]
     before = text[: len(text) - len(rest)]
     by_name = scheme.startswith(_SHOWS_USER)
+    if _OF_STORE.fullmatch(scheme) is not None:
+        # A bucket has neither `@` nor `:`; of further slashes the client makes nothing.
+        slashes = rest[: len(rest) - len(rest.lstrip("/\\"))]
+        before, rest = before + slashes, rest[len(slashes) :]
+        authority = re.split(r"[/\\?#]", rest, maxsplit=1)[0]
+        if "@" in authority and ":" in authority.rpartition("@")[2]:
+            rest = HIDDEN + rest[len(authority) :]
     # Of http a `/` ends the part with the password, for every client; others take it for a part of the password.
     user = None if scheme in ("http", "https") else _USER_AND_PASSWORD.match(rest)
     if user is not None:

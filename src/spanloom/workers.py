@@ -21,7 +21,7 @@ from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext
 from multiprocessing.process import BaseProcess
 from multiprocessing.util import Finalize
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from weakref import WeakSet
 
 from spanloom.errors import WorkerError
@@ -167,6 +167,7 @@ class Pool:
         # A worker is started here when there are too few. It inherits the mask, so that Ctrl-C, which goes to the whole
         # process group, does not end it with a traceback while it is still importing.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        method = cast("str | None", multiprocessing.get_start_method(allow_none=True))
         try:
             future = self._executor.submit(work, *arguments, **named)
             self._processes |= self._executor._processes or {}
@@ -174,6 +175,8 @@ class Pool:
             raise self._died("before it was given more work") from broken
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if method is None:  # multiprocessing fixes one when it spawns: the caller could not set his own any more
+                multiprocessing.set_start_method(None, force=True)
         return future
 
     def result(self, future: "Future[T]", what: str) -> T:

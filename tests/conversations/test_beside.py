@@ -19,7 +19,7 @@ from spanloom.conversations.turns import (
     Refusal,
 )
 from spanloom.errors import SourceError, SpanloomError
-from spanloom.families.harmony.convert.chat import open_chat
+from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion
 
 USER = {"role": "user", "content": "Q"}

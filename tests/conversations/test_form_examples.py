@@ -16,7 +16,8 @@ from spanloom.conversations.outcomes import LeftAway
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.messages import SystemFields, harmony_messages
 from spanloom.families.harmony.contract.profile import CHAT_OF_ANY_MODEL
-from spanloom.families.harmony.convert.chat import conversations, open_chat
+from spanloom.families.harmony.convert.chat import conversations
+from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted
 from spanloom.families.harmony.convert.preview import preview_documents
 

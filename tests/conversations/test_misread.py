@@ -19,7 +19,8 @@ from spanloom.conversations.turns import (
     Refusal,
 )
 from spanloom.errors import RejectedRowError, SourceError, SpanloomError
-from spanloom.families.harmony.convert.chat import convert_chat, count_chat, open_chat
+from spanloom.families.harmony.convert.chat import convert_chat, count_chat
+from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion
 
 USER = {"role": "user", "content": "Q"}

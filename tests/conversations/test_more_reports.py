@@ -17,7 +17,8 @@ import pytest
 from spanloom.conversations.conversation import Conversation
 from spanloom.conversations.outcomes import LeftAway, Rejected
 from spanloom.errors import SourceError
-from spanloom.families.harmony.convert.chat import conversations, open_chat
+from spanloom.families.harmony.convert.chat import conversations
+from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted
 from support.cases import cases_of
 

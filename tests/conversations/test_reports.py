@@ -18,7 +18,8 @@ from spanloom.conversations.conversation import Conversation
 from spanloom.conversations.outcomes import LeftAway, Read, Rejected
 from spanloom.conversations.turns import Refusal
 from spanloom.errors import SourceError, SpanloomError
-from spanloom.families.harmony.convert.chat import conversations, open_chat, remedy_of
+from spanloom.families.harmony.convert.chat import conversations
+from spanloom.families.harmony.convert.chat_input import open_chat, remedy_of
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted, Converter
 from spanloom.records.record_files import read_records
 from support.cases import cases_of

@@ -6,10 +6,17 @@ from collections.abc import Iterator
 
 from conftest import REPOSITORY
 
-# Set by torchrun, or by the package itself for a library or a program that it starts.
-NOT_FOR_USERS = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LESS", "TORCHDYNAMO_DISABLE"}
+# Set by torchrun, by a cluster for libraries, or by the package itself for a library or a program that it starts.
+NOT_FOR_USERS = {
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LESS"),
+    *("AWS_WEB_IDENTITY_TOKEN_FILE", "GOOGLE_APPLICATION_CREDENTIALS"),
+}
 # Read by Google's, Amazon's and PostgreSQL's libraries on behalf of the package, whose messages name them.
-OF_LIBRARIES = {"STORAGE_EMULATOR_HOST", "AWS_ENDPOINT_URL", "AWS_CA_BUNDLE"}
+OF_LIBRARIES = {
+    "STORAGE_EMULATOR_HOST",
+    "AWS_ENDPOINT_URL",
+    "AWS_CA_BUNDLE",
+}
 
 
 def is_environ(node: ast.expr) -> bool:
@@ -25,7 +32,11 @@ def variables_of(tree: ast.Module) -> Iterator[ast.expr]:
             yield node.left
         elif isinstance(node, ast.Call):
             called = node.func
-            if isinstance(called, ast.Attribute) and (is_environ(called.value) or called.attr == "getenv"):
+            if (
+                node.args
+                and isinstance(called, ast.Attribute)
+                and (is_environ(called.value) or called.attr == "getenv")
+            ):
                 yield node.args[0]
             yield from (word.value for word in node.keywords if word.arg == "envvar")
 

@@ -8,8 +8,11 @@ import pytest
 import yaml
 from google.protobuf import json_format
 from kfp.kubernetes import kubernetes_executor_config_pb2 as types
+from kubernetes.utils.quantity import parse_quantity
 
-from pipelines.compile import PIPELINES, main
+from pipelines.compile import PIPELINES, QUANTITY, main
+from spanloom.errors import SpanloomError
+from spanloom.tasks.stage import scratch_size
 from support.nightly import NIGHTLY
 
 SECRET_ENV = "AWS_ACCESS_KEY_ID=mlpipeline-minio-artifact:accesskey"
@@ -97,6 +100,8 @@ def test_every_task_carries_what_the_owner_gave(pipelines: dict[str, list[Any]],
         ("--env-config-map", "NAME=Upper:key"),
         ("--ca-bundle", "store-ca"),
         ("--store-endpoint", "seaweedfs:9000"),
+        *(("--scratch", size) for size in ("lots", "10GB", "10gb", "0", "0Gi", "-1Gi", "1 Gi", "Gi", "10K", "1e", "")),
+        *(("--toleration", taint) for taint in (":NoSchedule", "spot", "spot:Never", "=true:NoSchedule")),
     ],
 )
 def test_a_wrong_option_is_refused_and_nothing_is_written(
@@ -106,3 +111,31 @@ def test_a_wrong_option_is_refused_and_nothing_is_written(
         compiled(tmp_path, monkeypatch, option, value)
     assert f"argument {option}: " in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_toleration_without_a_value_is_of_any_taint_of_the_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both = compiled(tmp_path, monkeypatch, "--toleration", "spot:NoSchedule", "--toleration", "gpu=a:NoExecute")
+    _, platform = both["synth_kd"]
+    for settings in platform["platforms"]["kubernetes"]["deploymentSpec"]["executors"].values():
+        assert settings["tolerations"] == [
+            {"effect": "NoSchedule", "key": "spot", "operator": "Exists"},
+            {"effect": "NoExecute", "key": "gpu", "operator": "Equal", "value": "a"},
+        ]
+
+
+@pytest.mark.parametrize("size", ["200Gi", "10G", "500k", "1.5Ti", ".5Gi", "1e12", "1073741824", "3Ei"])
+def test_sizes_that_are_taken_are_those_of_kubernetes(size: str) -> None:
+    """`parse_quantity` is of the client of Kubernetes."""
+    assert QUANTITY.fullmatch(size)
+    assert scratch_size(size) == size
+    assert parse_quantity(size) > 0
+
+
+@pytest.mark.parametrize("size", ["lots", "10GB", "Gi", "", "0", "-1Gi"])
+def test_sizes_that_are_refused_are_none_of_kubernetes(size: str) -> None:
+    with pytest.raises(SpanloomError, match="not a size that Kubernetes takes"):
+        scratch_size(size)
+    with pytest.raises((ValueError, AssertionError)):
+        assert parse_quantity(size) > 0

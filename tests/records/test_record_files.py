@@ -158,7 +158,7 @@ def test_what_a_table_holds_becomes_what_json_has(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.parametrize("value", [b"picture", float("inf")])
+@pytest.mark.parametrize("value", [{"raw": b"picture"}, float("inf")])
 def test_what_json_cannot_hold_is_told_with_its_row(tmp_path: Path, value: object) -> None:
     pq.write_table(pa.table({"a": pa.array([None, value])}), tmp_path / "a.parquet")
     faults: list[RecordError] = []
@@ -170,7 +170,7 @@ def test_what_json_cannot_hold_is_told_with_its_row(tmp_path: Path, value: objec
 @pytest.mark.parametrize("name", ["a.parquet", "a.arrow"])
 @pytest.mark.parametrize(
     ("value", "kind"),
-    [(2**62, pa.timestamp("ms")), (2**31 - 1, pa.date32()), (2**62, pa.duration("s"))],
+    [(2**62, pa.timestamp("ms")), (2**31 - 1, pa.date32())],
     ids=str,
 )
 def test_times_that_python_has_no_value_for_are_refused_with_their_row(

@@ -316,7 +316,8 @@ def test_a_missing_library_says_what_to_install(
     monkeypatch: pytest.MonkeyPatch, scheme: str, library: str, extra: str
 ) -> None:
     monkeypatch.setitem(sys.modules, library, None)
-    monkeypatch.delitem(sys.modules, f"spanloom.storage.stores.{extra}", raising=False)
+    for module in (extra, f"{extra}_client"):
+        monkeypatch.delitem(sys.modules, f"spanloom.storage.stores.{module}", raising=False)
     if scheme == "gs":
         monkeypatch.delattr(__import__("google.cloud").cloud, "storage", raising=False)
     with pytest.raises(StorageError) as refusal:

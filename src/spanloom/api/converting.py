@@ -10,6 +10,7 @@ from typing import Any
 from spanloom.api.options import ConvertOptions, ConvertPlaces, local
 from spanloom.families.harmony.contract.messages import SystemFields, effort_of
 from spanloom.families.harmony.convert import chat as convert_chat
+from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion
 from spanloom.options.keywords import by_keywords
 from spanloom.storage.scratch import scratch_for
@@ -35,7 +36,7 @@ def convert(options: ConvertPlaces) -> dict[str, Any]:
     inputs, place = options.inputs, os.fspath(options.out)
     places = [os.fspath(place) for place in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
     with scratch_for("convert", [*places, place], local(options.scratch)) as staging:
-        chat = convert_chat.open_chat(convert_chat.local_inputs(staging, places), conversion)
+        chat = open_chat(convert_chat.local_inputs(staging, places), conversion)
         return convert_chat.run(staging=staging, chat=chat, out=place, conversion=conversion, workers=options.workers)
 
 

@@ -23,7 +23,8 @@ from spanloom.conversations.source.folder import MANIFEST_NAME, first_rows, open
 from spanloom.conversations.source.format import ANY_MODEL
 from spanloom.conversations.source.rejects import RowRefusedError
 from spanloom.errors import RecordError, SourceError
-from spanloom.families.harmony.convert.chat import conversations, open_chat
+from spanloom.families.harmony.convert.chat import conversations
+from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted
 from spanloom.families.models.conversation import Conversation, read_conversation
 from spanloom.families.models.source.rows import TemplateWords, read_row

@@ -46,10 +46,11 @@ from spanloom.errors import (
     OutputError,
     ReaderGoneError,
     SpanloomError,
+    StorageError,
     missing_package,
 )
 from spanloom.kubeflow import split_arguments
-from spanloom.presentable import presentable
+from spanloom.presentable import is_store_with_access, presentable
 from spanloom.text import is_utf8, visible, visible_line
 
 _REMEDIES = {
@@ -128,12 +129,25 @@ def _run(words: list[str]) -> int:
     except SpanloomError as error:
         return _fail(error)
     except OSError as error:
+        if not _has_temporary_folder():
+            return _fail(SpanloomError("no folder for temporary files can be written", remedy=_TMPDIR))
         message = error.strerror or str(error)
         path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else _unnamed(words)
         return _fail(SpanloomError(message, where=path, remedy=_REMEDIES.get(error.errno or 0, "check the path")))
     except Exception:  # a fault of this program: its traceback is shown without passwords and keys
         print(visible(presentable(traceback.format_exc())), end="", file=sys.stderr)
         return EXIT_FAILURE
+
+
+_TMPDIR = "set TMPDIR to a folder that you may write to, with room for what is unpacked and compared"
+
+
+def _has_temporary_folder() -> bool:
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _unnamed(words: Sequence[str]) -> str:
@@ -157,11 +171,17 @@ def _extra_of(missing: ModuleNotFoundError, words: Sequence[str]) -> str | None:
     return next((extra for extra, packages in _EXTRAS.items() if package in packages), None)
 
 
+NO_KEYS = "give gs://bucket/key or s3://bucket/key; keys come from the environment, a profile or a role"
+
+
 def _check_text(arguments: Sequence[str]) -> None:
-    """Raises SpanloomError for an argument that is not UTF-8: Parquet's reader and manifests require UTF-8 names."""
+    """Raises SpanloomError for an argument that is not UTF-8: Parquet's reader and manifests require UTF-8 names; and
+    for an address with keys, which a path, a name or a manifest could show."""
     for argument in arguments:
         if not is_utf8(argument):
             raise SpanloomError("this argument is not UTF-8", where=argument, remedy="rename the file or folder")
+        if is_store_with_access(argument.partition("=")[2] if argument.startswith("--") else argument):
+            raise StorageError("this address holds keys or a signature", where=argument, remedy=NO_KEYS)
 
 
 def _interrupted(words: list[str]) -> str:

@@ -5,6 +5,7 @@ In: results. Out: JSON on stdout, progress on stderr, an exit code, Kubeflow's o
 
 import json
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -21,6 +22,7 @@ from spanloom.errors import OutputError
 from spanloom.kubeflow import Executor
 from spanloom.options.option import option
 from spanloom.provenance import git_sha
+from spanloom.storage.locks import TAKE_OVER_VARIABLE
 from spanloom.text import visible, visible_json
 
 if TYPE_CHECKING:  # imported on use: `--help` should not wait for pyarrow and openai-harmony
@@ -118,7 +120,17 @@ load_lazily(
 @app.callback(invoke_without_command=True)
 def _version(
     version: Annotated[bool, option("Print the version and the git SHA, and exit.", "--version")] = False,
+    take_over: Annotated[
+        bool,
+        option(
+            "Take over a folder that a dead run on another machine has claimed, on a file system without locks. Only "
+            "if that run has ended.",
+            "--take-over",
+        ),
+    ] = False,
 ) -> None:
+    if take_over:
+        os.environ[TAKE_OVER_VARIABLE] = "1"
     if version:
         from spanloom import __version__
 

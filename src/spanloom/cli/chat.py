@@ -84,6 +84,7 @@ def generate(
     """
     from spanloom.families.chat.steps import generate_chat
     from spanloom.records.files import passed_over_line
+    from spanloom.records.record_files import unread_line
 
     progress = printed.progress()
     with progress.stage("generate"), progress.counting("generate", "conversations") as on_progress:
@@ -103,6 +104,8 @@ def generate(
     say(f"{facts['conversations_written']:,} transcripts in {out} ({facts['conversations_read']:,} conversations read)")
     if facts.get("not_read"):
         say(passed_over_line(facts["not_read"]))
+    if facts.get("columns_not_read"):
+        say(unread_line(facts["columns_not_read"]))
     say(
         f"skipped: {skipped}; shortened: {facts['conversations_shortened']:,} ({facts['pairs_dropped']:,} pairs); "
         f"ended at a user without an answer: {facts['conversations_ended_early']:,}"

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 import typer
 
 from spanloom.errors import EXIT_FAILURE, OutputError, ReaderGoneError
+from spanloom.presentable import presentable
 from spanloom.text import visible
 
 
@@ -76,10 +77,10 @@ def guard_streams() -> None:
 
 
 class _Shown(logging.Formatter):
-    """Makes warnings visible text: they quote foreign addresses, names and answers."""
+    """Makes warnings visible text without keys: they quote foreign addresses, names and answers."""
 
     def format(self, record: logging.LogRecord) -> str:
-        return visible(super().format(record))
+        return visible(presentable(super().format(record)))
 
 
 def show_warnings() -> None:

@@ -16,7 +16,8 @@ LEFT_OUT = frozenset(reason.value for reason in LeftOut)
 
 @dataclass(frozen=True, kw_only=True)
 class Read:
-    """A record as read: its `value`; `fault` if it is unreadable; or `line`, its unparsed line."""
+    """A record as read: its `value`; `fault` if it is unreadable; or `line`, its unparsed line. `unread`: the columns
+    of its file that are not read."""
 
     file: str
     number: int
@@ -24,6 +25,7 @@ class Read:
     value: Any = None
     fault: str | None = None
     line: bytes | None = None
+    unread: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

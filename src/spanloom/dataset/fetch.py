@@ -14,7 +14,7 @@ from spanloom.dataset.manifest import Check
 from spanloom.errors import ConflictError, SpanloomError
 from spanloom.storage import (
     clear_temporaries_of,
-    hold_lock,
+    held,
     open_lock,
     path_below,
     publish_bytes,
@@ -135,8 +135,8 @@ def _locked(directory: Path) -> Iterator[None]:
     """Allows one fetch at a time into a folder: two would write the same partial files."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / LOCK_NAME
-    with open_lock(path) as lock:
-        what = "another fetch into this folder is running"
-        hold_lock(lock, ConflictError(what, where=str(directory), remedy="wait for it to end"))
+    what = "another fetch into this folder is running"
+    refusal = ConflictError(what, where=str(directory), remedy="wait for it to end")
+    with open_lock(path) as lock, held(lock, path, refusal):
         yield
         path.unlink(missing_ok=True)

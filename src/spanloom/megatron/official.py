@@ -4,7 +4,6 @@ In: a prefix. Out: Megatron's `IndexedDataset`. torch and megatron-core are impo
 """
 
 import gc
-import os
 import sys
 import threading
 import warnings
@@ -39,13 +38,14 @@ def load_reader() -> None:
 
     On import megatron-core passes functions to torch.compile, for which torch loads its compiler. Reading files needs
     no compilation, so torch.compile is replaced by a function that returns its argument, which saves more than half of
-    the time. Leaving out modules that only a trainer needs (`_without_the_trainer`) cuts the remaining import of
-    megatron-core to about a tenth. Has no effect if torch is already imported.
+    the time; it is put back, and later calls of it compile. Leaving out modules that only a trainer needs
+    (`_without_the_trainer`) cuts the remaining import of megatron-core to about a tenth. Has no effect if torch is
+    already imported.
     """
     if "torch" in sys.modules:
         _indexed_dataset()
         return
-    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")
+    collected = gc.isenabled()
     gc.disable()  # importing leaves almost no garbage, and collection takes a sixth of the time
     try:
         import torch
@@ -61,7 +61,8 @@ def load_reader() -> None:
         finally:
             torch.compile = before
     finally:
-        gc.enable()
+        if collected:
+            gc.enable()
 
 
 _CORE = "megatron.core"

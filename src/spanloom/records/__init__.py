@@ -9,7 +9,7 @@ scalars       type checks of one value: boolean, integer, number
 json_array    JSON documents: an array of records, streamed, or one record
 delimited     CSV and TSV: rows under a header
 arrow         Arrow IPC files, and folders of `save_to_disk`
-json_values   values of Parquet and Arrow as JSON
+json_values   columns and values of Parquet and Arrow as JSON
 parquet       Parquet: batches of rows, values that are not UTF-8 separated
 staging       the same files from an object store
 """

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from spanloom.errors import RecordError, SourceError
 from spanloom.records.files import OnUnreadable, RecordPlace, stop
+from spanloom.records.json_values import plain_array
 
 BATCH_ROWS = 256
 BATCH_BYTES = 128 << 20
@@ -118,7 +119,9 @@ def byte_lengths(texts: pa.Array) -> list[int]:
 
 def column_values(column: pa.Array, undecodable: Callable[[int, pa.Scalar], Any]) -> list[Any]:
     """The values of a column. `undecodable(index, value)` replaces a value that is not UTF-8 (Parquet readers accept
-    it), or that Python cannot represent: a time in nanoseconds, a day after the year 9999."""
+    it), or that Python cannot represent: a day after the year 9999. Texts in views and dictionaries, and times in
+    nanoseconds, are returned as text: see `json_values.plain_type`."""
+    column = plain_array(column)
     try:
         values: list[Any] = column.to_pylist()
     except (ValueError, OverflowError):

@@ -15,22 +15,22 @@ Values of Parquet and Arrow as JSON: `spanloom.records.json_values`.
 """
 
 import glob
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
-
-import pyarrow as pa
 
 from spanloom.errors import RecordError, SourceError
 from spanloom.records.arrow import arrow_rows, arrow_schema, saved_files
 from spanloom.records.delimited import DELIMITERS, delimited
-from spanloom.records.files import OnUnreadable, RecordPlace, check_names, find_files, name_below, stop
+from spanloom.records.files import NAMED, OnUnreadable, RecordPlace, check_names, find_files, name_below, stop
 from spanloom.records.json_array import is_array_of_lines, is_json_lines, json_array
 from spanloom.records.json_lines import json_lines
-from spanloom.records.json_values import NoJsonError, json_rows
-from spanloom.records.parquet import open_parquet, parquet_rows
+from spanloom.records.json_values import NoJsonError, columns_of, json_rows
+from spanloom.records.parquet import open_parquet, parquet_rows, parquet_schema
 from spanloom.records.unpacked import COMPRESSED, OnRead, plain_suffix, unpacked_file
 from spanloom.storage.unchanged import FileState, file_state
 
@@ -125,11 +125,16 @@ def kind_of(path: Path) -> Kind:
 
 
 def read_records(
-    file: RecordFile, unreadable: OnUnreadable = stop, on_read: OnRead | None = None
+    file: RecordFile,
+    unreadable: OnUnreadable = stop,
+    on_read: OnRead | None = None,
+    *,
+    used: Collection[str] | None = None,
 ) -> Iterator[tuple[RecordPlace, Any]]:
     """Place and value of each record of a file, streamed. Unreadable records go to `unreadable`.
 
-    `on_read` receives the number of bytes read so far. Raises SourceError for a file that cannot be read at all, or
+    `on_read` receives the number of bytes read so far. `used`: the columns of Parquet and Arrow that may be used, None:
+    any; `unread_columns` names those that are not read. Raises SourceError for a file that cannot be read at all, or
     not to its end.
     """
     match file.kind:
@@ -140,7 +145,7 @@ def read_records(
         case "CSV" | "TSV":
             yield from delimited(file.path, DELIMITERS[f".{file.kind.lower()}"], unreadable, on_read)
         case "Parquet" | "Arrow":
-            for where, row in _rows(file, unreadable, on_read):
+            for where, row in _rows(file, unreadable, on_read, used):
                 try:
                     yield where, row()
                 except NoJsonError as fault:
@@ -150,8 +155,41 @@ def read_records(
 _COLUMNS = "leave the column out of the file"
 
 
+def unread_columns(file: RecordFile, used: Collection[str] | None = None) -> dict[str, str]:
+    """Name → type of the columns of a Parquet or Arrow file that `read_records` leaves out, since JSON has no such
+    values. Empty for other files. Raises SourceError for a file that cannot be opened."""
+    if file.kind not in ("Parquet", "Arrow"):
+        return {}
+    with _located(file) as path:
+        schema = arrow_schema(path) if file.kind == "Arrow" else parquet_schema(path)
+    return columns_of(schema, used).unread
+
+
+def all_unread_columns(files: Iterable[RecordFile], used: Collection[str] | None = None) -> dict[str, str]:
+    """The same of several files: of a column with several types, the last is named."""
+    return {name: kind for file in files for name, kind in unread_columns(file, used).items()}
+
+
+def unread_line(columns: Mapping[str, str]) -> str:
+    """`columns not read, JSON has no such values: blob (binary), price (decimal128(10, 2))`"""
+    named = ", ".join(f"{name} ({kind})" for name, kind in islice(columns.items(), NAMED))
+    more = f" and {len(columns) - NAMED:,} more" if len(columns) > NAMED else ""
+    return f"columns not read, JSON has no such values: {named}{more}"
+
+
+@contextmanager
+def _located(file: RecordFile) -> Iterator[Path]:
+    """The plain file; errors name the original."""
+    with unpacked_file(file.path) as path:
+        try:
+            yield path
+        except SourceError as fault:
+            at = (fault.where or "").replace(str(path), str(file.path), 1)
+            raise SourceError(fault.what, where=at, remedy=fault.remedy) from None
+
+
 def _rows(
-    file: RecordFile, unreadable: OnUnreadable, on_read: OnRead | None
+    file: RecordFile, unreadable: OnUnreadable, on_read: OnRead | None, used: Collection[str] | None
 ) -> Iterator[tuple[RecordPlace, Callable[[], dict[str, Any]]]]:
     """Place of each row, and a function that makes its values of JSON. That may raise NoJsonError."""
 
@@ -168,27 +206,20 @@ def _rows(
         if on_read is not None and of:
             on_read(file.state.bytes * done // of)
 
-    with unpacked_file(file.path) as path:
-        try:
-            if file.kind == "Arrow":
-                size = path.stat().st_size
-                json_row = json_rows(arrow_schema(path))
-                for where, row in arrow_rows(path, renamed, lambda done: tell(done, size)):
-                    yield place(where), partial(json_row, row.values())
-                return
-            schema, rows = _checked_columns(path)
+    with _located(file) as path:
+        if file.kind == "Arrow":
+            size = path.stat().st_size
+            schema = columns_of(arrow_schema(path), used).schema
             json_row = json_rows(schema)
-            for number, (where, values) in enumerate(parquet_rows(path, schema.names, renamed), start=1):
-                tell(number, rows)
+            for where, values in arrow_rows(path, schema.names, renamed, lambda done: tell(done, size)):
                 yield place(where), partial(json_row, values)
-        except SourceError as fault:
-            at = (fault.where or "").replace(str(path), str(file.path), 1)
-            raise SourceError(fault.what, where=at, remedy=fault.remedy) from None
-
-
-def _checked_columns(path: Path) -> tuple[pa.Schema, int]:
-    with open_parquet(path) as opened:
-        schema, rows = opened.schema_arrow, opened.metadata.num_rows
-    if len(set(schema.names)) < len(schema.names):
-        raise SourceError("two columns have the same name", where=str(path), remedy="rename one")
-    return schema, rows
+            return
+        with open_parquet(path) as opened:
+            whole, rows = opened.schema_arrow, opened.metadata.num_rows
+        schema = columns_of(whole, used).schema
+        if len(set(schema.names)) < len(schema.names):
+            raise SourceError("two columns have the same name", where=str(path), remedy="rename one")
+        json_row = json_rows(schema)
+        for number, (where, values) in enumerate(parquet_rows(path, schema.names, renamed), start=1):
+            tell(number, rows)
+            yield place(where), partial(json_row, values)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from spanloom.errors import StorageError
 from spanloom.storage.scratch import Scratch
-from spanloom.storage.staging import find, list_objects, safe_name, stage_file
+from spanloom.storage.staging import check_no_slash, find, list_objects, safe_name, stage_file
 from spanloom.storage.stores.objects import StoredObject
 from spanloom.storage.uri import is_uri, parse_uri
 
@@ -36,6 +36,7 @@ def objects_of_records(place: str, suffixes: tuple[str, ...]) -> dict[str, Store
         return {uri.name: stored}
     below = [entry for entry in list_objects(uri) if entry.uri.key.endswith(suffixes)]
     if not below:
+        check_no_slash(uri)
         kinds = " or ".join(f"*{suffix}" for suffix in suffixes)
         raise StorageError(f"there is no {kinds} object below this URI", where=str(uri), remedy="fix the URI")
     return {safe_name(entry.uri.key.removeprefix(uri.key).strip("/"), uri): entry for entry in below}

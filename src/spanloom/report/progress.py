@@ -15,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsed
 from rich.progress import Progress as Bars
 from rich.text import Text
 
+from spanloom.presentable import presentable
 from spanloom.text import visible
 from spanloom.workers import Counters, ShardCount
 
@@ -42,7 +43,7 @@ class Progress:
 
     def say(self, line: str) -> None:
         if self.mode is not Mode.SILENT:
-            self.console.print(Text(visible(line)), soft_wrap=True)
+            self.console.print(Text(visible(presentable(line))), soft_wrap=True)
 
     def detail(self, line: str) -> None:
         """Prints a line only with `--verbose`."""

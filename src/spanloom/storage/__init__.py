@@ -1,5 +1,6 @@
 """File access on this machine, in `gs://` (google-cloud-storage) and `s3://` (boto3). Modules in the order of use:
 
+    locks             locks of folders, also where the file system has none
     temporaries       temporary files, locked while their process lives, and cleared after a process was killed
     local             files on this machine: hashed, written whole or not at all, published create-only
     small_files       defensive reading of small files that others may have written: manifests, records
@@ -13,8 +14,8 @@
     claim             one object that names the build that owns a dataset root
     scratch           the scratch folder of one command: local copies of its remote inputs and outputs
 
-`spanloom.storage` itself exports `temporaries`, `local` and `small_files`. Code that handles URIs imports the other
-modules by name.
+`spanloom.storage` itself exports `locks`, `temporaries`, `local` and `small_files`. Code that handles URIs imports the
+other modules by name.
 """
 
 from spanloom.storage.local import (
@@ -22,7 +23,6 @@ from spanloom.storage.local import (
     free_bytes,
     fsync_directory,
     fsync_file,
-    hold_lock,
     is_regular,
     link_file,
     open_lock,
@@ -36,6 +36,7 @@ from spanloom.storage.local import (
     write_atomically,
     written_atomically,
 )
+from spanloom.storage.locks import held, lock_names
 from spanloom.storage.small_files import parse_json, read_json, read_small
 from spanloom.storage.temporaries import (
     TEMPORARY_MARK,
@@ -54,9 +55,10 @@ __all__ = [
     "free_bytes",
     "fsync_directory",
     "fsync_file",
-    "hold_lock",
+    "held",
     "is_regular",
     "link_file",
+    "lock_names",
     "open_lock",
     "parse_json",
     "path_below",

@@ -21,13 +21,13 @@ from typing import IO, Any
 from spanloom.errors import ConflictError
 from spanloom.provenance import canonical_json
 from spanloom.storage.local import (
-    hold_lock,
     is_regular,
     path_below,
     remove_files,
     remove_if_empty,
     special_file_conflict,
 )
+from spanloom.storage.locks import held, lock_names
 from spanloom.storage.temporaries import clear_temporaries_of
 
 RECORD_LIMIT = 1 << 28
@@ -45,7 +45,7 @@ class Steps:
         header = {"identity": json.loads(canonical_json(identity)), "last": last}
         known = self._read_record(header)
         self.finished = known and is_regular(path_below(out, last))
-        check_unused(out, {record_name, *self._names, *([last] if self.finished else [])})
+        check_unused(out, {*lock_names(record_name), *self._names, *([last] if self.finished else [])})
         if not known:
             self._append(header)
 
@@ -186,9 +186,9 @@ def _locked(record: Path) -> Iterator[IO[bytes]]:
     while True:
         if os.path.lexists(record) and not is_regular(record):
             raise special_file_conflict(record)
-        with record.open("a+b") as stream:
-            what, remedy = "another run of this command fills this folder", "wait for it, or give another --out"
-            hold_lock(stream, ConflictError(what, where=str(record.parent), remedy=remedy))
+        what, remedy = "another run of this command fills this folder", "wait for it, or give another --out"
+        refusal = ConflictError(what, where=str(record.parent), remedy=remedy)
+        with record.open("a+b") as stream, held(stream, record, refusal):
             if not is_regular(record) or not os.path.samestat(os.fstat(stream.fileno()), record.lstat()):
                 continue  # another run finished meanwhile, and removed the record that was opened
             yield stream

@@ -15,9 +15,10 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import BinaryIO
 
 from spanloom.errors import ConflictError, StorageError
+from spanloom.storage.locks import REFUSED, note_missing
 from spanloom.storage.temporaries import discard, temporary_beside
 
 # EXDEV: a folder below the root may be a separate mount.
@@ -223,12 +224,20 @@ def fsync_file(path: Path) -> None:
 
 
 def fsync_directory(directory: Path) -> None:
-    """Makes a rename in `directory` durable after a power failure."""
-    handle = os.open(directory, os.O_RDONLY)
+    """Makes a rename in `directory` durable after a power failure, where the file system can (CIFS, FUSE often
+    cannot)."""
     try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+        handle = os.open(directory, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+    except OSError as fault:
+        if fault.errno not in REFUSED:
+            raise
+        note_missing(
+            "fsync of folders", directory, "the bytes of files are on disk, but a power failure may lose their names"
+        )
 
 
 def is_regular(path: Path) -> bool:
@@ -304,14 +313,6 @@ def open_lock(path: Path) -> BinaryIO:
         os.close(opened)
         raise special_file_conflict(path)
     return os.fdopen(opened, "r+b")
-
-
-def hold_lock(lock: IO[Any], refusal: ConflictError) -> None:
-    """Holds an open file as a lock, until it is closed. Raises `refusal` if another process holds it."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise refusal from None
 
 
 def free_bytes(path: Path) -> int:

@@ -13,7 +13,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from spanloom.errors import ConflictError, SpanloomError
-from spanloom.storage.local import hold_lock, open_lock, publish_bytes, write_atomically
+from spanloom.storage.local import open_lock, publish_bytes, write_atomically
+from spanloom.storage.locks import held
 from spanloom.storage.publishing import publish_file, publish_folder
 from spanloom.storage.staging import stage_file, stage_folder
 from spanloom.storage.temporaries import clear_temporaries
@@ -145,8 +146,8 @@ def _naming_uris(error: SpanloomError, scratch: Scratch) -> SpanloomError:
 
 @contextmanager
 def _locked(directory: Path) -> Iterator[None]:
-    with open_lock(directory / "lock") as lock:
-        what = "the same command is running in this scratch folder"
-        remedy = "wait for it, or give each its own --scratch"
-        hold_lock(lock, ConflictError(what, where=str(directory), remedy=remedy))
+    what = "the same command is running in this scratch folder"
+    remedy = "wait for it, or give each its own --scratch"
+    refusal = ConflictError(what, where=str(directory), remedy=remedy)
+    with open_lock(directory / "lock") as lock, held(lock, directory / "lock", refusal):
         yield

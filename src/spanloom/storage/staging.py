@@ -65,6 +65,7 @@ def require(
     """`find`, but raises StorageError if the object or its bucket does not exist."""
     if (stored := find(uri, stop)) is None:
         list_objects(uri)  # raises if the bucket does not exist
+        check_no_slash(uri)
         raise StorageError("the object does not exist", where=str(uri), remedy=remedy)
     return stored
 
@@ -101,6 +102,18 @@ def list_objects(prefix: Uri) -> list[StoredObject]:
     return sorted((entry for entry in objects.values() if not entry.uri.key.endswith("/")), key=lambda e: e.uri.key)
 
 
+def check_no_slash(uri: Uri) -> None:
+    """Called where nothing has this key. Raises StorageError if there are objects whose key has a slash before it: no
+    URI here names such a key."""
+    slashed = Uri(uri.scheme, uri.bucket, f"/{uri.key}")
+    if find(slashed) or list_objects(slashed):
+        raise StorageError(
+            "the keys of these objects begin with a slash, and are not read",
+            where=str(slashed),
+            remedy="copy them to keys without it",
+        )
+
+
 def stage_file(uri: Uri, path: Path, *, bytes: int | None = None, sha256: str | None = None) -> Path:
     """Downloads one object to `path`. Raises StorageError if it is missing, or differs from `bytes` or `sha256`."""
     stage_files([Download(uri=uri, path=path, bytes=bytes, sha256=sha256)])
@@ -112,6 +125,7 @@ def stage_folder(uri: Uri, directory: Path) -> Path:
     prefix = f"{uri.key}/" if uri.key else ""
     objects = list_objects(uri)
     if not objects:
+        check_no_slash(uri)
         raise StorageError(
             "there is nothing below this URI", where=str(uri), remedy="fix the URI, or run the step that writes it"
         )

@@ -25,6 +25,8 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+from spanloom.storage.locks import REFUSED, note_missing
+
 TEMPORARY_MARK = ".spanloom-tmp-"
 """Part of every temporary name, so that files of killed processes are recognised and removed."""
 
@@ -122,11 +124,25 @@ def _make(path: Path, beginning: str) -> tuple[int, Path]:
         # mkstemp makes files that only their owner can read; other users and pods read a dataset.
         umask = os.umask(0)
         os.umask(umask)
-        os.fchmod(descriptor, 0o666 & ~umask)  # not by name: another writer may be removing it
+        _set_mode(descriptor, 0o666 & ~umask, path)
     except BaseException:
         _remove_made(descriptor, temporary)
         raise
     return descriptor, temporary
+
+
+def _set_mode(descriptor: int, mode: int, path: Path) -> None:
+    """Sets the mode of an open file; its name may be gone. Where chmod is refused (SMB), the mode that is there
+    stays."""
+    try:
+        os.fchmod(descriptor, mode)
+    except OSError as fault:
+        if fault.errno not in REFUSED:
+            raise
+        if stat.S_IMODE(os.fstat(descriptor).st_mode) & mode != mode:
+            note_missing(
+                "chmod", path.parent, "files keep the mode that it gives, so others may not be able to read them"
+            )
 
 
 def _remove_made(descriptor: int, temporary: Path) -> None:

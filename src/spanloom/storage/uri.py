@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spanloom.errors import StorageError
+from spanloom.presentable import presentable
 
 SCHEMES = ("gs", "s3")
 S3_SCHEMES = ("minio", "s3a", "s3n")
@@ -39,7 +40,8 @@ def is_uri(place: str | Path) -> bool:
 
 
 def parse_uri(text: str) -> Uri:
-    """Parses a URI. Raises StorageError for a scheme not in `SCHEMES`, a missing bucket, or credentials in the URI."""
+    """Parses a URI. Raises StorageError for a scheme not in `SCHEMES`, a missing bucket, or credentials in the URI: a
+    user, keys, or the signature of a presigned address."""
     scheme, _, rest = text.partition("://")
     bucket, _, key = rest.partition("/")
     if scheme not in SCHEMES or not bucket:
@@ -47,9 +49,9 @@ def parse_uri(text: str) -> Uri:
             f"{text!r} is neither a local path nor a URI of the form gs://bucket/key or s3://bucket/key",
             remedy=None if scheme in SCHEMES else _remedy(scheme, rest),
         )
-    if "@" in bucket or ":" in bucket:
+    if "@" in bucket or ":" in bucket or presentable(text) != text:
         raise StorageError(
-            "a URI takes no user and no keys",
+            "a URI takes no user, keys and signatures",
             where=text,
             remedy="give gs://bucket/key or s3://bucket/key; keys come from the environment, a profile or a role",
         )

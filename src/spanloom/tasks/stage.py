@@ -23,6 +23,7 @@ _UNITS = {
     "G": 1e9 / (1 << 20),
 }
 _SIZE = re.compile(r"(\d+)(Ki|Mi|Gi|Ti|K|M|G)")
+_SCRATCH = re.compile(r"(?=.*[1-9])(?:\d+\.?\d*|\.\d+)(?:[KMGTPE]i|[kMGTPE]|[eE]\+?\d{1,2})?")
 _CPU = re.compile(r"([1-9]\d*)(m?)")
 
 
@@ -84,6 +85,13 @@ def parameters_of(words: Sequence[str], declared: Mapping[str, str | None]) -> d
     if missing := [name for name in declared if not values.get(name) and declared[name] is None]:
         raise SpanloomError(f"the pipeline needs {', '.join(missing)}", remedy=f"give {missing[0]}=VALUE")
     return values
+
+
+def scratch_size(quantity: str) -> str:
+    """A size as Kubernetes takes it: `200Gi`, `10G`. Raises SpanloomError for other text, such as `10GB`."""
+    if _SCRATCH.fullmatch(quantity) is None:
+        raise SpanloomError(f"{quantity!r} is not a size that Kubernetes takes", remedy="write it as 200Gi or 10G")
+    return quantity
 
 
 def mebibytes(quantity: str) -> int:

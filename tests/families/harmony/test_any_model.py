@@ -15,7 +15,8 @@ from spanloom.errors import RejectedRowError
 from spanloom.families.harmony import chat_dataset
 from spanloom.families.harmony.build import BuildOptions, build
 from spanloom.families.harmony.contract.messages import SystemFields
-from spanloom.families.harmony.convert.chat import convert_chat, open_chat
+from spanloom.families.harmony.convert.chat import convert_chat
+from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion
 from support import chat_sources
 

@@ -17,7 +17,7 @@ from spanloom.storage.filling import check_unused
 from spanloom.storage.uri import is_uri, parse_uri
 from spanloom.tasks.listed import REGISTRY, SCRATCH, declared_parameters, listed_stages
 from spanloom.tasks.slurm import in_apptainer, in_environment, slurm_files
-from spanloom.tasks.stage import Stage, mebibytes, parameters_of, whole_cpus
+from spanloom.tasks.stage import Stage, mebibytes, parameters_of, scratch_size, whole_cpus
 
 LISTS = {
     "synth_kd": "harmony.task_list",
@@ -119,7 +119,7 @@ def tasks(
     listed = import_module(f"spanloom.families.{name}")
     values = parameters_of(parameters or [], declared_parameters(listed))
     values |= {name: absolute(value) for name, value in values.items() if name.endswith(("_uri", "_root"))}
-    places = {"work": absolute(work), "registry": registry or REGISTRY, "scratch": scratch or SCRATCH}
+    places = {"work": absolute(work), "registry": registry or REGISTRY, "scratch": scratch_size(scratch or SCRATCH)}
     stages = listed_stages(listed, values, shards=shards, **places)
     for stage in stages:
         whole_cpus(stage.cpu)

@@ -18,6 +18,14 @@ from spanloom.conversations.outcomes import LEFT_OUT, Counts, Rejected
 from spanloom.conversations.runs import calls_in_a_row, run_fault
 from spanloom.errors import EXIT_INTERRUPTED, SourceError, TokenizerError
 from spanloom.families.harmony.convert import chat as chats
+from spanloom.families.harmony.convert.chat_input import (
+    LOOKED_AT,
+    ChatInput,
+    open_chat,
+    remedy_of,
+    reopened,
+    text_beside,
+)
 from spanloom.families.harmony.convert.conversion import REMEDIES, ChatConversion, Converted
 from spanloom.families.harmony.convert.preview import preview_documents
 from spanloom.report.terminal import Shown, print_documents, print_legend, print_outline
@@ -33,7 +41,7 @@ def convert(given: Convert) -> None:
     may_ask = not (given.yes or printed.quiet or printed.as_json or dry_run)
     progress = printed.progress()
     with scratch_for("convert", [*given.inputs, out], local(options.scratch)) as staging:
-        chat = chats.open_chat(chats.local_inputs(staging, given.inputs), conversion)
+        chat = open_chat(chats.local_inputs(staging, given.inputs), conversion)
         for line in chat.described():
             progress.say(line)
         if may_ask and sys.stdin.isatty() and sys.stderr.isatty():
@@ -42,7 +50,7 @@ def convert(given: Convert) -> None:
         if given.preview:
             if not _show_first(chat, conversion, Console(), whole=printed.verbose):
                 raise SourceError(
-                    f"none of the first {chats.LOOKED_AT:,} records makes a conversation",
+                    f"none of the first {LOOKED_AT:,} records makes a conversation",
                     where=chat.first.where,
                     remedy="--dry-run shows the first record of each reason",
                 )
@@ -97,9 +105,9 @@ def _answered_settings(options: ConvertOptions) -> ConvertOptions:
     return replace(options, **answers)
 
 
-def _with_beside(chat: chats.ChatInput, conversion: ChatConversion) -> tuple[chats.ChatInput, ChatConversion]:
+def _with_beside(chat: ChatInput, conversion: ChatConversion) -> tuple[ChatInput, ChatConversion]:
     """Asks whether a text next to the question belongs to it, unless an option decides."""
-    while (asked := chats.text_beside(chat)) is not None:
+    while (asked := text_beside(chat)) is not None:
         key, query = asked
         question = f"{key!r} beside the question looks like a part of it. Append it to the question?"
         try:
@@ -111,7 +119,7 @@ def _with_beside(chat: chats.ChatInput, conversion: ChatConversion) -> tuple[cha
             conversion = replace(conversion, maps=maps)
         else:
             conversion = replace(conversion, metadata=(*conversion.metadata, key))
-        chat = chats.reopened(chat, conversion)
+        chat = reopened(chat, conversion)
     return chat, conversion
 
 
@@ -120,13 +128,13 @@ PREVIEWED = 3
 
 
 def _show_first(
-    chat: chats.ChatInput, conversion: ChatConversion, console: Console, *, whole: bool, counting: bool = False
+    chat: ChatInput, conversion: ChatConversion, console: Console, *, whole: bool, counting: bool = False
 ) -> bool:
     """Shows the first conversation as it will be trained. Returns whether there was one. Raises the error of a record
     before it, unless some records may be refused or all are only counted."""
     asset = locate_asset(None)
     is_named = False
-    for outcome in islice(chats.conversations(chat, conversion), chats.LOOKED_AT):
+    for outcome in islice(chats.conversations(chat, conversion), LOOKED_AT):
         if isinstance(outcome, Converted) and outcome.fault is not None:
             if not is_named:
                 line = _unheld(outcome.fault.reason.value, f"{outcome.where}: {outcome.fault.detail}", REMEDIES)
@@ -151,7 +159,7 @@ def _show_first(
                 console.print("all of the text: --preview --verbose")
             return True
         if isinstance(outcome, Rejected) and conversion.max_rejects == "0" and not counting:
-            raise outcome.as_error(allowed=conversion.max_rejects, remedy=chats.remedy_of(outcome, chat))
+            raise outcome.as_error(allowed=conversion.max_rejects, remedy=remedy_of(outcome, chat))
     return is_named
 
 
@@ -275,7 +283,8 @@ def _tell_loss(
     say(f"refused: {chats.counts_text({name: count for name, count in skipped.items() if name not in LEFT_OUT})}")
     if left_out := {name: count for name, count in skipped.items() if name in LEFT_OUT}:
         say(f"left out, not to be trained: {chats.counts_text(left_out)}")
-    parts = [f"{count:,} {name} ({characters[name]:,} characters)" for name, count in sorted(dropped.items())]
+    sizes = {name: f" ({count:,} characters)" for name, count in characters.items()}  # not of columns that are not read
+    parts = [f"{count:,} {name}{sizes.get(name, '')}" for name, count in sorted(dropped.items())]
     say(f"dropped: {', '.join(parts) or 'none'}")
     if absent := [name for name in dict.fromkeys(drop) if name not in dropped]:
         say(f"to be dropped, but not found: {', '.join(absent)}")

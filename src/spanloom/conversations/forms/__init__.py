@@ -15,6 +15,6 @@ published/     forms of one vendor or one data set
 from spanloom.conversations.forms.form import Form
 from spanloom.conversations.forms.keys import KeyMap, key_map
 from spanloom.conversations.forms.options import ReadingOptions
-from spanloom.conversations.forms.registry import read_record, recognise
+from spanloom.conversations.forms.registry import read_record, recognise, used_keys
 
-__all__ = ["Form", "KeyMap", "ReadingOptions", "key_map", "read_record", "recognise"]
+__all__ = ["Form", "KeyMap", "ReadingOptions", "key_map", "read_record", "recognise", "used_keys"]

@@ -12,6 +12,7 @@ import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from spanloom.conversations.conversation import SETTINGS
@@ -26,7 +27,7 @@ from spanloom.conversations.forms.beside import (
 )
 from spanloom.conversations.forms.columns import COLUMNS
 from spanloom.conversations.forms.form import Form, FormKind, Taken, joined
-from spanloom.conversations.forms.keys import BESIDE, OF_MESSAGES, OF_RECORDS, KeyMap
+from spanloom.conversations.forms.keys import BESIDE, KNOWN_NAMES, OF_MESSAGES, OF_RECORDS, KeyMap
 from spanloom.conversations.forms.message_lists import OPENAI, SHAREGPT
 from spanloom.conversations.forms.preference import PREFERENCE
 from spanloom.conversations.forms.published.gemini import GEMINI
@@ -104,6 +105,12 @@ def recognise(record: Any, keys: KeyMap, where: str) -> Form:
         if isinstance(record, list):
             return Form(kind=OPENAI, keys=keys)
     raise SourceError(f"no known form of chat data: {_described(record)}", where=where, remedy=remedy(record))
+
+
+def used_keys(keys: KeyMap) -> frozenset[str]:
+    """All keys that a record of any form may use."""
+    names = chain(KNOWN_NAMES.values(), keys.names.values(), *(form.names.values() for form in FORMS))
+    return frozenset(key for each in names for name in each for key in (name, *name.split("+"))) - keys.metadata
 
 
 def _speaks(item: Any) -> bool:

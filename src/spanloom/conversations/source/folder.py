@@ -19,6 +19,7 @@ from pydantic import ValidationError
 
 from spanloom.conversations.source.format import FORMATS, SourceFormat, format_named
 from spanloom.errors import SourceError
+from spanloom.records.json_values import is_text, plain_batch
 from spanloom.records.parquet import byte_lengths, column_values, one_line, open_parquet
 from spanloom.storage import parse_json, read_small, sha256_file
 from spanloom.storage.unchanged import FileState, check_unchanged, file_state
@@ -225,8 +226,7 @@ def _read_manifest(raw: bytes, path: Path) -> tuple[dict[str, Any], SourceFormat
 
 
 def _shard(entry: object, index: int, directory: Path, path: Path, source_format: SourceFormat) -> SourceShard:
-    wanted: dict[str, type] = {"path": str, "rows": int, "bytes": int, "sha256": str}
-    for key, kind in wanted.items():
+    for key, kind in {"path": str, "rows": int, "bytes": int, "sha256": str}.items():
         if not isinstance(entry, dict) or not isinstance(entry.get(key), kind):
             raise _disagreeing(f"storage.shards[{index}] has no {key} ({kind.__name__})", path)
     assert isinstance(entry, dict)
@@ -316,8 +316,8 @@ def _wrong_columns(schema: pa.Schema, source_format: SourceFormat) -> Iterator[s
         kind = schema.field(name).type if schema.names.count(name) == 1 else None
         if kind is None:
             yield f"the column {name} is there twice"
-        elif kind not in (pa.string(), pa.large_string()):
-            yield f"the column {name} is {kind}, not string or large_string"
+        elif not is_text(kind):
+            yield f"the column {name} is {kind}, not text"
 
 
 def _columns(schema: pa.Schema, source_format: SourceFormat) -> list[str]:
@@ -404,14 +404,14 @@ def source_batches(
     first_row: int = 0,
     batch_rows: int = BATCH_ROWS,
 ) -> Iterator[pa.RecordBatch]:
-    """Batches of these row groups, or of all. `first_row`: number of the first row.
+    """Batches of these row groups, or of all; text is string or large_string. `first_row`: number of the first row.
 
     Raises SourceError if a row group is damaged, or the file has changed since it was hashed.
     """
     row = first_row
     try:
         for batch in file.iter_batches(batch_rows, row_groups=row_groups, columns=columns, use_threads=False):
-            yield batch
+            yield plain_batch(batch)
             row += batch.num_rows
     except (pa.ArrowException, OSError) as fault:
         check_still_hashed(shard)

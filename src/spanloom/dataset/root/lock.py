@@ -23,8 +23,9 @@ from spanloom.split import SPLITS
 from spanloom.storage import (
     clear_temporaries,
     clear_temporaries_of,
-    hold_lock,
+    held,
     is_regular,
+    lock_names,
     path_below,
     read_json,
     remove_files,
@@ -104,7 +105,7 @@ def check_root(root: Path) -> None:
     foreign = [
         f"{WORK_NAME}/{path.name}"
         for path in _entries(work)  # without a record, a build has just begun or was killed at once
-        if path.name not in (LOCK_NAME, BUILD_JSON) and not path.name.startswith(f".{BUILD_JSON}.")
+        if path.name not in (*lock_names(LOCK_NAME), BUILD_JSON) and not path.name.startswith(f".{BUILD_JSON}.")
     ]
     if not os.path.lexists(root / MANIFEST_NAME):
         foreign += [path.name for path in _entries(root) if not path.name.startswith(".") and path.name != "lost+found"]
@@ -146,15 +147,14 @@ def held_root(root: Path) -> Iterator[Path]:
                 where=str(root),
                 remedy="give an --out that you may write to",
             ) from refusal
-        with lock:
-            what, remedy = "another build is running into this root", "wait for it, or give another --out"
-            hold_lock(lock, ConflictError(what, where=str(root), remedy=remedy))
+        what, remedy = "another build is running into this root", "wait for it, or give another --out"
+        with lock, held(lock, work / LOCK_NAME, ConflictError(what, where=str(root), remedy=remedy)):
             if not _same_file(lock, work / LOCK_NAME):
                 continue  # the folder was removed after the lock was opened: this lock protects nothing
             try:
                 yield work
             except BaseException:
-                if [path.name for path in work.iterdir()] == [LOCK_NAME]:  # refused before any work
+                if {path.name for path in work.iterdir()} <= {*lock_names(LOCK_NAME)}:  # refused before any work
                     _release(work)
                     remove_if_empty(root)
                 raise
@@ -295,7 +295,7 @@ def remove_work(root: Path) -> list[str]:
         remove_intermediates(work, record)
         (work / BUILD_JSON).unlink()
     clear_temporaries(work)
-    kept = [str(path) for path in _entries(work) if path.name != LOCK_NAME]
+    kept = [str(path) for path in _entries(work) if path.name not in lock_names(LOCK_NAME)]
     _release(work)
     return kept
 
@@ -303,7 +303,8 @@ def remove_work(root: Path) -> list[str]:
 def _release(work: Path) -> None:
     """Removes the lock, then the folder. A process that opened the lock meanwhile notices its removal; a process that
     creates a new lock keeps the folder."""
-    (work / LOCK_NAME).unlink(missing_ok=True)
+    for name in lock_names(LOCK_NAME):
+        (work / name).unlink(missing_ok=True)
     try:
         work.rmdir()
     except OSError as refusal:

@@ -5,7 +5,10 @@ from a fixed salt. Only numbers are drawn, no text of documents.
 """
 
 import io
+import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from typing import Any
@@ -147,10 +150,23 @@ def fraction_plot(fraction: dict[str, Any]) -> Markup:
     return _svg(draw, (7.6, 1.2), "The valid fraction that was asked and the realised one with its interval")
 
 
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without matplotlib's warnings that it has no folder for settings (HOME=/): the plots need none."""
+    logger = logging.getLogger("matplotlib")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
 def _svg(draw: Any, size: tuple[float, float], label: str) -> Markup:
-    import matplotlib as mpl
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
+    with _quiet():
+        import matplotlib as mpl
+        from matplotlib.backends.backend_svg import FigureCanvasSVG
+        from matplotlib.figure import Figure
 
     with mpl.rc_context({**_STYLE, "svg.hashsalt": label}):  # different ids for the plots of a page
         figure = Figure(figsize=size, layout="constrained")

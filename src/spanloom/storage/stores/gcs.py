@@ -21,7 +21,7 @@ from urllib.parse import quote
 import google_crc32c
 import requests
 from google.api_core.exceptions import GoogleAPICallError, NotFound, PreconditionFailed, from_http_response
-from google.auth.exceptions import DefaultCredentialsError, RefreshError, TransportError
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, RefreshError, TransportError
 from google.cloud import storage
 from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
@@ -50,8 +50,11 @@ of 256 KiB."""
 BLOCK = 64 << 10
 TIMEOUT = (10, 60)
 """Seconds to connect, and to wait between bytes."""
+BILLING_VARIABLE = "SPANLOOM_GS_BILLING_PROJECT"
+"""The project that pays for requests to a bucket whose requester pays."""
 TRANSIENT_CODES = frozenset({408, 429, 500, 502, 503, 504})
 CA_VARIABLE = "REQUESTS_CA_BUNDLE"
+KEY_VARIABLE = "GOOGLE_APPLICATION_CREDENTIALS"
 RESUME = 308
 """HTTP status of an unfinished resumable upload. (Elsewhere a redirect, but then with a Location.)"""
 
@@ -64,8 +67,8 @@ class GcsStore:
     def __init__(self, bucket: str, connections: int) -> None:
         try:
             client = storage.Client(project=None)
-        except DefaultCredentialsError as fault:
-            raise StorageError("no Google credentials were found", where=f"gs://{bucket}", remedy=_LOG_IN) from fault
+        except (GoogleAuthError, ValueError, OSError, AttributeError, TypeError) as fault:  # JSON of another shape, too
+            raise _no_client(fault, bucket) from fault
 
         adapter = _CountingAdapter(pool_connections=connections, pool_maxsize=connections)
         self._session: Any = client._http
@@ -235,6 +238,8 @@ class GcsStore:
 
     def _ask(self, method: str, address: str, **request: Any) -> Any:
         """One request. Raises google.api_core's exception for any status except success and `RESUME`."""
+        if (project := os.environ.get(BILLING_VARIABLE)) and "userProject=" not in address:
+            request["params"] = {**request.get("params", {}), "userProject": project}
         answer = self._session.request(method, address, timeout=TIMEOUT, **request)
         if not (200 <= answer.status_code < 300 or answer.status_code == RESUME):
             raise from_http_response(answer)
@@ -276,6 +281,21 @@ class GcsStore:
             remedy = f"create the bucket gs://{uri.bucket}, or fix the URI"
             return StorageError(f"the bucket {uri.bucket!r} does not exist", where=where, remedy=remedy)
         return StorageError(f"the store refused with HTTP {code}: {message}", where=where)
+
+
+def _no_client(fault: Exception, bucket: str) -> StorageError:
+    """The error for a client that cannot be made: a key file that is missing or torn, or no credentials at all."""
+    where, file = f"gs://{bucket}", os.environ.get(KEY_VARIABLE)
+    if not file:
+        return StorageError("no Google credentials were found", where=where, remedy=_LOG_IN)
+    why = " ".join(str(fault.args[0] if fault.args else fault).split())[:300]
+    if not Path(file).is_file():
+        why = "there is no such file"
+    return StorageError(
+        f"the key file {file!r} of {KEY_VARIABLE} cannot be used: {why}",
+        where=where,
+        remedy=f"set {KEY_VARIABLE} to a whole JSON key of a service account, or unset it",
+    )
 
 
 _LOG_IN = (

@@ -7,7 +7,6 @@ of the whole object is compared.
 
 import base64
 import hashlib
-import os
 import re
 import threading
 from collections.abc import Callable, Mapping
@@ -16,9 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
-import boto3
 from botocore import exceptions as raised
-from botocore.config import Config
 from botocore.exceptions import ClientError
 from botocore.parsers import ResponseParserError
 from urllib3.exceptions import HTTPError
@@ -39,7 +36,17 @@ from spanloom.storage.stores.objects import (
     without_first,
 )
 from spanloom.storage.stores.retry import counted, keep_sending, keep_trying
-from spanloom.storage.stores.tls import check_address, check_ca_file, refused_certificate, untrusted
+from spanloom.storage.stores.s3_client import (
+    CANNOT_BE_MADE,
+    LOG_IN,
+    encryption,
+    make_client,
+    may_come_late,
+    payer,
+    why_no_client,
+    why_no_credentials,
+)
+from spanloom.storage.stores.tls import refused_certificate, untrusted
 from spanloom.storage.uri import Uri
 
 PART = 32 << 20
@@ -67,30 +74,31 @@ class S3Store:
     def __init__(self, bucket: str, connections: int) -> None:
         self._name = bucket
         self._pieces = threading.BoundedSemaphore(PIECES)
-        session = boto3.session.Session()
-        config = Config(
-            retries={"total_max_attempts": 1},
-            max_pool_connections=connections,
-            connect_timeout=10,
-            read_timeout=60,
-            # All S3-compatible stores check md5; not all support the newer trailing checksums.
-            request_checksum_calculation="when_required",
-            response_checksum_validation="when_required",
-        )
+        self._connections = connections
+        self._making = threading.Lock()
+        self._made: Any = None
+        self._payer, self._encryption = payer(), encryption()
         try:
-            self._client: Any = session.client("s3", config=config)
-        except ValueError as fault:  # "Invalid endpoint: localhost:9000", which may come from a profile too
-            address = str(fault).partition("Invalid endpoint: ")[2]
-            check_address(address, "AWS_ENDPOINT_URL", f"s3://{bucket}")
-            raise
-        ca_file = session._session.get_config_variable("ca_bundle") or os.environ.get("REQUESTS_CA_BUNDLE")
-        if ca_file and self._client.meta.endpoint_url.startswith("https:"):
-            check_ca_file(ca_file, "AWS_CA_BUNDLE", f"s3://{bucket}")
-        self._client.meta.events.register("before-send.s3", _count_body)
+            _ = self._client
+        except CANNOT_BE_MADE as fault:
+            if not may_come_late(fault):
+                raise why_no_client(fault, bucket) from fault
+
+    @property
+    def _client(self) -> Any:
+        """The client; made again with each request while its credentials are not there."""
+        with self._making:
+            if self._made is not None:
+                return self._made
+            client, found = make_client(self._name, self._connections)
+            client.meta.events.register("before-send.s3", _count_body)
+            if found or not may_come_late(raised.NoCredentialsError()):
+                self._made = client
+            return client
 
     def find(self, uri: Uri) -> StoredObject | None:
         try:
-            head = self._client.head_object(Bucket=self._name, Key=uri.key)
+            head = self._client.head_object(Bucket=self._name, Key=uri.key, **self._payer)
         except ClientError as fault:
             if _status(fault) == 404:
                 return None
@@ -100,7 +108,7 @@ class S3Store:
     def page(self, prefix: Uri, token: str | None) -> tuple[list[StoredObject], str | None]:
         start = f"{prefix.key}/" if prefix.key else ""
         parameters = {"Prefix": start} | ({} if token is None else {"ContinuationToken": token})
-        listing = self._client.list_objects_v2(Bucket=self._name, **parameters)
+        listing = self._client.list_objects_v2(Bucket=self._name, **parameters, **self._payer)
         entries = listing.get("Contents", [])
         # An HTML page may be well-formed XML: it must not be taken for an empty bucket.
         if (
@@ -121,7 +129,11 @@ class S3Store:
     def read(self, stored: StoredObject, first: int, sink: Callable[[bytes], None], end: int | None = None) -> None:
         try:
             answer = self._client.get_object(
-                Bucket=self._name, Key=stored.uri.key, Range=byte_range(first, end), IfMatch=f'"{stored.version}"'
+                Bucket=self._name,
+                Key=stored.uri.key,
+                Range=byte_range(first, end),
+                IfMatch=f'"{stored.version}"',
+                **self._payer,
             )
         except ClientError as fault:
             if _status(fault) in (404, 412):
@@ -150,9 +162,9 @@ class S3Store:
             md5 = hashlib.md5(data, usedforsecurity=False)
             tag = md5.hexdigest()
             content = {"Body": data, "ContentMD5": _base64(md5.digest()), "Metadata": dict(sending.metadata)}
-            place = {"Bucket": self._name, "Key": uri.key}
-            put = partial(self._client.put_object, **place, **content, **_condition(sending))
-            answer = self._send(put, "ETag", uri, sending.stop)
+            place = {"Bucket": self._name, "Key": uri.key, **self._payer}
+            options = {**place, **content, **self._encryption, **_condition(sending)}
+            answer = self._send(lambda: self._client.put_object(**options), "ETag", uri, sending.stop)
             sending.moved(size)
         else:
             answer, tag = self._create_in_parts(path, uri, size, sending)
@@ -179,9 +191,10 @@ class S3Store:
         return keep_sending(attempt, store=self, uri=uri, stop=stop)
 
     def _create_in_parts(self, path: Path, uri: Uri, size: int, sending: Sending) -> tuple[dict[str, Any], str]:
-        place = {"Bucket": self._name, "Key": uri.key}
-        begin = partial(self._client.create_multipart_upload, **place, Metadata=dict(sending.metadata))
-        place["UploadId"] = self._send(begin, "UploadId", uri, sending.stop)["UploadId"]
+        place = {"Bucket": self._name, "Key": uri.key, **self._payer}
+        options = {**place, **self._encryption, "Metadata": dict(sending.metadata)}
+        begun = self._send(lambda: self._client.create_multipart_upload(**options), "UploadId", uri, sending.stop)
+        place["UploadId"] = begun["UploadId"]
         part_bytes = max(PART, -(-size // 9000))
         parts: list[dict[str, Any]] = []
         md5s = b""
@@ -203,8 +216,7 @@ class S3Store:
                         md5s += md5
                         sending.moved(count)
             whole = {**place, "MultipartUpload": {"Parts": parts}, **_condition(sending)}
-            finish = partial(self._client.complete_multipart_upload, **whole)
-            answer = self._send(finish, "ETag", uri, sending.stop)
+            answer = self._send(lambda: self._client.complete_multipart_upload(**whole), "ETag", uri, sending.stop)
         except BaseException:
             self._abort(place, uri)
             raise
@@ -241,7 +253,7 @@ class S3Store:
 
     def delete(self, stored: StoredObject) -> None:
         # Without a condition: few stores support `If-Match` for DELETE.
-        self._client.delete_object(Bucket=self._name, Key=stored.uri.key)
+        self._client.delete_object(Bucket=self._name, Key=stored.uri.key, **self._payer)
 
     def holds(self, stored: StoredObject, path: Path) -> bool | None:
         if stored.bytes != path.stat().st_size:
@@ -258,7 +270,7 @@ class S3Store:
 
     def _first_part(self, stored: StoredObject) -> int:
         """The size of an object's first part in bytes, 0 if the store does not report it."""
-        ask = partial(self._client.head_object, Bucket=self._name, Key=stored.uri.key, PartNumber=1)
+        ask = partial(self._client.head_object, Bucket=self._name, Key=stored.uri.key, PartNumber=1, **self._payer)
         try:
             head = keep_trying(ask, store=self, uri=stored.uri)
         except StorageError:
@@ -271,6 +283,8 @@ class S3Store:
             return (status >= 500 and status != 501) or status in TRANSIENT_STATUS or _code(fault) in TRANSIENT_CODES
         if refused_certificate(fault):
             return False
+        if may_come_late(fault):
+            return True
         dropped = (
             ConnectionError,
             TimeoutError,
@@ -284,23 +298,30 @@ class S3Store:
 
     def explained(self, fault: Exception, uri: Uri) -> SpanloomError | None:
         where = str(uri)
-        if isinstance(fault, raised.NoCredentialsError | raised.PartialCredentialsError):
-            return StorageError("no AWS credentials were found", where=where, remedy=_LOG_IN)
+        if (unknown := why_no_credentials(fault, where)) is not None:
+            return unknown
         if why := refused_certificate(fault):
             return untrusted(why, "AWS_CA_BUNDLE", where)
         if isinstance(fault, RecursionError):  # the client asks for the bucket's region and is redirected endlessly
             return StorageError("the store's address redirects in a circle", where=where, remedy=_ADDRESS)
+        if isinstance(fault, raised.ParamValidationError) and "Invalid bucket name" in str(fault):
+            remedy = "name a bucket: small letters, digits, dots and hyphens"
+            return StorageError(f"{uri.bucket!r} is not the name of a bucket", where=where, remedy=remedy)
         if not isinstance(fault, ClientError):
-            message = " ".join(str(fault).split())
-            return StorageError(message, where=where) if isinstance(fault, raised.BotoCoreError) else None
+            is_of_client = isinstance(fault, CANNOT_BE_MADE) and self._made is None
+            return why_no_client(fault, uri.bucket) if is_of_client or isinstance(fault, raised.BotoCoreError) else None
         code, message = _code(fault), fault.response.get("Error", {}).get("Message", "")
         if code == "NoSuchBucket":
             remedy = f"create the bucket s3://{uri.bucket}, or fix the URI (and AWS_ENDPOINT_URL where it is set)"
             return StorageError(f"the bucket {uri.bucket!r} does not exist", where=where, remedy=remedy)
+        if code == "InvalidObjectState":
+            storage_class = fault.response.get("Error", {}).get("StorageClass", "such as GLACIER")
+            remedy = "restore it (aws s3api restore-object), or copy it to another storage class, then run again"
+            return StorageError(f"the object is archived (storage class {storage_class})", where=where, remedy=remedy)
         if code in ACCESS_CODES or _status(fault) in (401, 403):
             remedy = (
                 f"let these credentials list s3://{uri.bucket} and get (s3:GetObject) and, where the command writes, "
-                f"put objects there (s3:PutObject); {_LOG_IN}"
+                f"put objects there (s3:PutObject); {LOG_IN}"
             )
             return StorageError(f"no permission ({code}): {message}", where=where, remedy=remedy)
         if code in ("NoSuchKey", "404"):
@@ -310,7 +331,6 @@ class S3Store:
         return StorageError(f"the store refused: {code} {message}", where=where)
 
 
-_LOG_IN = "set AWS_PROFILE, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the pod a role"
 _ADDRESS = "look at the address and the region (AWS_ENDPOINT_URL, AWS_DEFAULT_REGION)"
 
 

@@ -27,22 +27,22 @@ COLUMN_FAULTS = [
     pytest.param(lambda t: t.drop_columns(["messages_json"]), "the column messages_json is missing", id="no messages"),
     pytest.param(
         of_type("messages_json", pa.array([1, 2])),
-        "the column messages_json is int64, not string or large_string",
+        "the column messages_json is int64, not text",
         id="messages int64",
     ),
     pytest.param(
         of_type("messages_json", pa.array([b"{}", b"{}"])),
-        "the column messages_json is binary, not string or large_string",
+        "the column messages_json is binary, not text",
         id="messages binary",
     ),
     pytest.param(
         of_type("synth_id", pa.array([1, 2])),
-        "the column synth_id is int64, not string or large_string",
+        "the column synth_id is int64, not text",
         id="synth_id int64",
     ),
     pytest.param(
         of_type("metadata_json", pa.array([{"synth_id": "s2-0"}, {"synth_id": "s2-1"}])),
-        r"the column metadata_json is struct<synth_id: string>, not string or large_string",
+        r"the column metadata_json is struct<synth_id: string>, not text",
         id="metadata struct",
     ),
     pytest.param(

@@ -21,7 +21,8 @@ from spanloom.errors import ArtifactError, ConflictError, RejectedRowError, Sour
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.messages import SystemFields
 from spanloom.families.harmony.contract.profile import CHAT_OF_ANY_MODEL
-from spanloom.families.harmony.convert.chat import RECORD_NAME, convert_chat, count_chat, open_chat
+from spanloom.families.harmony.convert.chat import RECORD_NAME, convert_chat, count_chat
+from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion
 from support.killed import STRIDE, killed_before
 
@@ -429,6 +430,7 @@ MEASURED = """
 import sys
 from pathlib import Path
 from spanloom.families.harmony.convert.chat import *
+from spanloom.families.harmony.convert.chat_input import *
 conversion = ChatConversion(rows_per_shard=100_000)
 chat = open_chat([Path(sys.argv[1])], conversion)
 convert_chat(chat=chat, out=Path(sys.argv[2]), conversion=conversion)

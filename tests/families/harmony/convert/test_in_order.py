@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from spanloom.errors import RejectedRowError
-from spanloom.families.harmony.convert.chat import convert_chat, open_chat
+from spanloom.families.harmony.convert.chat import convert_chat
+from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion
 
 

@@ -15,7 +15,8 @@ from conftest import REPOSITORY
 from spanloom.conversations.outcomes import LeftAway
 from spanloom.conversations.turns import Refusal
 from spanloom.families.harmony.contract.messages import harmony_messages
-from spanloom.families.harmony.convert.chat import conversations, open_chat
+from spanloom.families.harmony.convert.chat import conversations
+from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import REMEDIES, ChatConversion, Converted
 from support.cases import beside
 from support.plain_reader import bare, spoken

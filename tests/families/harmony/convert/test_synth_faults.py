@@ -36,14 +36,14 @@ def test_a_missing_column_is_named_with_its_file(tmp_path: Path, column: str) ->
 def test_a_column_of_numbers_is_refused(tmp_path: Path, column: str) -> None:
     table = {name: pa.array(["x"]) for name in COLUMNS} | {column: pa.array([1])}
     pq.write_table(pa.table(table), tmp_path / "raw.parquet")
-    message = rf"the column {column} is int64, not string or large_string\n  where: .*raw\.parquet"
+    message = rf"the column {column} is int64, not text\n  where: .*raw\.parquet"
     refused(tmp_path, tmp_path / "raw.parquet", SourceError, message)
 
 
 def test_a_required_column_without_any_value_is_refused(tmp_path: Path) -> None:
     table = {name: pa.array(["x"]) for name in COLUMNS} | {"query": pa.nulls(1)}
     pq.write_table(pa.table(table), tmp_path / "raw.parquet")
-    refused(tmp_path, tmp_path / "raw.parquet", SourceError, "the column query is null, not string")
+    refused(tmp_path, tmp_path / "raw.parquet", SourceError, "the column query is null, not text")
 
 
 def test_a_column_that_is_there_twice_is_refused(tmp_path: Path) -> None:

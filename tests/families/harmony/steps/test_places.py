@@ -10,8 +10,9 @@ import pytest
 from conftest import REPOSITORY, Cli
 from spanloom.dataset import manifest
 from spanloom.errors import StorageError
-from spanloom.families.harmony.convert.chat import local_inputs, open_chat
+from spanloom.families.harmony.convert.chat import local_inputs
 from spanloom.families.harmony.convert.chat import run as convert_chat
+from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion
 from spanloom.families.harmony.convert.synth import Conversion
 from spanloom.families.harmony.convert.synth import run as convert_synth

@@ -16,8 +16,9 @@ from spanloom.families.traces.places import trace_files
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.catalogue import payload_lines
 from spanloom.families.traces.store.ingest import SKIPPED_KEPT, ingest_file
-from spanloom.families.traces.store.source import FormChoice, first_trace
+from spanloom.families.traces.store.source import FormChoice, first_trace, unread_columns_at
 from spanloom.records.files import passed_over_line
+from spanloom.records.record_files import unread_line
 from spanloom.storage.scratch import scratch_for
 from spanloom.text import visible
 
@@ -42,6 +43,9 @@ def ingest(given: Ingest) -> None:
             if given.max_step_characters is not None:
                 opened.remember_step_limit(given.max_step_characters)
             for place in found:
+                columns = unread_columns_at(place.path)
+                if columns and not printed.as_json:
+                    print(visible(f"{place.called}: {unread_line(columns)}"), file=sys.stderr)
                 with progress.stage(f"ingest {place.called}"), progress.counting("ingest", "bytes") as on_progress:
                     ingested = ingest_file(
                         opened,
@@ -56,7 +60,8 @@ def ingest(given: Ingest) -> None:
                     )
                 if began is not None:
                     began = timestamps.later(began, ingested.ingested_count + ingested.skipped_existing)
-                results.append({"file": place.called, **ingested.as_dict()})
+                named = {"columns_not_read": columns} if columns else {}
+                results.append({"file": place.called, **ingested.as_dict(), **named})
                 left_out += ingested.left_out
     _print_ingested(results, left_out, unread, as_json=printed.as_json)
 

@@ -19,7 +19,7 @@ from spanloom.families.chat.transcripts.places import staged_tokenizer
 from spanloom.families.chat.transcripts.source import Conversation, conversation_files, read_conversations
 from spanloom.provenance import git_sha, readable_json
 from spanloom.records.files import passed_over, stop
-from spanloom.records.record_files import SUFFIXES
+from spanloom.records.record_files import SUFFIXES, all_unread_columns
 from spanloom.records.staging import staged_records
 from spanloom.storage import sha256_file, write_atomically
 from spanloom.storage.scratch import scratch_for
@@ -49,6 +49,7 @@ def generate_chat(
         {"path": file.name, "bytes": file.state.bytes, "sha256": sha256_file(file.path)} for file in files
     ]
     not_read = passed_over(source, {file.path for file in files})
+    unread = all_unread_columns(files)
     if report is not None and report.resolve() in {path.resolve() for path in (out, *(file.path for file in files))}:
         raise ChatError(
             "the report would take the place of the conversations or of the transcripts",
@@ -75,6 +76,7 @@ def generate_chat(
             **counts.as_dict(),
             "inputs": inputs,
             **({"not_read": not_read} if not_read else {}),
+            **({"columns_not_read": unread} if unread else {}),
         }
         if report is not None:
             write_atomically(report, readable_json(result))

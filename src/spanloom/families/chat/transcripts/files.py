@@ -23,6 +23,7 @@ from spanloom.families.chat import defaults
 from spanloom.families.chat.blocks.markers import ASSISTANT_STRING, CONTROL_STRINGS, END_STRING, EOS_STRING, PAD_STRING
 from spanloom.records.files import OnUnreadable, find_files, stop
 from spanloom.records.json_lines import json_lines, lines
+from spanloom.records.json_values import is_text
 from spanloom.records.parquet import abandon, open_parquet, parquet_rows, parquet_schema
 from spanloom.storage import discard, fsync_file, publish, sha256_file, temporary_beside
 
@@ -144,7 +145,7 @@ def _parquet(path: Path, unreadable: OnUnreadable) -> Iterator[tuple[str, str | 
             remedy="name the column of transcripts",
         )
     kind = schema.field(COLUMN).type
-    if kind not in (pa.string(), pa.large_string(), pa.string_view(), pa.null()):
+    if not (is_text(kind) or kind == pa.null()):
         raise SourceError(f"the column {COLUMN} is {kind}, not text", where=str(path), remedy="give transcripts")
     for where, (text,) in parquet_rows(path, [COLUMN], unreadable):
         yield where, text

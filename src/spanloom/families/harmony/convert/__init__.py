@@ -8,6 +8,7 @@ assemble_source  inventories of all shards → the source's manifest: the step a
 rendered         rendered Harmony text → messages, by openai-harmony
 conversion       records → rows of a shard, without files
 in_order         records converted in order, in this process or by workers
+chat_input       the files of chat data, their form, their records in order
 chat             chat data of any form → `conversations_v1`
 preview          the documents that a build would make of a converted conversation
 """

@@ -11,43 +11,37 @@ its last whole shard. There is no clock and no randomness, so the same input and
 version of pyarrow), resumed or not.
 """
 
-import codecs
 import gc
 import json
-import shlex
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from spanloom.conversations.forms import Form, KeyMap, columns, recognise
-from spanloom.conversations.forms.unknown import PLAIN_TEXT
 from spanloom.conversations.ids import SeenIds
-from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
+from spanloom.conversations.outcomes import Counts, LeftAway, Rejected
 from spanloom.conversations.source.folder import MANIFEST_NAME
 from spanloom.conversations.source.format import CONVERSATIONS, SourceFormat
 from spanloom.conversations.source.manifest import CONVERSATIONS_COLUMNS, ConversationsManifest
 from spanloom.conversations.source.rejects import reject_limit
 from spanloom.conversations.source.writer import OutputRow, ShardWriter
-from spanloom.conversations.turns import RecordRefusedError, Refusal
 from spanloom.dataset.root.layout import rejects_file
 from spanloom.dataset.root.lock import check_apart
-from spanloom.errors import ArtifactError, RecordError, SourceError
+from spanloom.errors import ArtifactError, SourceError
+from spanloom.families.harmony.convert.chat_input import ChatInput, reads_of, remedy_of
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted, Converter
 from spanloom.families.harmony.convert.in_order import InOrder
 from spanloom.provenance import part_identity, readable_json
-from spanloom.records.arrow import saved_files
-from spanloom.records.files import RecordPlace, passed_over, passed_over_line
-from spanloom.records.json_lines import COMMA_FOLLOWS, filled_lines, without_commas
 from spanloom.records.parquet import open_parquet, parquet_batches
-from spanloom.records.record_files import SUFFIXES, RecordFile, find_record_files, read_records
+from spanloom.records.record_files import (
+    SUFFIXES,
+)
 from spanloom.records.staging import staged_records
-from spanloom.records.unpacked import plain_suffix
 from spanloom.storage import write_atomically, written_atomically
 from spanloom.storage.filling import Steps, filling_in_steps
 from spanloom.storage.scratch import Scratch
@@ -61,173 +55,14 @@ LIBRARIES = ("orjson", "pyarrow", "openai-harmony")
 RECORD_NAME = ".spanloom-convert-unfinished"
 """A file in a folder whose conversion is unfinished."""
 
-PROGRESS_EVERY = 256
-LOOKED_AT = 1000
-"""How many records are searched for the first one of a known form, and for the first conversation to show."""
-
 COLLECT_AFTER = 50_000
 """Allocations between two runs of the garbage collector, while records are converted."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ChatInput:
-    """The given places, their record files, and the first record of a known form, which all records must have."""
-
-    places: tuple[Path, ...]
-    files: tuple[RecordFile, ...]
-    form: Form
-    first: Read
-
-    @property
-    def bytes(self) -> int:
-        return sum(file.state.bytes for file in self.files)
-
-    def not_read(self) -> list[str]:
-        """The names of other files in the given folders."""
-        read = {file.path for file in self.files}
-        folders = [place for place in self.places if place.is_dir() and saved_files(place) is None]
-        return [name for place in folders for name in passed_over(place, read)]
-
-    def described(self) -> list[str]:
-        """Lines for the user: the files, and the recognised form of the records."""
-        kinds = sorted({file.kind for file in self.files})
-        named = ", ".join(file.name for file in self.files[:3]) + (" …" if len(self.files) > 3 else "")
-        count = f"{len(self.files)} files" if len(self.files) > 1 else "1 file"
-        names = self.not_read()
-        lines = [f"{count} ({', '.join(kinds)}): {named}", *([passed_over_line(names)] if names else [])]
-        if suffixes := sorted({plain_suffix(Path(name)) for name in names if name.endswith(SUFFIXES)}):
-            lines.append(f"  {' and '.join(suffixes)} beside data describes it; to read such a file, name it")
-        return lines + self.form.described(self.first.value)
-
-
-def open_chat(places: Sequence[Path], conversion: ChatConversion) -> ChatInput:
-    """Finds the files and recognises the form. Raises SourceError if none of the first records has a known form."""
-    for place in places:
-        if place.suffix == ".txt" and place.is_file():
-            raise SourceError("plain text holds no conversations", where=str(place), remedy=PLAIN_TEXT)
-        if place.is_file() and not place.stat().st_size:
-            raise SourceError("the file is empty", where=str(place), remedy="give a file with chat data")
-        if place.is_file() and _is_utf16(place):
-            remedy = f"iconv -f UTF-16 -t UTF-8 {shlex.quote(str(place))} > {shlex.quote('utf8_' + place.name)}"
-            raise SourceError("the file is UTF-16, not UTF-8", where=str(place), remedy=remedy)
-    files = find_record_files(places)
-    keys = conversion.keys
-    fault: SourceError | None = None
-    unread: SourceError | None = None
-    for read in islice(_reads(files), LOOKED_AT):
-        if read.fault is not None:
-            commas = read.fault == COMMA_FOLLOWS
-            path = next(file.path for file in files if file.name == read.file)
-            unread = unread or SourceError(
-                f"there is no record that can be read: {read.fault}",
-                where=read.where,
-                remedy=without_commas(path) if commas else "fix the file, or give chat data",
-            )
-            continue
-        try:
-            form = recognise(read.value, keys, read.where)
-        except SourceError as unknown:
-            fault = fault or unknown
-        except RecordRefusedError as refused:
-            remedy = refused.remedy or "fix the first record"
-            fault = fault or SourceError(refused.detail, where=read.where, remedy=remedy)
-        else:
-            return ChatInput(places=tuple(places), files=tuple(files), form=form, first=read)
-    nothing = "there is no record that can be read"
-    raise fault or unread or SourceError(nothing, where=str(places[0]), remedy="give chat data")
-
-
-def _is_utf16(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-
-
-def reopened(chat: ChatInput, conversion: ChatConversion) -> ChatInput:
-    """The same files, with the form recognised again under other options."""
-    return replace(chat, form=recognise(chat.first.value, conversion.keys, chat.first.where))
-
-
-def remedy_of(rejected: Rejected, chat: ChatInput) -> str | None:
-    """The remedy for a refused record that its file decides: commas between lines, a file that describes the data."""
-    file = next((file for file in chat.files if file.name == rejected.read.file), None)
-    if file is None:
-        return None
-    if rejected.read.fault == COMMA_FOLLOWS:
-        return without_commas(file.path)
-    if rejected.reason == Refusal.NO_MESSAGES and len(chat.files) > 1 and not _is_of_form(file, chat.form.keys):
-        others = [shlex.quote(str(other.path)) for other in chat.files if _is_of_form(other, chat.form.keys)]
-        return f"the file holds no chat data: name those that do: {' '.join(others)}"
-    return None
-
-
-def _is_of_form(file: RecordFile, keys: KeyMap) -> bool:
-    """Whether the first record of a file has a known form."""
-    for where, value in read_records(file, lambda _: None):
-        try:
-            recognise(value, keys, where)
-        except (SourceError, RecordRefusedError):
-            return False
-        return True
-    return False
-
-
-def text_beside(chat: ChatInput) -> tuple[str, tuple[str, ...]] | None:
-    """The first key in the first records that looks like a part of the question, and the keys of the question."""
-    if chat.form.kind is not columns.COLUMNS:
-        return None
-    for read in islice(_reads(chat.files), LOOKED_AT):
-        record = read.value
-        if isinstance(record, dict):
-            fields = {meaning: chat.form.keys.found(meaning, record) for meaning in chat.form.kind.meanings}
-            if fields["query"] and (key := columns.beside(record, fields, chat.form.keys)) is not None:
-                return key, fields["query"]
-    return None
 
 
 def conversations(chat: ChatInput, conversion: ChatConversion) -> Iterator[Converted | Rejected | LeftAway]:
     """The result of converting each record, in order."""
     converter = Converter(chat.form, conversion)
-    return (converter.convert(read) for read in _reads(chat.files))
-
-
-def _reads(
-    files: Sequence[RecordFile], on_progress: OnProgress | None = None, *, as_lines: bool = False
-) -> Iterator[Read]:
-    """The records of all files in order, including unreadable ones. `as_lines`: records of JSON Lines stay unparsed
-    lines, for workers to parse."""
-    total = sum(file.state.bytes for file in files)
-    before, number = 0, 0
-    for file in files:
-        faults: list[RecordError] = []
-        reached = 0
-
-        def read_to(count: int) -> None:
-            nonlocal reached
-            reached = count
-
-        lines_alone = as_lines and file.kind == "JSON Lines"
-        for where, value in (
-            filled_lines(file.path, read_to) if lines_alone else read_records(file, faults.append, read_to)
-        ):
-            yield from _faults(file, faults)
-            if lines_alone:
-                yield Read(file=file.name, number=where.number, where=where, line=value)
-            else:
-                yield Read(file=file.name, number=where.number, where=where, value=value)
-            number += 1
-            if on_progress is not None and number % PROGRESS_EVERY == 0:
-                on_progress(min(before + reached, total), total)
-        yield from _faults(file, faults)
-        before += file.state.bytes
-        if on_progress is not None:
-            on_progress(before, total)
-
-
-def _faults(file: RecordFile, faults: list[RecordError]) -> Iterator[Read]:
-    for fault in faults:
-        assert isinstance(fault.where, RecordPlace)
-        yield Read(file=file.name, number=fault.where.number, where=fault.where, fault=fault.what)
-    faults.clear()
+    return (converter.convert(read) for read in reads_of(chat.files, conversion.keys))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,7 +79,7 @@ def count_chat(
     """Converts all records and writes nothing. Returns the counts and examples."""
     converter = Converter(chat.form, conversion)
     examples: dict[str, Rejected] = {}
-    for read in _reads(chat.files, on_progress):
+    for read in reads_of(chat.files, conversion.keys, on_progress):
         outcome = converter.convert(read)
         if isinstance(outcome, Rejected):
             examples.setdefault(outcome.reason, outcome)
@@ -310,7 +145,7 @@ def _write_shards(
             _check_standing(out, shard_end["shard"])
             for identity in _ids(out / shard_end["shard"]["path"]):
                 ids.add(identity)
-    reads = islice(_reads(chat.files, on_progress, as_lines=pool is not None), counts.read, None)
+    reads = islice(reads_of(chat.files, conversion.keys, on_progress, as_lines=pool is not None), counts.read, None)
     in_order = InOrder(chat.form, conversion, reads, counts, ids)
     outcomes = in_order.outcomes(pool)
     first: Rejected | None = None

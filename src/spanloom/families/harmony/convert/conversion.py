@@ -166,6 +166,8 @@ class Converter:
                 counts.refused_keys[refused.key] += 1
             return Rejected(read=read, reason=refused.reason.value, detail=refused.detail, remedy=refused.remedy)
         counts.written += 1
+        if read.unread:
+            counts.dropped.update(read.unread)
         if dropping.counts:
             counts.dropped.update(dropping.counts)
             counts.dropped_characters.update(dropping.characters)

@@ -34,6 +34,7 @@ from spanloom.families.harmony.contract.messages import SystemFields, effort_of
 from spanloom.families.harmony.contract.messages import system_message as system_message_of
 from spanloom.families.harmony.contract.profile import SYNTH_KD
 from spanloom.provenance import readable_json
+from spanloom.records.json_values import is_text
 from spanloom.records.parquet import column_values, open_parquet, parquet_batches
 from spanloom.records.staging import staged_records
 from spanloom.storage import write_atomically
@@ -291,10 +292,8 @@ def check_raw_file(path: Path, name: str, *, with_seed_text: bool) -> RawFile:
         kind = schema.field(column).type
         # A column with only null values may have lost its type on the way to Parquet; it is harmless.
         untyped = column in KEPT_COLUMNS and kind == pa.null()
-        if kind not in (pa.string(), pa.large_string()) and not untyped:
-            raise SourceError(
-                f"the column {column} is {kind}, not string or large_string", where=str(path), remedy=_RAW_COLUMNS
-            )
+        if not is_text(kind) and not untyped:
+            raise SourceError(f"the column {column} is {kind}, not text", where=str(path), remedy=_RAW_COLUMNS)
         columns.append(column)
     return RawFile(path=path, name=name, columns=tuple(columns), group_rows=group_rows, state=state)
 

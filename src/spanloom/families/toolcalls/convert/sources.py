@@ -36,7 +36,7 @@ from spanloom.records.arrow import saved_files
 from spanloom.records.files import find_files, passed_over, passed_over_line
 from spanloom.records.json_lines import COMMA_FOLLOWS, json_lines, without_commas
 from spanloom.records.record_files import SUFFIXES as SUFFIXES
-from spanloom.records.record_files import RecordFile, kind_of, read_records
+from spanloom.records.record_files import RecordFile, all_unread_columns, kind_of, read_records, unread_line
 from spanloom.storage import written_atomically
 from spanloom.storage.unchanged import file_state
 
@@ -88,7 +88,8 @@ class Converted:
     for `TELLING` sources: (the record's own label, what it became, the reason if it was left out) → records.
 
     `dropped`: what was left out of the messages of records that became samples, as thoughts: name → times, characters.
-    `not_read`: files of the folder that are not read. `examples`: reason → the first record left out that says more.
+    `not_read`: files of the folder that are not read; `unread_columns`: name → type of columns that are not.
+    `examples`: reason → the first record left out that says more.
     """
 
     records: int = 0
@@ -101,6 +102,7 @@ class Converted:
     outcomes: Counter[tuple[str, str, str]] = field(default_factory=Counter)
     dropped: dict[str, tuple[int, int]] = field(default_factory=dict)
     not_read: list[str] = field(default_factory=list)
+    unread_columns: dict[str, str] = field(default_factory=dict)
     examples: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def count_dropped(self, dropping: Dropping) -> None:
@@ -129,6 +131,7 @@ class Converted:
                 else {}
             ),
             **({"not_read": self.not_read} if self.not_read else {}),
+            **({"columns_not_read": self.unread_columns} if self.unread_columns else {}),
             **({"completions_unused": self.completions_unused} if self.completions_unused else {}),
             **({"outcomes": self.outcome_rows()} if self.outcomes else {}),
         }
@@ -164,6 +167,7 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
     if saved_files(place) is None:
         read = {file.path for file in files} | ({completions} if completions is not None else set())
         converted.not_read = passed_over(place, read)
+    converted.unread_columns = all_unread_columns(files)
     names = {split: name for (made, split), name in FILES.items() if made == source}
     with ExitStack() as stack:
         streams = {
@@ -244,6 +248,8 @@ def summary(done: Converted) -> list[str]:
         lines.append(f"left out of messages: {', '.join(parts)}")
     if done.not_read:
         lines.append(passed_over_line(done.not_read))
+    if done.unread_columns:
+        lines.append(unread_line(done.unread_columns))
     return lines
 
 

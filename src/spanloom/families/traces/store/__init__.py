@@ -1,6 +1,7 @@
 """Traces in a store, and datasets of them.
 
 timestamps  times in the store, in exports, over HTTP
+faults      errors of the database: what it is, where, what to do
 database    SQLite or PostgreSQL: one table, whole transactions, snapshots
 opening     a URL → the store there; its schema
 source      files of records of any form → JSON values of traces

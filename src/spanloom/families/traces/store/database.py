@@ -41,12 +41,10 @@ from sqlalchemy import (
     select,
     text,
 )
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
-from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from spanloom.families.traces.defaults import MAX_STEP_CHARACTERS
-from spanloom.families.traces.errors import StoreBusyError, StoreError
 from spanloom.families.traces.store import timestamps
+from spanloom.families.traces.store.faults import named_faults
 from spanloom.families.traces.trace import (
     CheckedTrace,
     Payload,
@@ -55,7 +53,6 @@ from spanloom.families.traces.trace import (
     json_text,
     parse_text,
 )
-from spanloom.presentable import presentable
 from spanloom.provenance import canonical_json
 
 PAGE_ROWS = 1000
@@ -74,7 +71,6 @@ PROMPT_SHOWN = 80
 SOURCE_SHOWN = 40
 """Characters of a prompt's first line and of `meta.source` in a list."""
 
-WAIT_SECONDS = 60
 _LOCK = 0x5350414E4C4F4F4D
 """The PostgreSQL advisory lock that writers of content ids take."""
 
@@ -230,34 +226,6 @@ def written(engine: Engine, *, shared: bool = False) -> Iterator[Connection]:
         if connection.dialect.name == "postgresql" and not shared:
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         yield connection
-
-
-@contextmanager
-def named_faults(called: str, secrets: frozenset[str]) -> Iterator[None]:
-    """Raises errors of the database as StoreError with the store's name. `secrets`: removed from the message."""
-    try:
-        yield
-    except PoolTimeout:
-        raise StoreBusyError(
-            "all connections to the store are in use", where=called, remedy="try again, or with fewer clients at once"
-        ) from None
-    except SQLAlchemyError as fault:
-        what = str(fault.orig if isinstance(fault, DBAPIError) else fault)
-        what = presentable(" ".join(what.split()), secrets)
-        if "database is locked" in what:
-            raise StoreBusyError(
-                f"another writer held the store for more than {WAIT_SECONDS} s", where=called, remedy="try again"
-            ) from None
-        # SQLite has no error of its own if there is no space for the index of its log.
-        index = getattr(getattr(fault, "orig", None), "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE"
-        full = index or "disk is full" in what or "No space left" in what
-        raise StoreError(
-            "the store did not do what it was asked to",  # not every client may read the database's message
-            where=f"{called}: {what}",
-            remedy="free some space and run the same command again: nothing was stored"
-            if full
-            else "check that the database runs, is reachable and is whole",
-        ) from None
 
 
 class Writer:

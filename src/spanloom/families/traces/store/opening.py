@@ -5,8 +5,10 @@ and a schema of another version, are refused before anything is written. A SQLit
 as immutable.
 """
 
+import fcntl
 import os
 import sqlite3
+import tempfile
 from collections.abc import Collection
 from contextlib import closing
 from functools import partial
@@ -14,7 +16,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from sqlalchemy import Connection, Engine, NullPool, create_engine, event, func, insert, inspect, select
+from sqlalchemy import Connection, Engine, NullPool, create_engine, event, func, insert, inspect, select, text
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -25,18 +27,23 @@ from spanloom.families.traces.store.database import (
     METADATA,
     SCHEMA,
     TRACES,
-    WAIT_SECONDS,
     Store,
-    named_faults,
     written,
 )
+from spanloom.families.traces.store.faults import WAIT_SECONDS, named_faults
 from spanloom.presentable import presentable, secrets_of
+from spanloom.storage.locks import NO_LOCKS
 
 SCHEMA_VERSION = 1
 STORE_NAME = "traces.sqlite"
 
 _PAGE_BYTES = 16_384
 """Page size of new SQLite files. Writing takes a quarter less time than with SQLite's default, 4,096."""
+
+
+_POSTGRES: dict[str, Any] = {"connect_timeout": 10, "client_encoding": "utf8", "prepare_threshold": None}
+"""Without prepared statements: of PgBouncer in transaction mode the next transaction may have another connection, which
+does not know them, or knows others by the same names."""
 
 
 def default_url(root: Path) -> str:
@@ -63,8 +70,8 @@ def open_store(url: str, *, create: bool = False) -> Store:
         engine, probe = _sqlite(place, **pool), partial(_sqlite, place, poolclass=NullPool)
     else:
         place = place.set(drivername="postgresql+psycopg")
-        engine = create_engine(place, connect_args={"connect_timeout": 10}, pool_pre_ping=True, **pool)
-        probe = partial(create_engine, place, connect_args={"connect_timeout": 10}, poolclass=NullPool)
+        engine = create_engine(place, connect_args=_POSTGRES, pool_pre_ping=True, **pool)
+        probe = partial(create_engine, place, connect_args=_POSTGRES, poolclass=NullPool)
     store = Store(engine, probe, called, secrets)
     try:
         with named_faults(called, secrets):
@@ -102,6 +109,7 @@ def _sqlite_place(place: URL, called: str, create: bool) -> URL:
         except OSError as refusal:
             raise StoreError(f"the store cannot be made: {refusal.strerror}", where=called) from None
     if create or os.access(path.parent, os.W_OK):
+        _check_locks(path.parent, called)
         return place
     name = f"file:{quote(str(path.resolve()))}"
     log = Path(f"{path.resolve()}-wal")
@@ -123,6 +131,22 @@ def _sqlite_place(place: URL, called: str, create: bool) -> URL:
     except sqlite3.DatabaseError:
         pass  # not a database: reported when it is opened
     return place.set(database=name, query={"mode": "ro", "uri": "true"})
+
+
+def _check_locks(folder: Path, called: str) -> None:
+    """Raises StoreError for a file system without the locks that SQLite needs; it would wait for a minute, and then
+    call the store locked. Tried on a file of our own: to close the store's would release the locks of this process."""
+    try:
+        with tempfile.TemporaryFile(dir=folder) as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as refusal:
+        if refusal.errno not in NO_LOCKS:
+            return  # SQLite has its own words for a folder that cannot be written
+        raise StoreError(
+            f"the file system of {folder} has no locks (fcntl), which SQLite needs",
+            where=called,
+            remedy="give --store a file on another file system, such as a local disk, or a PostgreSQL database",
+        ) from None
 
 
 def _sqlite(place: URL, **pool: Any) -> Engine:
@@ -159,8 +183,22 @@ def _is_foreign(tables: Collection[str]) -> bool:
     return TRACES.name in tables and SCHEMA.name not in tables
 
 
+def _check_encoding(connection: Connection, called: str) -> None:
+    """Raises StoreError for a database that cannot hold every text."""
+    if connection.dialect.name != "postgresql":
+        return
+    encoding = connection.execute(text("SHOW server_encoding")).scalar_one()
+    if encoding != "UTF8":
+        raise StoreError(
+            f"the database has the encoding {encoding}, which does not hold every text",
+            where=called,
+            remedy="give --store a database of UTF8: createdb --encoding UTF8 --template template0 NAME",
+        )
+
+
 def _check_schema(engine: Engine, called: str, create: bool) -> None:
     with engine.connect() as connection:
+        _check_encoding(connection, called)
         names = inspect(connection).get_table_names()
     if SCHEMA.name not in names:
         if _is_foreign(names):

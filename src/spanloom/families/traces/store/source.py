@@ -19,7 +19,7 @@ from spanloom.families.traces.forms.registry import is_own, recognise_form
 from spanloom.families.traces.trace import CheckedTrace, checked_trace
 from spanloom.records.files import RecordPlace
 from spanloom.records.json_lines import json_value, raw_lines
-from spanloom.records.record_files import KINDS, RecordFile, kind_of, read_records
+from spanloom.records.record_files import KINDS, RecordFile, kind_of, read_records, unread_columns
 from spanloom.records.unpacked import plain_suffix
 from spanloom.storage.unchanged import file_state
 
@@ -67,6 +67,11 @@ def read_values(path: Path, called: str, choice: FormChoice = OWN_FORM) -> Itera
                 yield number, read, tuple(form.traces(value))
             except NoTraceError as refused:
                 yield number, read, (refused,)
+
+
+def unread_columns_at(path: Path) -> dict[str, str]:
+    """Name → type of the columns of a table that are not read: JSON has no such values."""
+    return unread_columns(_record_file(path)) if plain_suffix(path) in KINDS else {}
 
 
 def first_trace(path: Path, called: str, choice: FormChoice, max_step_characters: int) -> CheckedTrace | None:
@@ -121,9 +126,12 @@ def _rows(path: Path) -> Iterator[tuple[int, int, Any]]:
         nonlocal read
         read = done
 
-    file = RecordFile(path=path, name=path.name, kind=kind_of(path), state=file_state(path))
-    for place, value in read_records(file, unreadable, on_read):
+    for place, value in read_records(_record_file(path), unreadable, on_read):
         yield from refused
         refused.clear()
         yield place.number, read, value
     yield from refused
+
+
+def _record_file(path: Path) -> RecordFile:
+    return RecordFile(path=path, name=path.name, kind=kind_of(path), state=file_state(path))

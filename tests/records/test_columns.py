@@ -1,0 +1,194 @@
+"""Columns of tables that JSON cannot hold are left out and named; text is text however it is stored."""
+
+import json
+from collections.abc import Callable
+from datetime import timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.ipc
+import pyarrow.parquet as pq
+import pytest
+
+from spanloom.conversations.source.folder import first_rows, open_source
+from spanloom.errors import SourceError
+from spanloom.families.chat.transcripts.files import read_transcripts
+from spanloom.families.harmony.convert.chat import convert_chat
+from spanloom.families.harmony.convert.chat_input import open_chat
+from spanloom.families.harmony.convert.conversion import ChatConversion
+from spanloom.families.traces.store.source import read_values
+from spanloom.records.record_files import find_record_files, read_records, unread_columns
+from spanloom.storage import sha256_file
+
+ROWS = 600  # more than a batch
+CHATS = [[{"role": "user", "content": f"Hi {n}"}, {"role": "assistant", "content": f"ü {n}"}] for n in range(ROWS)]
+UNHELD: dict[str, pa.Array] = {
+    "binary": pa.array([b"\xff"] * ROWS),
+    "fixed": pa.array([b"\xff" * 16] * ROWS, pa.binary(16)),
+    "decimal": pa.array([Decimal("1.20")] * ROWS, pa.decimal128(10, 2)),
+    "duration": pa.array([timedelta(seconds=1)] * ROWS),
+    "nanoseconds": pa.array([1_700_000_000_000_000_001] * ROWS, pa.timestamp("ns")),
+    "time": pa.array([1] * ROWS, pa.time64("ns")),
+    "map": pa.array([[("a", 1)]] * ROWS, pa.map_(pa.string(), pa.int64())),
+    "images": pa.array([[{"bytes": b"\xff", "path": "a.png"}]] * ROWS),
+    "codes": pa.array([[b"\xff"]] * ROWS),
+    "dictionary": pa.array([b"\xff"] * ROWS).dictionary_encode(),
+}
+
+
+def as_parquet(path: Path, table: pa.Table) -> Path:
+    pq.write_table(table, path.with_suffix(".parquet"))
+    return path.with_suffix(".parquet")
+
+
+def as_arrow(path: Path, table: pa.Table) -> Path:
+    with pa.ipc.new_file(path.with_suffix(".arrow"), table.schema) as writer:
+        writer.write_table(table)
+    return path.with_suffix(".arrow")
+
+
+WRITERS = [as_parquet, as_arrow]
+Write = Callable[[Path, pa.Table], Path]
+
+
+ENCODERS = [lambda texts: texts.cast(pa.string_view()), lambda texts: texts.dictionary_encode()]
+
+
+def rows_of(path: Path) -> list[Any]:
+    (file,) = find_record_files([path])
+    return [row for _, row in read_records(file)]
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("name", UNHELD)
+def test_a_column_that_json_cannot_hold_is_named_counted_and_harms_no_row(
+    tmp_path: Path, name: str, write: Write
+) -> None:
+    path = write(tmp_path / "chats", pa.table({"messages": CHATS, name: UNHELD[name], "source": ["web"] * ROWS}))
+    conversion = ChatConversion()
+    chat = open_chat([path], conversion)
+    assert dict(chat.unread_columns) == {name: str(UNHELD[name].type)} or write is as_parquet
+    assert set(chat.unread_columns) == {name}
+    assert any(name in line for line in chat.described())
+    done = convert_chat(chat=chat, out=tmp_path / "out", conversion=conversion)["conversion"]
+    assert (done["rows_written"], done["dropped"], done["metadata"]) == (ROWS, {name: ROWS}, {"source": ROWS})
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_workers_count_them_too(tmp_path: Path, workers: int) -> None:
+    path = as_parquet(tmp_path / "chats", pa.table({"messages": CHATS, "blob": UNHELD["binary"]}))
+    conversion = ChatConversion(rows_per_shard=250)
+    done = convert_chat(
+        chat=open_chat([path], conversion), out=tmp_path / "out", conversion=conversion, workers=workers
+    )
+    assert done["conversion"]["dropped"] == {"blob": ROWS}
+
+
+@pytest.mark.parametrize(
+    "options", [{"metadata": ("blob",)}, {"maps": ("weight=blob",)}, {"maps": ("query=text+blob",)}], ids=str
+)
+def test_a_column_that_an_option_names_is_refused(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = as_parquet(tmp_path / "chats", pa.table({"messages": CHATS, "blob": UNHELD["binary"]}))
+    with pytest.raises(SourceError, match="an option names the column blob, which is binary"):
+        open_chat([path], ChatConversion(**options))
+
+
+def test_messages_in_bytes_are_named_as_what_was_not_read(tmp_path: Path) -> None:
+    path = as_parquet(tmp_path / "chats", pa.table({"messages": pa.array([b"[]"]), "n": [1]}))
+    with pytest.raises(SourceError, match=r"columns not read, JSON has no such values: messages \(binary\)"):
+        open_chat([path], ChatConversion())
+    path = as_parquet(tmp_path / "alone", pa.table({"messages": pa.array([b"[]"])}))
+    with pytest.raises(SourceError, match=r"messages \(binary\)"):
+        open_chat([path], ChatConversion())
+
+
+def test_bytes_within_messages_refuse_their_row_alone(tmp_path: Path) -> None:
+    """Nothing of a message is left out silently."""
+    shown = [[{**message, "image": None} for message in messages] for messages in CHATS[:3]]
+    shown[1][0]["image"] = b"\xff"
+    path = as_parquet(tmp_path / "chats", pa.table({"messages": shown}))
+    conversion = ChatConversion(max_rejects="1")
+    done = convert_chat(chat=open_chat([path], conversion), out=tmp_path / "out", conversion=conversion)["conversion"]
+    assert (done["rows_written"], done["skipped"], done["dropped"]) == (2, {"unreadable": 1}, {})
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("kind", [pa.list_, pa.large_list, pa.list_view])
+def test_nanoseconds_within_messages(tmp_path: Path, write: Write, kind: Callable[..., pa.DataType]) -> None:
+    message = pa.struct({"role": pa.string(), "content": pa.string(), "at": pa.timestamp("ns")})
+    when = 1_700_000_000_000_000_001  # 2023-11-14 22:13:20 UTC, and a nanosecond
+    chats = [[{**each, "at": when} for each in messages] for messages in CHATS]
+    if kind is pa.list_view:
+        chats = [[{**each, "at": when - 1} for each in messages] for messages in CHATS]
+    table = pa.table({"messages": pa.array(chats, kind(message))})
+    read = rows_of(write(tmp_path / "chats", table))
+    assert [[each["content"] for each in row["messages"]] for row in read] == [
+        [each["content"] for each in messages] for messages in CHATS
+    ]
+    if kind is not pa.list_view:
+        assert {each["at"] for row in read for each in row["messages"]} == {"2023-11-14 22:13:20.000000001"}
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("encode", ENCODERS)
+def test_text_in_views_and_dictionaries_is_text(
+    tmp_path: Path, write: Write, encode: Callable[[pa.Array], pa.Array]
+) -> None:
+    texts = [f"<|USER|>ü {n}<|END|>" if n % 7 else None for n in range(ROWS)]
+    assert rows_of(write(tmp_path / "rows", pa.table({"text": encode(pa.array(texts))}))) == [
+        {"text": text} for text in texts
+    ]
+
+
+@pytest.mark.parametrize("encode", ENCODERS)
+def test_every_reader_of_text_takes_views_and_dictionaries(
+    tmp_path: Path, encode: Callable[[pa.Array], pa.Array]
+) -> None:
+    texts = pa.array([f"<|USER|>ü {n}<|END|>" for n in range(ROWS)])
+    path = as_parquet(tmp_path / "transcripts", pa.table({"text": encode(texts)}))
+    assert [text for _, text in read_transcripts(path)] == texts.to_pylist()
+    traces = pa.table({"query": encode(texts), "steps": [["a", "b"]] * ROWS, "answer": encode(texts)})
+    read = [values[0]["query"] for _, _, values in read_values(as_parquet(tmp_path / "traces", traces), "traces")]
+    assert read == texts.to_pylist()
+
+
+@pytest.mark.parametrize("encode", ENCODERS)
+def test_a_source_written_again_by_another_program_is_read(
+    tmp_path: Path, encode: Callable[[pa.Array], pa.Array]
+) -> None:
+    """polars writes views, pandas dictionaries of categories."""
+    chats = as_parquet(tmp_path / "chats", pa.table({"messages": CHATS}))
+    conversion = ChatConversion()
+    convert_chat(chat=open_chat([chats], conversion), out=tmp_path / "source", conversion=conversion)
+    (before,) = open_source(tmp_path / "source").shards
+    wanted = [text for rows in first_rows(before) for text in rows.messages_json.to_pylist()]
+    table = pq.read_table(before.path)
+    again = pa.table(
+        {name: encode(table.column(name).combine_chunks().cast(pa.string())) for name in table.column_names}
+    )
+    pq.write_table(again, before.path)
+    manifest = json.loads((tmp_path / "source/manifest.json").read_bytes())
+    manifest["storage"]["shards"][0] |= {"bytes": before.path.stat().st_size, "sha256": sha256_file(before.path)}
+    (tmp_path / "source/manifest.json").write_text(json.dumps(manifest))
+    (shard,) = open_source(tmp_path / "source").shards
+    batches = list(first_rows(shard))
+    assert [text for rows in batches for text in rows.messages_json.to_pylist()] == wanted
+    assert [text for rows in batches for text in rows.columns["id"]] == table.column("id").to_pylist()
+
+
+def test_text_that_is_not_utf8_refuses_its_row_alone(tmp_path: Path) -> None:
+    torn = pa.array([b"a", b"\xff", b"c"]).view(pa.string())
+    for name, column in {"view": torn.cast(pa.string_view()), "dictionary": torn.dictionary_encode()}.items():
+        (file,) = find_record_files([as_parquet(tmp_path / name, pa.table({"text": column}))])
+        faults: list[str] = []
+        read = [row for _, row in read_records(file, lambda error, faults=faults: faults.append(str(error.where)))]
+        assert read == [{"text": "a"}, {"text": "c"}]
+        assert faults == [f"{file.path}, row 2"]
+
+
+def test_other_files_have_no_such_columns(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"a": 1}\n')
+    (file,) = find_record_files([tmp_path / "a.jsonl"])
+    assert unread_columns(file) == {}
