@@ -38,6 +38,23 @@ FAULTS: tuple[Fault, ...] = (
         why="users would train the token before each trained one",
         tests=("tests/api/test_documents.py",),
     ),
+    # --- Commands that are run again ---
+    Fault(
+        name="same-without-a-look-at-the-files",
+        module="spanloom.storage.repeated",
+        old="not is_regular(path) or sha256_file(path) != sha256",
+        new="not is_regular(path)",
+        why="a damaged result would count as done",
+        tests=("tests/storage/test_repeated.py",),
+    ),
+    Fault(
+        name="replaced-before-the-new-one-is-complete",
+        module="spanloom.storage.repeated",
+        old="if name not in moved]",
+        new="]",
+        why="a run after a kill would remove new files that were moved up already",
+        tests=("tests/storage/test_repeated.py",),
+    ),
     # --- The small modules at the bottom ---
     Fault(
         name="shift-to-the-right",

@@ -20,7 +20,8 @@ def convert(options: ConvertPlaces) -> dict[str, Any]:
     """Converts chat data into the folder `out`, for `spanloom.build`. Prints nothing and does not ask.
 
     inputs   files (.jsonl, .json, .csv, .parquet, .arrow, also .gz or .zst), folders, patterns or URIs: one or several
-    out      a folder or a URI: new, or from an interrupted run
+    out      a folder or a URI: new, from an interrupted run, or finished of the same input and options
+    overwrite  replaces a source in `out` of another input or other options
     map      the meaning of keys of your records: {"query": "question", "answer": "response"}
     role     the meaning of roles of your messages: {"visitor": "user"}
     drop     records or messages to leave out and count: ["refusal", "role:moderator"]
@@ -36,7 +37,14 @@ def convert(options: ConvertPlaces) -> dict[str, Any]:
     places = [os.fspath(place) for place in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
     with scratch_for("convert", [*places, place], local(options.scratch)) as staging:
         chat = convert_chat.open_chat(convert_chat.local_inputs(staging, places), conversion)
-        return convert_chat.run(staging=staging, chat=chat, out=place, conversion=conversion, workers=options.workers)
+        return convert_chat.run(
+            staging=staging,
+            chat=chat,
+            out=place,
+            conversion=conversion,
+            overwrite=options.overwrite,
+            workers=options.workers,
+        )
 
 
 def conversion_of(options: ConvertOptions) -> ChatConversion:

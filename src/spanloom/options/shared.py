@@ -40,6 +40,11 @@ SCRATCH = running(
 )
 Scratch = Annotated[Path | None, SCRATCH]
 
+Overwrite = Annotated[
+    bool,
+    running("Replace another result of this command at --out; kept until the new one is complete.", "--overwrite"),
+]
+
 MAX_REJECTS = (
     "Bad rows that each shard may set aside (under rejects/): a number, or a share such as 0.1%. 0 stops at the first."
 )

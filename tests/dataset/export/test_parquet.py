@@ -288,7 +288,7 @@ def test_an_export_is_finished_when_all_but_its_record_says_so(demo: Path, tmp_p
     content = manifest.read(demo).content
     exported = export_parquet(demo, content, tmp_path / "out", tokens_per_file=3000)
     before = files_of(tmp_path / "out")
-    names = [*(file["path"] for file in exported["files"]), "README.md", "export.json"]
+    names = [*(file["path"] for file in exported["files"]), "README.md", ".spanloom-made.json", "export.json"]
     identity = {"content_sha256": content.sha256, "tokens_per_file": 3000, "beside": ["README.md"]}
     record = tmp_path / "out/.spanloom-export-unfinished"
     run = [{"identity": identity, "last": names[-1]}, {"files": names}]

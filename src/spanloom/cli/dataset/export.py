@@ -12,6 +12,7 @@ from spanloom.cli.outputs import file_option, folder_option
 from spanloom.dataset import defaults
 from spanloom.families import check_manifest
 from spanloom.options.option import option
+from spanloom.options.shared import Overwrite
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -32,9 +33,7 @@ class Export:
     """
 
     root: options.LocalRootArgument
-    out: Annotated[
-        Path | None, folder_option("Folder for the export, empty or new. Default: ROOT_parquet, beside ROOT.")
-    ] = None
+    out: Annotated[Path | None, folder_option("Folder for the export. Default: ROOT_parquet, beside ROOT.")] = None
     to: Annotated[
         Literal["parquet", "trl", "megatron-bridge"],
         option("All columns; just those that TRL trains on; rows packed for Megatron-Bridge."),
@@ -60,6 +59,7 @@ class Export:
     tokens_per_file: Annotated[int, option("Start a new file after this many tokens.", min=1)] = (
         defaults.TOKENS_PER_FILE
     )
+    overwrite: Overwrite = False
     as_json: options.Json = False
     quiet: options.Quiet = False
 
@@ -79,9 +79,7 @@ class Plan:
 
     root: options.LocalRootArgument
     sequence_length: Annotated[int, option("Positions of a sample.", min=2, show_default=False)]
-    out: Annotated[
-        Path | None, folder_option("Folder for the plan, empty or new. Default: ROOT_plan_LENGTH, beside ROOT.")
-    ] = None
+    out: Annotated[Path | None, folder_option("Folder for the plan. Default: ROOT_plan_LENGTH, beside ROOT.")] = None
     strategy: Annotated[
         Literal["best-fit", "sequential"], option("Least padding, or documents in the order of the files.")
     ] = "best-fit"
@@ -98,6 +96,7 @@ class Plan:
     multiple_of: Annotated[
         int, option("Pad each document to a multiple of it, such as twice the context-parallel size.", min=1)
     ] = 1
+    overwrite: Overwrite = False
     as_json: options.Json = False
     quiet: options.Quiet = False
 

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from spanloom.api.converting import conversion_of, system_fields
 from spanloom.api.options import ConvertOptions, local
-from spanloom.cli.app import print_json, say
+from spanloom.cli.app import already_there, print_json, say
 from spanloom.cli.convert import Convert
 from spanloom.conversations.outcomes import LEFT_OUT, Counts, Rejected
 from spanloom.conversations.runs import calls_in_a_row, run_fault
@@ -62,8 +62,10 @@ def convert(given: Convert) -> None:
                     chat=chat,
                     out=out,
                     conversion=conversion,
+                    overwrite=options.overwrite,
                     on_progress=on_progress,
                     workers=options.workers,
+                    on_same=lambda: progress.say(already_there(out)),
                 )
     if dry_run:
         _tell_dry_run(counts, examples, conversion.drop, printed.as_json)

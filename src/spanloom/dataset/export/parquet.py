@@ -42,6 +42,7 @@ from spanloom.storage import (
     write_atomically,
 )
 from spanloom.storage.filling import filling
+from spanloom.storage.repeated import MADE_JSON, OnSame, Output, finish, made_or_same
 from spanloom.supervision import IGNORED, Lengths, shift_to_tokens
 from spanloom.workers import OnProgress
 
@@ -76,38 +77,49 @@ def export_dataset(
     *,
     beside: Beside,
     tokens_per_file: int = defaults.TOKENS_PER_FILE,
+    overwrite: bool = False,
     on_progress: OnProgress | None = None,
+    on_same: OnSame | None = None,
 ) -> dict[str, Any]:
-    """Writes every document of the dataset at `root` to the new folder `out`; returns the content of `export.json`.
+    """Writes every document of the dataset at `root` to the folder `out`; returns the content of `export.json`.
 
     `on_progress`: receives the number of documents written so far, and their total.
 
-    The same dataset and options give the same bytes (with one version of pyarrow). Raises ConflictError if `out` is not
-    empty, DatasetError if a file differs from the manifest's size or sha256, ArtifactError if the dataset cannot be
-    read. After an error, no file of this run stays; files of a killed run are removed.
+    `overwrite`: replaces another export in `out`, once the new one is complete. The same dataset and options give the
+    same bytes (with one version of pyarrow).
+
+    Raises ConflictError if `out` has anything else, DatasetError if a file differs from the manifest's size or sha256,
+    ArtifactError if the dataset cannot be read. After an error, no file of this run stays; files of a killed run are
+    removed.
     """
     inside, dataset = out.resolve(), root.resolve()
     if inside == dataset or dataset in inside.parents:
         raise ConflictError("the export would be in the dataset", where=str(out), remedy="give another --out")
     if form.name == "megatron-bridge":
         beside = {PACKED_METADATA: _packed_metadata, **beside}
-    names = [*_part_names(content, form, tokens_per_file), *beside, EXPORT_JSON]
+    names = [*_part_names(content, form, tokens_per_file), *beside, MADE_JSON, EXPORT_JSON]
     identity = {
         "content_sha256": content.sha256,
         "tokens_per_file": tokens_per_file,
         **form.options,
         "beside": list(beside),
     }
-    with filling(out, record_name=RECORD_NAME, identity=identity, files=names) as finished:
-        if finished:
-            return dict(json.loads((out / EXPORT_JSON).read_bytes()))
-        if (damage := first_damage(root, content.as_dict())) is not None:
-            raise DatasetError(
-                f"the dataset is damaged: {damage.message}",
-                where=str(root / (damage.file or "")),
-                remedy="build it again, or fetch it again; `spanloom validate ROOT` lists all faults",
-            )
-        return _export(root, content, form, out, beside, tokens_per_file, on_progress)
+    output = Output(identity=identity, last=EXPORT_JSON, record_name=RECORD_NAME)
+
+    def make(folder: Path) -> None:
+        with filling(folder, record_name=RECORD_NAME, identity=identity, files=names) as finished:
+            if finished:
+                return
+            if (damage := first_damage(root, content.as_dict())) is not None:
+                raise DatasetError(
+                    f"the dataset is damaged: {damage.message}",
+                    where=str(root / (damage.file or "")),
+                    remedy="build it again, or fetch it again; `spanloom validate ROOT` lists all faults",
+                )
+            _export(root, content, form, folder, output, beside, tokens_per_file, on_progress)
+
+    made_or_same(out, output, make, overwrite=overwrite, on_same=on_same)
+    return dict(json.loads((out / EXPORT_JSON).read_bytes()))
 
 
 def _part_names(content: Content, form: Form, tokens_per_file: int) -> Iterator[str]:
@@ -127,10 +139,11 @@ def _export(
     content: Content,
     form: Form,
     out: Path,
+    output: Output,
     beside: Beside,
     tokens_per_file: int,
     on_progress: OnProgress | None,
-) -> dict[str, Any]:
+) -> None:
     splits = content.totals.splits
     total = content.totals.sequences
     files: list[dict[str, Any]] = []
@@ -175,10 +188,10 @@ def _export(
         for name, made in beside.items():
             undo.callback((out / name).unlink, missing_ok=True)
             write_atomically(out / name, made(Exported(content=content, form=form, said=exported)))
-        undo.callback((out / EXPORT_JSON).unlink, missing_ok=True)
-        write_atomically(out / EXPORT_JSON, readable_json(exported))
+        for name in (MADE_JSON, EXPORT_JSON):
+            undo.callback((out / name).unlink, missing_ok=True)
+        finish(out, output, readable_json(exported))
         undo.pop_all()
-    return exported
 
 
 @dataclass(frozen=True, kw_only=True)

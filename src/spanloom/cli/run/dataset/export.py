@@ -5,7 +5,7 @@ import sys
 
 import typer
 
-from spanloom.cli.app import make_progress, print_json, say
+from spanloom.cli.app import already_there, make_progress, print_json, say
 from spanloom.cli.dataset.export import Export, Plan, PrintBlend
 from spanloom.cli.run.dataset.look import content_of
 from spanloom.dataset.blend import blend, per_split
@@ -35,7 +35,8 @@ def export(given: Export) -> None:
         sequence_length=given.sequence_length,
         drop_too_long=given.too_long == "drop",
     )
-    with make_progress(given.quiet, False).counting("export", "documents") as on_progress:
+    progress = make_progress(given.quiet, False)
+    with progress.counting("export", "documents") as on_progress:
         exported = export_dataset(
             root,
             content,
@@ -43,7 +44,9 @@ def export(given: Export) -> None:
             out,
             beside=export_views(root, content, family, croissant=given.croissant),
             tokens_per_file=given.tokens_per_file,
+            overwrite=given.overwrite,
             on_progress=on_progress,
+            on_same=lambda: progress.say(already_there(out)),
         )
     if given.as_json:
         print_json(exported)
@@ -69,8 +72,17 @@ def plan(given: Plan) -> None:
         multiple_of=given.multiple_of,
     )
     out = given.out or given.root.resolve().with_name(f"{given.root.resolve().name}_plan_{given.sequence_length}")
-    with make_progress(given.quiet, False).counting("plan", "documents") as on_progress:
-        made = make_plan(given.root, content, out, rules, on_progress=on_progress)
+    progress = make_progress(given.quiet, False)
+    with progress.counting("plan", "documents") as on_progress:
+        made = make_plan(
+            given.root,
+            content,
+            out,
+            rules,
+            overwrite=given.overwrite,
+            on_progress=on_progress,
+            on_same=lambda: progress.say(already_there(out)),
+        )
     for warning in plan_warnings(made.content):
         say(f"warning: {warning}", file=sys.stderr)
     if given.as_json:
