@@ -10,6 +10,7 @@ from spanloom.cli import options
 from spanloom.cli.app import TRAIN, Printed, app, print_json, say
 from spanloom.cli.outputs import file_option, folder_option
 from spanloom.dataset import defaults
+from spanloom.dataset.defaults import FormName
 from spanloom.families import check_manifest
 from spanloom.options.option import option
 from spanloom.options.shared import Overwrite
@@ -18,12 +19,15 @@ from spanloom.options.shared import Overwrite
 @app.command(rich_help_panel=TRAIN)
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write the dataset as Parquet for Hugging Face `datasets`, TRL or Megatron-Bridge, streaming, with a card.
+    """Write the dataset for Hugging Face `datasets`, TRL, Axolotl, LLaMA-Factory or Megatron-Bridge, with a card.
 
     **parquet**: all columns, token-aligned: input_ids, labels (-100 where nothing is trained), loss_mask,
     assistant_masks; span_id and the id of SYNTH KD and of conversations; attention_mask of packed chat.
 
     **trl**: input_ids, labels, completion_mask, token-aligned.
+
+    **axolotl**: input_ids, attention_mask, labels, token-aligned; the same in **llama-factory**, as a folder of
+    `save_to_disk` for its tokenized_path.
 
     **megatron-bridge**: input_ids, loss_mask, seq_start_id: whole documents packed into rows of --sequence-length
     tokens, the mask about the next token, and packed_metadata.json.
@@ -35,8 +39,8 @@ class Export:
     root: options.LocalRootArgument
     out: Annotated[Path | None, folder_option("Folder for the export. Default: ROOT_parquet, beside ROOT.")] = None
     to: Annotated[
-        Literal["parquet", "trl", "megatron-bridge"],
-        option("All columns; just those that TRL trains on; rows packed for Megatron-Bridge."),
+        FormName,
+        option("All columns; those that TRL, Axolotl or LLaMA-Factory trains on; rows packed for Megatron-Bridge."),
     ] = "parquet"
     sequence_length: Annotated[
         int | None,

@@ -42,7 +42,7 @@ def export(given: Export) -> None:
             content,
             form,
             out,
-            beside=export_views(root, content, family, croissant=given.croissant),
+            beside=export_views(root, content, family, form, croissant=given.croissant),
             tokens_per_file=given.tokens_per_file,
             overwrite=given.overwrite,
             on_progress=on_progress,
