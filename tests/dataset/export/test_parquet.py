@@ -29,7 +29,7 @@ COLUMNS = ["input_ids", "labels", "loss_mask", "assistant_masks", "span_id", "sy
 
 def export_parquet(root: Path, content: manifest.Content, out: Path, **options: Any) -> dict[str, Any]:
     form = export_form("parquet", content, harmony.export_columns(content))
-    beside = export_views(root, content, harmony, croissant=False)
+    beside = export_views(root, content, harmony, form, croissant=False)
     return export_dataset(root, content, form, out, beside=beside, **options)
 
 
@@ -234,7 +234,7 @@ def kill(done, total):
 root, out = map(Path, sys.argv[1:])
 content = manifest.read(root).content
 form = export_form("parquet", content, harmony.export_columns(content))
-beside = export_views(root, content, harmony, croissant=False)
+beside = export_views(root, content, harmony, form, croissant=False)
 export_dataset(root, content, form, out, beside=beside, tokens_per_file=3000, on_progress=kill)
 """
 
