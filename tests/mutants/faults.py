@@ -106,12 +106,12 @@ FAULTS: tuple[Fault, ...] = (
         raises=("KeyError",),
     ),
     Fault(
-        name="worker-without-its-reason",
+        name="worker-runs-the-script-again",
         module="spanloom.workers",
-        old="os._exit(_UNGUARDED)",
-        new="os._exit(0)",
-        why="a script without a main guard would be told that a worker ran out of memory",
-        tests=("tests/test_workers.py::test_a_script_without_a_guard_gets_one_clear_line",),
+        old='main.__dict__.pop("__file__", None)',
+        new='main.__dict__.get("__file__")',
+        why="each worker would run a script without a main guard again",
+        tests=("tests/test_workers.py::test_a_script_without_a_guard_runs_once",),
     ),
     # --- Records, tokenizers, Megatron's format ---
     Fault(
