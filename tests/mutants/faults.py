@@ -579,7 +579,7 @@ FAULTS: tuple[Fault, ...] = (
     # --- Audit ---
     Fault(
         name="duplicates-that-are-not",
-        module="spanloom.audit.duplicates",
+        module="spanloom.auditing.duplicates",
         old="yield records[1:][same]",
         new="yield records[1:][~same]",
         why="documents that differ would be called duplicates, and duplicates would not",

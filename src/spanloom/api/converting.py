@@ -12,6 +12,7 @@ from spanloom.families.harmony.contract.messages import SystemFields, effort_of
 from spanloom.families.harmony.convert import chat as convert_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion
 from spanloom.options.keywords import by_keywords
+from spanloom.report.progress import Progress
 from spanloom.storage.scratch import scratch_for
 
 
@@ -25,6 +26,7 @@ def convert(options: ConvertPlaces) -> dict[str, Any]:
     map      the meaning of keys of your records: {"query": "question", "answer": "response"}
     role     the meaning of roles of your messages: {"visitor": "user"}
     drop     records or messages to leave out and count: ["refusal", "role:moderator"]
+    progress  True prints to stderr; a function is called with the name of the work, the amount done and the total
 
     The other keywords are the options of `spanloom convert`, with its defaults; `spanloom convert --help` documents
     each. The same input and options give the same files; an interrupted run resumes.
@@ -37,14 +39,16 @@ def convert(options: ConvertPlaces) -> dict[str, Any]:
     places = [os.fspath(place) for place in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
     with scratch_for("convert", [*places, place], local(options.scratch)) as staging:
         chat = convert_chat.open_chat(convert_chat.local_inputs(staging, places), conversion)
-        return convert_chat.run(
-            staging=staging,
-            chat=chat,
-            out=place,
-            conversion=conversion,
-            overwrite=options.overwrite,
-            workers=options.workers,
-        )
+        with Progress.given(options.progress).counting("convert", "bytes") as on_progress:
+            return convert_chat.run(
+                staging=staging,
+                chat=chat,
+                out=place,
+                conversion=conversion,
+                overwrite=options.overwrite,
+                on_progress=on_progress,
+                workers=options.workers,
+            )
 
 
 def conversion_of(options: ConvertOptions) -> ChatConversion:

@@ -139,11 +139,6 @@ def say(text: str, *, end: str = "\n", file: TextIO | None = None) -> None:
     print(visible(text), end=end, file=file)
 
 
-def already_there(out: object) -> str:
-    """What a command says that was run before."""
-    return f"{out} is there already, of the same input and options; nothing was written"
-
-
 def counted(counts: Mapping[str, int]) -> str:
     """`{"too long": 1000}` → `1,000 too long`"""
     return ", ".join(f"{count:,} {name}" for name, count in counts.items()) or "none"

@@ -10,13 +10,14 @@ import typer
 from spanloom.api import options as api_options
 from spanloom.api.building import built, check_options, cut_rules
 from spanloom.cli import options
-from spanloom.cli.app import MAKE, PIPELINE, Printed, already_there, app, counted, finish_build, print_json, say
+from spanloom.cli.app import MAKE, PIPELINE, Printed, app, counted, finish_build, print_json, say
 from spanloom.cli.steps import step
 from spanloom.families import dataset_family
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.options.option import option, place
 from spanloom.options.shared import Overwrite
+from spanloom.storage.repeated import already_there
 from spanloom.text import visible_line
 from spanloom.tokenizers.o200k.asset import fetched_asset
 

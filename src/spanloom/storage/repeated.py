@@ -57,6 +57,11 @@ class Output:
     record_name: str
 
 
+def already_there(out: object) -> str:
+    """What a command says that was run before."""
+    return f"{out} is there already, of the same input and options; nothing was written"
+
+
 def check_overwritable(out: str, overwrite: bool) -> None:
     """Raises OptionError if a URI is to be overwritten: objects are only created."""
     if overwrite and is_uri(out):

@@ -2,18 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from spanloom.cli import options
+from spanloom.api.export_options import ExportOptions, PlanningOptions
+from spanloom.cli import options as shared
 from spanloom.cli.app import TRAIN, Printed, app, print_json, say
 from spanloom.cli.outputs import file_option, folder_option
-from spanloom.dataset import defaults
-from spanloom.dataset.defaults import FormName
 from spanloom.families import check_manifest
 from spanloom.options.option import option
-from spanloom.options.shared import Overwrite
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -36,36 +34,11 @@ class Export:
     `spanloom export data/megatron/synth_kd_v1 --to megatron-bridge --sequence-length 8192`
     """
 
-    root: options.LocalRootArgument
+    root: shared.LocalRootArgument
     out: Annotated[Path | None, folder_option("Folder for the export. Default: ROOT_parquet, beside ROOT.")] = None
-    to: Annotated[
-        FormName,
-        option("All columns; those that TRL, Axolotl or LLaMA-Factory trains on; rows packed for Megatron-Bridge."),
-    ] = "parquet"
-    sequence_length: Annotated[
-        int | None,
-        option(
-            f"megatron-bridge only: tokens of a row. Default: the block size, else {defaults.SEQUENCE_LENGTH:,}.",
-            min=2,
-        ),
-    ] = None
-    too_long: Annotated[
-        Literal["stop", "drop"] | None,
-        option("megatron-bridge only: stop at a document longer than a row, or drop and count it."),
-    ] = None
-    croissant: Annotated[
-        bool | None,
-        option(
-            "Whether to write Croissant metadata (croissant.json). Default: where mlcroissant is installed.",
-            "--croissant/--no-croissant",
-        ),
-    ] = None
-    tokens_per_file: Annotated[int, option("Start a new file after this many tokens.", min=1)] = (
-        defaults.TOKENS_PER_FILE
-    )
-    overwrite: Overwrite = False
-    as_json: options.Json = False
-    quiet: options.Quiet = False
+    options: ExportOptions
+    as_json: shared.Json = False
+    quiet: shared.Quiet = False
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -81,28 +54,12 @@ class Plan:
     Example: `spanloom plan data/megatron/synth_kd_v1 --sequence-length 4096`
     """
 
-    root: options.LocalRootArgument
+    root: shared.LocalRootArgument
     sequence_length: Annotated[int, option("Positions of a sample.", min=2, show_default=False)]
     out: Annotated[Path | None, folder_option("Folder for the plan. Default: ROOT_plan_LENGTH, beside ROOT.")] = None
-    strategy: Annotated[
-        Literal["best-fit", "sequential"], option("Least padding, or documents in the order of the files.")
-    ] = "best-fit"
-    seed: Annotated[int, option("Seed that decides which documents share a sample.", min=0)] = 0
-    long: Annotated[
-        Literal["window", "truncate", "drop"],
-        option(
-            "Documents longer than a sample: split into windows that each repeat the question, truncated, or left out."
-        ),
-    ] = "window"
-    question_tokens: Annotated[
-        int | None, option("Positions of a window that the question may take. Default: half of a sample.", min=1)
-    ] = None
-    multiple_of: Annotated[
-        int, option("Pad each document to a multiple of it, such as twice the context-parallel size.", min=1)
-    ] = 1
-    overwrite: Overwrite = False
-    as_json: options.Json = False
-    quiet: options.Quiet = False
+    options: PlanningOptions
+    as_json: shared.Json = False
+    quiet: shared.Quiet = False
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -156,4 +113,4 @@ class PrintBlend:
     )
     sequence_length: Annotated[int, option("Tokens in a sample; shards with fewer tokens are left out.", min=2)] = 2
     out: Annotated[Path | None, file_option("Write the file for Megatron's `--per-split-data-args-path` here.")] = None
-    as_json: options.Json = False
+    as_json: shared.Json = False

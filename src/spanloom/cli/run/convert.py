@@ -12,7 +12,7 @@ from rich.console import Console
 
 from spanloom.api.converting import conversion_of, system_fields
 from spanloom.api.options import ConvertOptions, local
-from spanloom.cli.app import already_there, print_json, say
+from spanloom.cli.app import print_json, say
 from spanloom.cli.convert import Convert
 from spanloom.conversations.outcomes import LEFT_OUT, Counts, Rejected
 from spanloom.conversations.runs import calls_in_a_row, run_fault
@@ -21,6 +21,7 @@ from spanloom.families.harmony.convert import chat as chats
 from spanloom.families.harmony.convert.conversion import REMEDIES, ChatConversion, Converted
 from spanloom.families.harmony.convert.preview import preview_documents
 from spanloom.report.terminal import Shown, print_documents, print_legend, print_outline
+from spanloom.storage.repeated import already_there
 from spanloom.storage.scratch import scratch_for
 from spanloom.tokenizers.o200k.asset import locate_asset
 

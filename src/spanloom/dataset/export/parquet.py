@@ -171,7 +171,7 @@ def _export(
                 prefix = out / folder / shard_name(shard.shard)
                 writer = undo.enter_context(_Parts(prefix, form, tokens_per_file, undo))
                 at_once = min(TOKENS_AT_ONCE, tokens_per_file)
-                documents = counted(_documents(root, content, form, split, shard.shard, at_once))
+                documents = counted(document_batches(root, content, form, split, shard.shard, at_once))
                 for batch in _batches(documents, content, form, packed[split]):
                     writer.write(batch)
                 writer.finish()
@@ -219,7 +219,9 @@ class Documents:
     said: dict[str, list[Any]]
 
 
-def _documents(root: Path, content: Content, form: Form, split: str, shard: int, tokens: int) -> Iterator[Documents]:
+def document_batches(
+    root: Path, content: Content, form: Form, split: str, shard: int, tokens: int
+) -> Iterator[Documents]:
     """The documents of one split of one shard, with the needed columns of their rows."""
     reader = open_arrays(root, split, shard, content.arrays)
     fields = [field for field in form.schema if is_row_column(field.name)]
