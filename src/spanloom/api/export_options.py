@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from spanloom.api.options import Place
 from spanloom.dataset import defaults
-from spanloom.dataset.defaults import FormName
+from spanloom.dataset.defaults import FormName, Trainer
 from spanloom.options.option import option
 from spanloom.options.shared import OnStage, Overwrite
 
@@ -15,9 +15,17 @@ class ExportOptions:
     """What is exported, and how."""
 
     to: Annotated[
-        FormName,
-        option("All columns; those that TRL, Axolotl or LLaMA-Factory trains on; rows packed for Megatron-Bridge."),
+        FormName | Literal["messages"],
+        option(
+            "All columns; those that TRL, Axolotl or LLaMA-Factory trains on; rows packed for Megatron-Bridge. "
+            "messages: of a source folder, conversations for trainers that apply the template themselves.",
+            takes=Literal["parquet", "trl", "axolotl", "llama-factory", "megatron-bridge", "messages"],
+            given="parquet",
+        ),
     ] = "parquet"
+    trainer: Annotated[
+        Trainer | None, option("messages only: the trainer whose dialect is written.", "--for", show_default=False)
+    ] = None
     sequence_length: Annotated[
         int | None,
         option(

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.api.export_options import ExportOptions, ExportPlaces, PlanningOptions, PlanPlaces
+from spanloom.api.messages import export_messages
 from spanloom.dataset import manifest
 from spanloom.dataset.export.form import export_form
 from spanloom.dataset.export.parquet import export_dataset
@@ -25,7 +26,7 @@ def export(options: ExportPlaces) -> dict[str, Any]:
     """Writes the dataset at `root` to the folder `out` in the form of a trainer. Prints nothing.
 
     out       None: beside the dataset, `ROOT_parquet`
-    to        parquet, trl, axolotl, llama-factory or megatron-bridge
+    to        parquet, trl, axolotl, llama-factory, megatron-bridge; or messages, with `trainer`, of a source folder
     progress  True prints to stderr; a function is called with the name of the work, the amount done and the total
 
     The other keywords are the options of `spanloom export`. The same export that is there already is kept. Returns the
@@ -37,7 +38,17 @@ def export(options: ExportPlaces) -> dict[str, Any]:
 
 def exported(root: Path, out: Path | None, options: ExportOptions, progress: Progress) -> tuple[Path, dict[str, Any]]:
     """The folder of the export, and the content of `export.json`."""
-    content, to = content_of(root, "export"), options.to
+    to = options.to
+    if (to == "messages") != (options.trainer is not None):
+        raise OptionError("--to messages and --for TRAINER go together", remedy="give both, or neither")
+    if to == "messages" and options.trainer is not None:
+        out = out or root.resolve().with_name(f"{root.resolve().name}_{options.trainer.replace('-', '_')}")
+        made, there = out, already_there(out)
+        return out, export_messages(
+            root, made, options.trainer, overwrite=options.overwrite, on_same=lambda: progress.say(there)
+        )
+    assert to != "messages"
+    content = content_of(root, "export")
     if to != "megatron-bridge" and (options.sequence_length is not None or options.too_long is not None):
         raise OptionError(f"rows are packed by --to megatron-bridge, not by --to {to}: leave out their options")
     family = dataset_family(content.family)

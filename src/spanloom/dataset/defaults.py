@@ -15,4 +15,7 @@ SEQUENCE_LENGTH = 8192
 """Tokens of a row of an export with packed rows, if the documents are not blocks of one length."""
 
 FormName = Literal["parquet", "trl", "axolotl", "llama-factory", "megatron-bridge"]
-"""The forms of an export."""
+"""The forms of an export of a dataset."""
+
+Trainer = Literal["trl", "axolotl", "ms-swift", "llama-factory"]
+"""The trainers whose dialect `export --to messages` writes."""

@@ -30,6 +30,9 @@ class Export:
     **megatron-bridge**: input_ids, loss_mask, seq_start_id: whole documents packed into rows of --sequence-length
     tokens, the mask about the next token, and packed_metadata.json.
 
+    **messages**: of a source folder, conversations in the dialect of --for, for trainers that apply the template
+    themselves; what the dialect cannot say is refused and counted. The mask is then the trainer's, and not proven.
+
     Examples: `spanloom export data/megatron/synth_kd_v1 --to trl --out data/synth_kd_trl`,
     `spanloom export data/megatron/synth_kd_v1 --to megatron-bridge --sequence-length 8192`
     """

@@ -4,7 +4,7 @@ import json
 import sys
 
 from spanloom.api.exporting import content_of, exported, planned
-from spanloom.cli.app import make_progress, print_json, say
+from spanloom.cli.app import counted, make_progress, print_json, say
 from spanloom.cli.dataset.export import Export, Plan, PrintBlend
 from spanloom.dataset.blend import blend, per_split
 from spanloom.report.plan_summary import plan_lines, plan_warnings
@@ -17,6 +17,11 @@ def export(given: Export) -> None:
     out, written = exported(given.root, given.out, given.options, make_progress(given.quiet, False))
     if given.as_json:
         print_json(written)
+        return
+    if given.options.to == "messages":
+        say(f"{written['conversations']:,} conversations for {written['for']} under {out}")
+        for name in ("refused", "left_out"):
+            say(f"{name.replace('_', ' ')}: {counted(written[name])}")
         return
     documents = sum(counts["sequences"] for counts in written["splits"].values())
     packed = written.get("packed", {}).values()
