@@ -52,8 +52,8 @@ SUBMIT_ARGS ?=
 
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
-# On a terminal pip shows what it downloads; a log has no use for it.
-QUIET := $(shell test -t 2 || echo -qq)
+# On a terminal pip shows bars; a log gets a line for each package, so that nobody waits without a word.
+QUIET := $(shell test -t 2 || echo --progress-bar off)
 ASSET := data/tokenizer/o200k_base.tiktoken
 
 .DEFAULT_GOAL := help
@@ -80,7 +80,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt $(if $(LOCKED),$(wildcard loc
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Spanloom needs Python 3.11 or newer, {sys.executable} is {v.major}.{v.minor}: make PYTHON=python3.11 …")'
 	$(PYTHON) -m venv $(VENV)
 	@$(if $(MEGATRON),sed 's/^megatron-core==.*/megatron-core==$(MEGATRON)/' constraints.txt > $(constraints))
-	@echo "installing torch (CPU build) and the pinned dependencies …"
+	@echo "installing torch (CPU build) and the pinned dependencies into $(VENV): 2 GB; minutes, on a busy machine up to half an hour …"
 ifdef LOCKED
 	$(PIP) install $(QUIET) --require-hashes -r locks/build.txt
 	@if $(probe_torch); then extra="--extra-index-url $(TORCH_INDEX)"; fi; \
@@ -109,8 +109,9 @@ demo: setup ## From nothing to a validated dataset: sample → conversations →
 	  "  $(BIN)/spanloom inspect $(DEMO)/synth_kd --language de" \
 	  "  $(BIN)/spanloom manifest show $(DEMO)/synth_kd" \
 	  "  $(BIN)/spanloom validate $(DEMO)/synth_kd --source $(DEMO)/synth_harmony --deep 240" \
-	  "  $(DEMO)/synth_kd/report.html, in a browser" \
-	  "  docs/format.md describes the files; the README shows how to build SYNTH itself"
+	  "  docs/format.md describes the files; the README shows how to build from your own chat file" \
+	  "" \
+	  "Now open $(DEMO)/synth_kd/report.html in a browser."
 
 chat-demo: setup ## Chat data with reasoning, tools and several turns: JSON Lines → conversations → a validated dataset
 	@rm -rf $(DEMO)/chat_source $(DEMO)/chat

@@ -37,7 +37,11 @@ def needed(name: str, extras: frozenset[str] = frozenset(), seen: set[str] | Non
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment with the wheel, made as `make wheel` makes it, and its dependencies."""
-    folder = tmp_path_factory.mktemp("wheel")
+    return installed(tmp_path_factory.mktemp("wheel"))
+
+
+def installed(folder: Path, extras: frozenset[str] = frozenset()) -> Path:
+    """A virtual environment with the wheel, its dependencies, and those of extras."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
     offline = ["--no-deps", "--no-index", "--no-build-isolation", "-q"]
     source = folder / "source"  # the build writes the git SHA beside the sources, where other tests look
@@ -54,7 +58,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(root)], check=True)
     subprocess.run([*pip, "--python", str(root / "bin/python"), "install", *offline, str(wheel)], check=True)
     (packages,) = root.glob("lib/python*/site-packages")
-    for name in needed("spanloom") - {"spanloom"}:
+    for name in needed("spanloom", extras) - {"spanloom"}:
         for top in {file.parts[0] for file in distribution(name).files or () if file.parts[0] not in ("..", "bin")}:
             place = Path(str(distribution(name).locate_file(top)))
             if place.exists() and not (packages / top).exists():
@@ -80,7 +84,10 @@ def copy_sources(destination: Path) -> None:
 @pytest.fixture(scope="module")
 def run(environment: Path, asset: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     """Runs a program of the environment in a folder that has `docs/` and the tokenizer in the user's cache."""
-    folder = tmp_path_factory.mktemp("away")
+    return running(environment, asset, tmp_path_factory.mktemp("away"))
+
+
+def running(environment: Path, asset: Path, folder: Path) -> Run:
     (folder / "docs").symlink_to(REPOSITORY / "docs")
     (folder / "data").mkdir()
     cache = folder / "cache/spanloom"
@@ -104,17 +111,17 @@ def run(environment: Path, asset: Path, tmp_path_factory: pytest.TempPathFactory
     return run
 
 
-def shown(heading: str) -> list[list[str]]:
-    """The `spanloom` commands under a heading of the README."""
-    section = README.split(f"## {heading}\n")[1].split("\n## ")[0]
-    return [line.split()[1:] for line in re.findall(r"^\.venv/bin/(spanloom .*)$", section, flags=re.MULTILINE)]
+def shown(heading: str, page: str = README) -> list[list[str]]:
+    """The `spanloom` commands under a heading of a page."""
+    section = page.split(f"## {heading}\n")[1].split("\n## ")[0]
+    return [line.split()[1:] for line in re.findall(r"^(?:\.venv/bin/)?(spanloom .*)$", section, flags=re.MULTILINE)]
 
 
 @pytest.fixture(scope="module")
 def dataset(run: Run) -> Path:
     """The dataset of the README's conversations."""
     printed = ""
-    for arguments in shown("Your own conversations"):
+    for arguments in shown("Other data"):
         printed += run("spanloom", *arguments).stdout
     assert "read by Spanloom's independent reader, not by Megatron's" in printed
     return Path(run.folder, "data/demo/chat")  # type: ignore[attr-defined]
@@ -170,8 +177,31 @@ def test_the_other_commands_work_and_datasets_reads_the_export(run: Run, dataset
 @pytest.mark.nightly
 def test_raw_rows_go_through(run: Run) -> None:
     heading = "Rows of question, reasoning and answer"
-    (snippet,) = re.findall(r"```python\n(.*?)```", README.split(f"## {heading}\n")[1], flags=re.DOTALL)[:1]
+    page = (REPOSITORY / "docs/families/harmony.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", page.split(f"## {heading}\n")[1], flags=re.DOTALL)[:1]
     run("python", "-c", snippet)
-    for arguments in shown(heading):
+    for arguments in shown(heading, page):
         run("spanloom", *arguments)
     assert Path(run.folder, "data/mine_kd/manifest.json").is_file()  # type: ignore[attr-defined]
+
+
+def test_the_quickstart_goes_through_with_the_extra_that_it_installs(tmp_path: Path, asset: Path) -> None:
+    """Twice, as readers paste it. `model fetch` needs a network: a small model of our own is in the place of Qwen3."""
+    from datasets import load_dataset
+
+    made = tmp_path / "made"
+    made.mkdir()
+    fetch, *commands = shown("Quickstart: your chat file, Qwen3, TRL")
+    assert fetch[:2] == ["model", "fetch"]
+    assert len(commands) == 4
+    run = running(installed(made, frozenset({"data"})), asset, tmp_path)
+    run("spanloom", "model", "sample", "--out", "data/models/sample")
+    (tmp_path / "data/models/qwen3").symlink_to(tmp_path / "data/models/sample/model")
+    (tmp_path / "chat.jsonl").write_bytes((tmp_path / "data/models/sample/chat.jsonl").read_bytes())
+    for _ in range(2):
+        for arguments in commands:
+            run("spanloom", *arguments)
+    content = json.loads((tmp_path / "dataset/manifest.json").read_bytes())["content"]
+    rows = load_dataset(str(tmp_path / "trl"), split="train", cache_dir=str(tmp_path / "cache"))
+    assert rows.num_rows == content["totals"]["splits"]["train"]["sequences"] > 0
+    assert (tmp_path / "dataset.html").is_file()

@@ -12,6 +12,10 @@ Chat data → a checked dataset → documents, without Megatron and without torc
     convert()          chat data in any common form → a source folder
     build()            a source folder → a validated dataset, for gpt-oss or for any Hugging Face model (model="DIR")
     validate()         check every file, token and label of a dataset
+    inspect()          documents with each token's text and span, or a page of them
+    export()           a dataset as files for TRL, Axolotl, LLaMA-Factory, Megatron-Bridge or `datasets`
+    plan()             which documents share a sample of training
+    audit()            check the loss mask of any token dataset against its model
     open_dataset()     documents with tokens, loss mask, spans and text
     spanloom.training  datasets and losses for PyTorch, transformers, TRL and Megatron; needs torch
 
@@ -20,12 +24,12 @@ SpanloomError with what was wrong, where, and what to do. docs/api.md of the rep
 
 The packages, in the order in which imports may run:
 
-    cli → api → audit → families, steps → building, service → report, training → dataset → conversations → law →
+    cli → api → auditing → families, steps → building, service → report, training → dataset → conversations → law →
     megatron, tokenizers, records → storage → the rest
 
     cli/            the `spanloom` command
     api/            what `import spanloom` offers
-    audit/          checks of any token dataset against the model that it trains
+    auditing/       checks of any token dataset against the model that it trains
     families/       one folder per dataset family, from raw records to a dataset
     building/       the machine that makes datasets from what a family gives
     service/        the HTTP application that serves the routes of the families
@@ -67,6 +71,10 @@ if TYPE_CHECKING:
     from spanloom.api.documents import Document as Document
     from spanloom.api.documents import Span as Span
     from spanloom.api.documents import open_dataset as open_dataset
+    from spanloom.api.exporting import export as export
+    from spanloom.api.exporting import plan as plan
+    from spanloom.api.looking import audit as audit
+    from spanloom.api.looking import inspect as inspect
     from spanloom.api.validating import validate as validate
     from spanloom.building.make import BuildResult as BuildResult
     from spanloom.errors import SpanloomError as SpanloomError
@@ -83,9 +91,13 @@ _FROM = {
     "Report": "findings",
     "Span": "api.documents",
     "SpanloomError": "errors",
+    "audit": "api.looking",
     "build": "api.building",
     "convert": "api.converting",
+    "export": "api.exporting",
+    "inspect": "api.looking",
     "open_dataset": "api.documents",
+    "plan": "api.exporting",
     "validate": "api.validating",
 }
 """Name → the module that defines it. Each is imported on first use; `import spanloom` itself imports none."""
@@ -99,9 +111,13 @@ __all__ = [
     "Span",
     "SpanloomError",
     "__version__",
+    "audit",
     "build",
     "convert",
+    "export",
+    "inspect",
     "open_dataset",
+    "plan",
     "training",
     "validate",
 ]

@@ -10,6 +10,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
@@ -18,8 +19,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
-from multiprocessing.context import SpawnContext
-from multiprocessing.process import BaseProcess
+from multiprocessing.context import SpawnContext, SpawnProcess
 from multiprocessing.util import Finalize
 from typing import Any, TypeVar, cast
 from weakref import WeakSet
@@ -84,8 +84,34 @@ class _Semaphore:
         self.release()
 
 
+@contextmanager
+def _main_unnamed() -> Iterator[None]:
+    """Hides where the main script is. A fresh process would import it first, and run what it does without a guard."""
+    main = sys.modules["__main__"]
+    spec, file = main.__spec__, main.__dict__.get("__file__")
+    main.__spec__ = None
+    main.__dict__.pop("__file__", None)
+    try:
+        yield
+    finally:
+        main.__spec__ = spec
+        if file is not None:
+            main.__file__ = file
+
+
+class _Worker(SpawnProcess):
+    """A fresh process, which imports only what its work names: work is of this package, never of a main script."""
+
+    @staticmethod
+    def _Popen(process_obj: Any) -> Any:
+        with _main_unnamed():
+            return SpawnProcess._Popen(process_obj)
+
+
 class _SpawnContext(SpawnContext):
     """Fresh processes, and locks without names between them."""
+
+    Process = _Worker
 
     def Lock(self) -> Any:
         return _Semaphore(1)
@@ -142,26 +168,12 @@ COLLECT_AFTER = 20_000
 """Objects made, less those freed, after which a worker looks for garbage. Imports make many and leave next to none;
 what is parsed has no cycles and goes with its batch."""
 
-_UNGUARDED = 78
-"""Exit code of a worker that found its own start in the script that it imports (EX_CONFIG)."""
-
-
-def end_importing_worker() -> None:
-    """Ends this process where it is a worker that is still importing the script which started it.
-
-    A worker is a fresh process and imports the main script. Where that calls a build without a guard, each worker would
-    begin the build again. The worker leaves silently instead; the pool reports once what is wrong.
-    """
-    if getattr(multiprocessing.current_process(), "_inheriting", False):
-        os._exit(_UNGUARDED)
-
 
 class Pool:
     """A process pool whose failures name the work that was lost."""
 
     def __init__(self, executor: ProcessPoolExecutor, workers: int) -> None:
         self._executor, self.workers = executor, workers
-        self._processes: dict[int, BaseProcess] = {}
 
     def submit(self, work: Callable[..., T], /, *arguments: Any, **named: Any) -> "Future[T]":
         # A worker is started here when there are too few. It inherits the mask, so that Ctrl-C, which goes to the whole
@@ -170,7 +182,6 @@ class Pool:
         method = cast("str | None", multiprocessing.get_start_method(allow_none=True))
         try:
             future = self._executor.submit(work, *arguments, **named)
-            self._processes |= self._executor._processes or {}
         except BrokenProcessPool as broken:
             raise self._died("before it was given more work") from broken
         finally:
@@ -193,28 +204,10 @@ class Pool:
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def _died(self, when: str) -> WorkerError:
-        if _UNGUARDED in map(_exit_code, self._processes.values()):
-            return WorkerError(
-                "each worker process would run the calling script again: the call is outside of its main guard",
-                remedy='put the call under `if __name__ == "__main__":`',
-            )
         return WorkerError(
             f"a worker process died {when} (killed, or out of memory)",
             remedy="run the same command again: finished parts are kept. With too little memory, lower --workers",
         )
-
-
-def _exit_code(process: BaseProcess) -> int | None:
-    """How a worker of a broken pool ended. The pool ends them all and waits for them in a thread of its own.
-
-    Where both threads wait for a process at once, one learns the code and the other nothing, until the first has noted
-    it: so this asks again for a while.
-    """
-    process.join(1)
-    requested_at = time.monotonic()
-    while process.exitcode is None and time.monotonic() < requested_at + 1:
-        time.sleep(0.005)
-    return process.exitcode
 
 
 @contextmanager
@@ -231,7 +224,6 @@ def process_pool(
             f"{workers:,} worker processes are more than {MAX_WORKERS:,}",
             remedy="give fewer, such as the number of CPUs",
         )
-    end_importing_worker()
     # Spawning starts this process too, which lets SIGINT through again: not between the mask in `submit` and a worker.
     resource_tracker.ensure_running()
     executor = ProcessPoolExecutor(workers, mp_context=_SPAWN, initializer=_start_worker, initargs=(counters, ahead))

@@ -22,9 +22,13 @@ NAMES = [
     "Span",
     "SpanloomError",
     "__version__",
+    "audit",
     "build",
     "convert",
+    "export",
+    "inspect",
     "open_dataset",
+    "plan",
     "training",
     "validate",
 ]
@@ -44,13 +48,22 @@ PARAMETERS = {
     "max_rows_per_shard=None max_rejects='0' max_tokens=None workers=None resume=True "
     "overwrite=False keep_work=False disk_check=True allow_unknown_sha=False reuse=None valid_fraction=0.001 "
     "on_duplicate='error' renderer='fast' audit_fraction=0.001 tokenizer=None shards=None deep=64 reader='auto' "
-    "scratch=None",
+    "scratch=None progress=False",
     "convert": "inputs out * map=None metadata=() think_tags=None call_tags=None text_as_is=False role=None "
     "join_consecutive=False keep_unprompted=False calls_in_turn=False identity=None effort=None date=None cutoff=None "
     "developer=None drop=() max_rejects='0' format='conversations' rows_per_shard=65536 workers=1 dataset=None "
-    "license=None scratch=None",
+    "license=None overwrite=False scratch=None progress=False",
+    "export": "root out=None * to='parquet' trainer=None sequence_length=None too_long=None croissant=None "
+    "tokens_per_file=67108864 overwrite=False progress=False",
+    "plan": "root sequence_length out=None * strategy='best-fit' seed=0 long='window' question_tokens=None "
+    "multiple_of=1 overwrite=False progress=False",
+    "inspect": "root documents * ids=() pick='random' count=1 seed=0 split=None shard=None without=None tokenizer=None "
+    "html=None",
+    "audit": "data model * messages=None mask=None aligned=None declare=() sample=None seed=0 workers=None html=None "
+    "progress=False",
     "open_dataset": "root split=None * tokenizer=None allow_harmful=False",
-    "validate": "root * source=() deep=None tokenizer=None reader='auto' report=None html=None scratch=None",
+    "validate": "root * source=() deep=None tokenizer=None reader='auto' report=None html=None scratch=None "
+    "progress=False",
 }
 """What users' code relies on. A keyword may be added; one that goes or changes breaks that code."""
 
@@ -82,7 +95,16 @@ def test_the_parameters_are_these(name: str) -> None:
     assert parameters(getattr(spanloom, name)) == PARAMETERS[name]
 
 
-@pytest.mark.parametrize(("name", "others"), [("build", {"disk_check"}), ("convert", set()), ("validate", {"report"})])
+@pytest.mark.parametrize(
+    ("name", "others"),
+    [
+        ("build", {"disk_check", "progress"}),
+        ("convert", {"progress"}),
+        ("validate", {"report", "progress"}),
+        ("export", {"progress"}),
+        ("plan", {"progress"}),
+    ],
+)
 def test_an_option_has_the_commands_name_and_default(name: str, others: set[str]) -> None:
     options = {option.name: option for option in all_commands()[name].params}
     for parameter in inspect.signature(getattr(spanloom, name)).parameters.values():

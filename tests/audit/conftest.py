@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from spanloom.audit.auditor import Auditor, ModelOptions, make_auditor
-from spanloom.audit.result import Result
-from spanloom.audit.run import AuditOptions, audit
+from spanloom.auditing.auditor import Auditor, ModelOptions, make_auditor
+from spanloom.auditing.result import Result
+from spanloom.auditing.run import AuditOptions, audit
 from spanloom.families.models.conversation import read_conversation
 from spanloom.families.models.prove.conversation import Proven, prove_conversation
 from support.audited import Document

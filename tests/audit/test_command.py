@@ -9,8 +9,8 @@ import pytest
 
 import spanloom
 from audit.conftest import FORGETS, SmallModel
-from spanloom.audit.auditor import ModelOptions
-from spanloom.audit.run import AuditOptions, audit
+from spanloom.auditing.auditor import ModelOptions
+from spanloom.auditing.run import AuditOptions, audit
 from spanloom.cli import main
 from spanloom.errors import SourceError
 from support.audited import write_indexed, write_masks, write_saved

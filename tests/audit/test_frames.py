@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from spanloom.audit.auditor import ModelOptions, make_auditor
-from spanloom.audit.run import AuditOptions, audit
+from spanloom.auditing.auditor import ModelOptions, make_auditor
+from spanloom.auditing.run import AuditOptions, audit
 from spanloom.errors import SourceError
 from spanloom.families.models.probe.frames import Learned
 from spanloom.law.classes import CONTEXT_TRAINED

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from spanloom.audit.auditor import Auditor, ModelOptions, make_auditor
-from spanloom.audit.run import AuditOptions, audit
+from spanloom.auditing.auditor import Auditor, ModelOptions, make_auditor
+from spanloom.auditing.run import AuditOptions, audit
 from spanloom.dataset import manifest
 from spanloom.dataset.export.form import FormName, export_form
 from spanloom.dataset.export.parquet import export_dataset

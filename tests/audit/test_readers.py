@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spanloom.audit.readers.opened import open_data, read_unit
-from spanloom.audit.readers.unit import Reading
+from spanloom.auditing.readers.opened import open_data, read_unit
+from spanloom.auditing.readers.unit import Reading
 from spanloom.errors import SpanloomError
 from spanloom.law.documents import Documents
 from support.audited import Document, write_indexed, write_packed, write_saved

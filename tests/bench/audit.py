@@ -17,10 +17,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from spanloom.audit.auditor import Auditor, ModelOptions, make_auditor
-from spanloom.audit.duplicates import Places
-from spanloom.audit.readers.opened import open_data, read_unit
-from spanloom.audit.readers.unit import Reading
+from spanloom.auditing.auditor import Auditor, ModelOptions, make_auditor
+from spanloom.auditing.duplicates import Places
+from spanloom.auditing.readers.opened import open_data, read_unit
+from spanloom.auditing.readers.unit import Reading
 from spanloom.families.models.prove.conversation import Proven, prove_conversation
 from spanloom.families.models.samples.conversations import sample_conversations
 from spanloom.law.judging import judge

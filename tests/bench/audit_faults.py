@@ -13,8 +13,8 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
-from spanloom.audit.auditor import ModelOptions, make_auditor
-from spanloom.audit.run import AuditOptions, audit
+from spanloom.auditing.auditor import ModelOptions, make_auditor
+from spanloom.auditing.run import AuditOptions, audit
 from spanloom.law import classes
 from support.audited import Document, write_masks
 from support.chat_models import small_tokenizer, write_model

@@ -432,12 +432,34 @@ def scenarios(store: object) -> list[Scenario]:
         _interrupted(convert_chat, "convert", 0.6),
         export,
         plan,
+        *(replaced := overwriting_scenarios(convert_chat, export, plan)),
+        *(_interrupted(each, each.name, 0.95) for each in replaced),
         fetch,
         _interrupted(fetch, "fetch", 0.6),
         *family_scenarios(),
         *cluster_scenarios(),
         *model_scenarios(),
     ]
+
+
+def overwriting_scenarios(convert: Scenario, export: Scenario, plan: Scenario) -> list[Scenario]:
+    """The old result has files that the new one lacks, files of the same names, and lacks files of the new one."""
+    return [
+        _overwriting(convert, "--identity", "Other.", "--drop", "audio"),
+        _overwriting(export, "--tokens-per-file", "40"),
+        _overwriting(plan, "--seed", "7"),
+    ]
+
+
+def _overwriting(scenario: Scenario, *before: str) -> Scenario:
+    """The command with --overwrite over its own result of other options, `before`."""
+
+    def prepare(folder: Path, driver: Driver) -> None:
+        scenario.prepare(folder, driver)
+        must(driver, *scenario.arguments, *before)
+
+    arguments = (*scenario.arguments, "--overwrite")
+    return replace(scenario, name=f"{scenario.name} --overwrite", arguments=arguments, prepare=prepare)
 
 
 def _interrupted(scenario: Scenario, name: str, share: float) -> Scenario:

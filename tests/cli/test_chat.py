@@ -91,8 +91,8 @@ def test_the_end_of_a_run_says_what_was_lost(run: Run, tmp_path: Path, capsys: p
     ]
 
 
-def test_readme_and_help_name_the_variables(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+def test_page_and_help_name_the_variables(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    readme = (Path(__file__).parents[2] / "docs/reference/commands.md").read_text("utf-8")
     for command in (("chat", "--help"), ("chat", "pack", "--help")):
         assert run(*command) == 0
         said = capsys.readouterr().out

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from torch.utils.data import Dataset
 
-from spanloom.audit.auditor import ModelOptions
-from spanloom.audit.run import AuditOptions, audit
+from spanloom.auditing.auditor import ModelOptions
+from spanloom.auditing.run import AuditOptions, audit
 from support.model_material import Pair, write_pair
 
 PAGE = (Path(__file__).parents[2] / "docs/audit.md").read_text("utf-8")
@@ -70,7 +70,7 @@ class Padded(Dataset[dict[str, Any]]):
 
 def test_the_dump_of_a_trainers_dataset_is_audited(qwen3: tuple[Path, ModelOptions], tmp_path: Path) -> None:
     _, model = qwen3
-    from spanloom.audit.auditor import make_auditor
+    from spanloom.auditing.auditor import make_auditor
 
     auditor = make_auditor(model)
     right = [(document.tokens.tolist(), document.mask.tolist()) for _, document in auditor.documents[:6]]

@@ -1,4 +1,4 @@
-"""The README lists every environment variable that the package reads, once."""
+"""The reference page lists every environment variable that the package reads, once."""
 
 import ast
 import re
@@ -59,8 +59,8 @@ def read_in_sources() -> set[str]:
     }
 
 
-def test_the_readme_lists_every_environment_variable_once() -> None:
-    readme = (REPOSITORY / "README.md").read_text("utf-8")
-    table = readme.split("| environment variable | meaning |")[1].split("\n\n")[0]
+def test_the_page_lists_every_environment_variable_once() -> None:
+    page = (REPOSITORY / "docs/reference/commands.md").read_text("utf-8")
+    table = page.split("| environment variable | meaning |")[1].split("\n\n")[0]
     listed = re.findall(r"`\$?([A-Z][A-Z0-9_]+)\b", table)
     assert sorted(listed) == sorted((read_in_sources() - NOT_FOR_USERS) | OF_LIBRARIES)

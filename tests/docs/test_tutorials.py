@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -21,6 +22,12 @@ def test_notebooks_are_committed_without_outputs() -> None:
         for cell in json.loads(notebook.read_text("utf-8"))["cells"]:
             assert cell.get("outputs", []) == [], notebook
             assert cell.get("execution_count") is None, notebook
+
+
+def test_each_tutorial_writes_to_a_folder_of_its_own() -> None:
+    for notebook in FOLDER.glob("*.ipynb"):
+        folders = set(re.findall(r"\btutorial/[\w-]+", notebook.read_text("utf-8")))
+        assert folders == {f"tutorial/{notebook.stem}"}
 
 
 @pytest.mark.parametrize("name", ["chat-file", nightly("model-trl"), nightly("span-loss")])

@@ -139,7 +139,7 @@ def test_no_sentence_is_too_long(page: Path) -> None:
 
 
 def test_the_readme_fits_on_a_page() -> None:
-    assert len((REPOSITORY / "README.md").read_text("utf-8").splitlines()) <= 160
+    assert len((REPOSITORY / "README.md").read_text("utf-8").splitlines()) <= 110
 
 
 @pytest.mark.parametrize(

@@ -38,6 +38,23 @@ FAULTS: tuple[Fault, ...] = (
         why="users would train the token before each trained one",
         tests=("tests/api/test_documents.py",),
     ),
+    # --- Commands that are run again ---
+    Fault(
+        name="same-without-a-look-at-the-files",
+        module="spanloom.storage.repeated",
+        old="not is_regular(path) or sha256_file(path) != sha256",
+        new="not is_regular(path)",
+        why="a damaged result would count as done",
+        tests=("tests/storage/test_repeated.py",),
+    ),
+    Fault(
+        name="replaced-before-the-new-one-is-complete",
+        module="spanloom.storage.repeated",
+        old="if name not in moved]",
+        new="]",
+        why="a run after a kill would remove new files that were moved up already",
+        tests=("tests/storage/test_repeated.py",),
+    ),
     # --- The small modules at the bottom ---
     Fault(
         name="shift-to-the-right",
@@ -89,12 +106,12 @@ FAULTS: tuple[Fault, ...] = (
         raises=("KeyError",),
     ),
     Fault(
-        name="worker-without-its-reason",
+        name="worker-runs-the-script-again",
         module="spanloom.workers",
-        old="os._exit(_UNGUARDED)",
-        new="os._exit(0)",
-        why="a script without a main guard would be told that a worker ran out of memory",
-        tests=("tests/test_workers.py::test_a_script_without_a_guard_gets_one_clear_line",),
+        old='main.__dict__.pop("__file__", None)',
+        new='main.__dict__.get("__file__")',
+        why="each worker would run a script without a main guard again",
+        tests=("tests/test_workers.py::test_a_script_without_a_guard_runs_once",),
     ),
     # --- Records, tokenizers, Megatron's format ---
     Fault(
@@ -578,7 +595,7 @@ FAULTS: tuple[Fault, ...] = (
     # --- Audit ---
     Fault(
         name="duplicates-that-are-not",
-        module="spanloom.audit.duplicates",
+        module="spanloom.auditing.duplicates",
         old="yield records[1:][same]",
         new="yield records[1:][~same]",
         why="documents that differ would be called duplicates, and duplicates would not",

@@ -11,6 +11,7 @@ import pytest
 
 from conftest import Cli
 from spanloom.dataset import manifest
+from spanloom.dataset.export.form import export_form
 from spanloom.errors import DatasetError
 from spanloom.families.harmony import dataset as harmony
 from spanloom.report.croissant import wants_croissant
@@ -70,9 +71,10 @@ def test_without_mlcroissant_the_card_stands_alone_unless_it_is_asked_for(
     demo: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = manifest.read(demo).content
-    assert list(export_views(demo, content, harmony)) == ["README.md", "croissant.json"]
-    assert list(export_views(demo, content, harmony, croissant=False)) == ["README.md"]
+    form = export_form("parquet", content)
+    assert list(export_views(demo, content, harmony, form)) == ["README.md", "croissant.json"]
+    assert list(export_views(demo, content, harmony, form, croissant=False)) == ["README.md"]
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
-    assert list(export_views(demo, content, harmony)) == ["README.md"]
+    assert list(export_views(demo, content, harmony, form)) == ["README.md"]
     with pytest.raises(DatasetError, match=r"need mlcroissant(?s:.*)spanloom\[croissant\]"):
         wants_croissant(True)

@@ -7,6 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spanloom.storage.claim import CLAIM_NAME
+from spanloom.storage.repeated import MADE_JSON
 
 COLUMNS = ("query", "synthetic_reasoning", "synthetic_answer", "synth_id")
 
@@ -44,9 +45,9 @@ def shard_ids(out: Path) -> list[list[str | None]]:
 
 def tree(directory: Path) -> dict[str, str]:
     """Every file below a directory, hidden ones too, and the hash of its bytes; but for the claim of one that was in a
-    bucket."""
+    bucket, and the record of what a command made."""
     return {
         path.relative_to(directory).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(directory.rglob("*"))
-        if path.is_file() and path != directory / CLAIM_NAME
+        if path.is_file() and path not in (directory / CLAIM_NAME, directory / MADE_JSON)
     }

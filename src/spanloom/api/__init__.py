@@ -3,6 +3,10 @@
 building    `build`: a source → a validated dataset
 converting  `convert`: chat data → a source
 validating  `validate`: checks a dataset
+exporting   `export` and `plan`: a dataset for a trainer
+looking     `inspect` and `audit`
 options     the options of `build` and `convert`
+messages    `export --to messages`
+export_options  those of `export` and `plan`
 documents   `open_dataset`: the documents of a dataset, without Megatron and torch
 """

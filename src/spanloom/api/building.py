@@ -10,7 +10,7 @@ from dataclasses import fields
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from spanloom.api.options import BuildOptions, CutOptions, ModelOptions, local
+from spanloom.api.options import BuildKeywords, BuildOptions, CutOptions, ModelOptions, local
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.errors import OptionError, SpanloomError
 from spanloom.families.harmony import defaults
@@ -42,8 +42,8 @@ _CALLED = {"variables": "set"}
 """Options with another name in the command."""
 
 
-@by_keywords(BuildOptions)
-def build(options: BuildOptions) -> "BuildResult":
+@by_keywords(BuildKeywords)
+def build(options: BuildKeywords) -> "BuildResult":
     """Builds a dataset of the folder `source`, and validates it. Prints nothing.
 
     source          output of `spanloom.convert` or of `spanloom convert-synth`: a folder or a URI
@@ -52,6 +52,8 @@ def build(options: BuildOptions) -> "BuildResult":
     valid_fraction  share of conversations in the split valid, chosen by a hash of their ids
     train           trained spans, separated by commas: "final" leaves the reasoning untrained
     reader          the reader of validation; auto: Megatron's own if it is installed, otherwise the independent one
+    progress        True prints to stderr; a function is called with the name of the work, the amount done and the
+                    total, also from another thread
 
     The other keywords are the options of `spanloom build`, with its defaults; `spanloom build --help` documents each.
     The same source, options and code give the same files for any number of `workers`. An interrupted build resumes,
@@ -60,9 +62,9 @@ def build(options: BuildOptions) -> "BuildResult":
     Returns a `BuildResult`: `root`, `manifest`, `report`. Raises FindingsError if validation found something, and
     other SpanloomErrors for what stops the build; they name the fault, the place and a remedy.
     """
-    from spanloom.report.progress import Mode, Progress
+    from spanloom.report.progress import Progress
 
-    result = built(options, Progress(mode=Mode.SILENT))
+    result = built(options, Progress.given(options.progress))
     if not result.report.clean:
         raise FindingsError(result.report, str(result.root))
     return result

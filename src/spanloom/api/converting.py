@@ -13,6 +13,7 @@ from spanloom.families.harmony.convert import chat as convert_chat
 from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion
 from spanloom.options.keywords import by_keywords
+from spanloom.report.progress import Progress
 from spanloom.storage.scratch import scratch_for
 
 
@@ -21,10 +22,12 @@ def convert(options: ConvertPlaces) -> dict[str, Any]:
     """Converts chat data into the folder `out`, for `spanloom.build`. Prints nothing and does not ask.
 
     inputs   files (.jsonl, .json, .csv, .parquet, .arrow, also .gz or .zst), folders, patterns or URIs: one or several
-    out      a folder or a URI: new, or from an interrupted run
+    out      a folder or a URI: new, from an interrupted run, or finished of the same input and options
+    overwrite  replaces a source in `out` of another input or other options
     map      the meaning of keys of your records: {"query": "question", "answer": "response"}
     role     the meaning of roles of your messages: {"visitor": "user"}
     drop     records or messages to leave out and count: ["refusal", "role:moderator"]
+    progress  True prints to stderr; a function is called with the name of the work, the amount done and the total
 
     The other keywords are the options of `spanloom convert`, with its defaults; `spanloom convert --help` documents
     each. The same input and options give the same files; an interrupted run resumes.
@@ -37,7 +40,16 @@ def convert(options: ConvertPlaces) -> dict[str, Any]:
     places = [os.fspath(place) for place in ([inputs] if isinstance(inputs, str | os.PathLike) else inputs)]
     with scratch_for("convert", [*places, place], local(options.scratch)) as staging:
         chat = open_chat(convert_chat.local_inputs(staging, places), conversion)
-        return convert_chat.run(staging=staging, chat=chat, out=place, conversion=conversion, workers=options.workers)
+        with Progress.given(options.progress).counting("convert", "bytes") as on_progress:
+            return convert_chat.run(
+                staging=staging,
+                chat=chat,
+                out=place,
+                conversion=conversion,
+                overwrite=options.overwrite,
+                on_progress=on_progress,
+                workers=options.workers,
+            )
 
 
 def conversion_of(options: ConvertOptions) -> ChatConversion:

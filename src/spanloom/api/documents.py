@@ -4,8 +4,11 @@ In: the root of a dataset. Out: `Dataset`, read by index, by id or in order; eac
 mask, spans and text. Imports neither Megatron nor torch.
 """
 
+import html
+import importlib.util
+import operator
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import pairwise
@@ -14,15 +17,21 @@ from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 import pyarrow.parquet as pq
 
+from spanloom.dataset.export.form import export_form
+from spanloom.dataset.export.parquet import document_batches, exported_batch
 from spanloom.dataset.family import DatasetFamily, Vocabulary
+from spanloom.dataset.inspect import Selection, pick_documents
 from spanloom.dataset.manifest import Content
-from spanloom.dataset.root.layout import open_arrays, rows_file, tokenizer_at
+from spanloom.dataset.root.layout import hub_split, open_arrays, rows_file, tokenizer_at
 from spanloom.dataset.rows.table import row_batches, rows_schema
-from spanloom.errors import DatasetError
+from spanloom.errors import DatasetError, SpanloomError
 from spanloom.families import data_folder, dataset_family
 from spanloom.megatron.reader import ShardReader
+from spanloom.report.pages.documents import documents_page
+from spanloom.report.terminal import Shown
 from spanloom.storage.uri import is_uri
 from spanloom.supervision import IGNORED, Lengths, shift_to_tokens
 from spanloom.training.shard import read_content
@@ -39,6 +48,12 @@ class Span:
     name: str
     start: int
     stop: int
+    _document: "Document" = field(repr=False, compare=False)
+
+    @property
+    def text(self) -> str:
+        """Its tokens as text, as `Document.decode` gives it."""
+        return self._document.decode(self.start, self.stop)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -84,7 +99,7 @@ class Document:
         edges = np.flatnonzero(np.diff(self.span_ids, prepend=0, append=0)).tolist()
         ids = self.span_ids.tolist()
         return [
-            Span(name=self.span_names[ids[start]], start=start, stop=stop)
+            Span(name=self.span_names[ids[start]], start=start, stop=stop, _document=self)
             for start, stop in pairwise(edges)
             if ids[start]
         ]
@@ -98,6 +113,15 @@ class Document:
     def text(self) -> str:
         """The whole document as text, special tokens by their names."""
         return self.decode()
+
+    def _repr_html_(self) -> str | None:
+        """The coloured document, for notebooks; None if the tokenizer is not found."""
+        place = f"{self.split}/{self.shard}/{self.sequence}"
+        try:
+            page = self._dataset.page_of(place)
+        except SpanloomError:
+            return None
+        return f'<iframe srcdoc="{html.escape(page)}" width="100%" height="500" frameborder="0"></iframe>'
 
     def decode(self, start: int = 0, stop: int | None = None) -> str:
         """Tokens `start` up to, not including, `stop` as text. Bytes that are not UTF-8 become U+FFFD.
@@ -123,10 +147,11 @@ class _Part:
 
 
 class Dataset:
-    """A finished dataset: `len`, documents by index, `for document in dataset`, `by_id`.
+    """A finished dataset: `len`, documents by index, `for document in dataset`, `id in dataset`, `by_id`.
 
     `root`: its folder; `content`: that of its manifest; `splits`: the opened splits. Memory does not grow with the
-    dataset, except for 16 bytes per document after the first `by_id`.
+    dataset, except for 16 bytes per document after the first look for an id. It can be pickled, for workers of a
+    DataLoader: a copy opens the same files again.
     """
 
     def __init__(
@@ -142,7 +167,7 @@ class Dataset:
             for shard in content.shards:
                 if split in shard.splits and shard.splits[split].sequences:
                     arrays = open_arrays(root, split, shard.shard, content.arrays)
-                    rows = rows_file(root, split, shard.shard)
+                    rows = rows_file(root, split, shard.shard).absolute()  # a pickled document reads it elsewhere
                     self._parts.append(_Part(split=split, shard=shard.shard, first=first, arrays=arrays, rows=rows))
                     first += arrays.sequences
         self._length = first
@@ -158,15 +183,19 @@ class Dataset:
     def __getitem__(self, index: int) -> Document: ...
 
     @overload
-    def __getitem__(self, index: slice) -> list[Document]: ...
+    def __getitem__(self, index: "slice | Sequence[int] | npt.NDArray[Any]") -> list[Document]: ...
 
-    def __getitem__(self, index: int | slice) -> Document | list[Document]:
-        """Document `index` of all opened splits, from 0; negative indices count from the end. A slice returns a list.
+    def __getitem__(self, index: "int | slice | Sequence[int] | npt.NDArray[Any]") -> Document | list[Document]:
+        """Document `index` of all opened splits, from 0; negative indices count from the end. A slice or several
+        indices return a list.
 
         Raises IndexError if there is no such document.
         """
         if isinstance(index, slice):
             return [self[at] for at in range(*index.indices(self._length))]
+        if isinstance(index, Sequence | np.ndarray):
+            return [self[operator.index(at)] for at in index]
+        index = operator.index(index)
         at = index + self._length if index < 0 else index
         if not 0 <= at < self._length:
             raise IndexError(f"document {index} of {self._length}")
@@ -186,6 +215,44 @@ class Dataset:
                     rows += batch.to_pylist()
                 yield from self._documents(part, first, lengths, arrays, rows[: lengths.size])
                 rows = rows[lengths.size :]
+
+    def __contains__(self, id: object) -> bool:
+        """Whether a document has this id. Reads no tokens; the first call reads the ids of all documents."""
+        if not isinstance(id, str) or self.family.ID_COLUMN is None:
+            return False
+        try:
+            self.by_id(id)
+        except KeyError:
+            return False
+        return True
+
+    def __reduce__(self) -> Any:
+        place = Path(os.path.abspath(self.root))  # noqa: PTH100 - without a look at links
+        tokenizer = None if self._tokenizer is None else self._tokenizer.absolute()
+        return _opened_again, (place, self.content, self.splits, tokenizer)
+
+    def to_arrow(self) -> Any:
+        """All opened splits as a `pyarrow.Table` in memory: the columns of `export --to parquet`, and `split`."""
+        form = export_form("parquet", self.content, self.family.export_columns(self.content))
+        batches = [
+            exported_batch(form.schema, each.lengths, each.arrays, **each.said).append_column(
+                "split", pa.array([part.split] * each.lengths.size, pa.string())
+            )
+            for part in self._parts
+            for each in document_batches(self.root, self.content, form, part.split, part.shard, _TOKENS_AT_ONCE)
+        ]
+        return pa.Table.from_batches(batches, schema=form.schema.append(pa.field("split", pa.string())))
+
+    def to_pandas(self) -> Any:
+        """`to_arrow()` as a `pandas.DataFrame`. Raises DatasetError without pandas."""
+        if importlib.util.find_spec("pandas") is None:
+            raise DatasetError("to_pandas needs pandas", remedy="pip install pandas")
+        return self.to_arrow().to_pandas()
+
+    def page_of(self, place: str) -> str:
+        """The page of `spanloom inspect --html` of one document, such as `train/0/17`."""
+        shown = pick_documents(self.root, self.content, self.family, Selection(addresses=(place,)), self.vocabulary)
+        return documents_page(self.root.name, shown, sequences=len(self), shown=Shown())
 
     def by_id(self, id: str) -> Document:
         """The first document with this id. Raises KeyError if there is none, DatasetError if documents have no ids.
@@ -275,6 +342,11 @@ class Dataset:
         raise DatasetError(f"rows.parquet ends before document {sequence}", where=str(part.rows))
 
 
+def _opened_again(root: Path, content: Content, splits: tuple[str, ...], tokenizer: Path | None) -> Dataset:
+    """What `pickle` calls."""
+    return Dataset(root, content, dataset_family(content.family), splits, tokenizer)
+
+
 def open_dataset(
     root: str | os.PathLike[str],
     split: str | None = None,
@@ -284,7 +356,7 @@ def open_dataset(
 ) -> Dataset:
     """Opens the finished dataset at the folder `root`. All families but chess, which has arrays and no documents.
 
-    split          "train" or "valid"; None: all splits, one after the other
+    split          "train", or "valid", also called "validation"; None: all splits, one after the other
     tokenizer      for `text`, if the dataset does not contain its tokenizer: the asset of gpt-oss is searched in the
                    usual places, packed chat needs the file that it was packed with
     allow_harmful  also opens a dataset whose documents a model must not learn
@@ -300,6 +372,7 @@ def open_dataset(
         raise DatasetError(kind.WHAT, where=place, remedy="spanloom.families.chess.loader reads games of chess")
     content = read_content(Path(place), allow_harmful=allow_harmful)
     splits = tuple(content.totals.splits)
+    split = next((name for name in splits if hub_split(name) == split), split)
     if split is not None and split not in splits:
         raise DatasetError(f"there is no split {split!r}", where=place, remedy=f"one of {', '.join(splits)}")
     return Dataset(

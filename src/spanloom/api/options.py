@@ -14,7 +14,16 @@ from typing import Annotated, Any, Literal
 from spanloom.families.harmony import defaults
 from spanloom.families.models import defaults as model_defaults
 from spanloom.options.option import as_json, names_in, option, place, values_in
-from spanloom.options.shared import MAX_REJECTS, MAX_WORKERS, SCRATCH, Reader, ReusingOptions, of_amount
+from spanloom.options.shared import (
+    MAX_REJECTS,
+    MAX_WORKERS,
+    SCRATCH,
+    OnStage,
+    Overwrite,
+    Reader,
+    ReusingOptions,
+    of_amount,
+)
 from spanloom.options.shared import OnDuplicate as OnDuplicate
 
 Place = str | os.PathLike[str]
@@ -412,6 +421,7 @@ class ConvertOptions:
         None
     )
     license: Annotated[str | None, option("Its licence, for manifest and card.")] = None
+    overwrite: Overwrite = False
     scratch: Annotated[Place | None, SCRATCH] = None
 
 
@@ -421,3 +431,13 @@ class ConvertPlaces(ConvertOptions):
 
     inputs: Place | Sequence[Place]
     out: Place
+    _: KW_ONLY
+    progress: bool | OnStage = False
+
+
+@dataclass(frozen=True)
+class BuildKeywords(BuildOptions):
+    """The options of a build, and who gets its progress."""
+
+    _: KW_ONLY
+    progress: bool | OnStage = False

@@ -18,8 +18,9 @@ from spanloom.families import data_folder, dataset_family
 from spanloom.findings import Report
 from spanloom.megatron.readers import MEGATRON, chosen_reader, load_reader
 from spanloom.options.overwriting import check_outputs
+from spanloom.options.shared import OnStage
 from spanloom.provenance import readable_json
-from spanloom.report.progress import Mode, Progress
+from spanloom.report.progress import Progress
 from spanloom.report.summary import result_json
 from spanloom.report.views import write_report
 from spanloom.storage import write_atomically
@@ -38,6 +39,7 @@ def validate(
     report: Place | None = None,
     html: Place | None = None,
     scratch: Place | None = None,
+    progress: bool | OnStage = False,
 ) -> Report:
     """Checks every file, token and label of the dataset at `root`, a folder or a URI. Prints nothing.
 
@@ -46,6 +48,7 @@ def validate(
     tokenizer     the tokenizer of the dataset, if the dataset does not contain it
     reader        megatron: Megatron's own reader; independent: one in numpy; auto: Megatron's if it is installed
     report, html  files to write the report to, as JSON and as a page
+    progress      True prints to stderr; a function is called with the name of the work, the amount done and the total
 
     Returns a `Report`: `clean`, `findings`, the counts `checked`, and the `reader`. Raises SpanloomError if there is
     no manifest to check the files against.
@@ -69,7 +72,7 @@ def validate(
         report=path(report),
         html=path(html),
         scratch=path(scratch),
-        progress=Progress(mode=Mode.SILENT),
+        progress=Progress.given(progress),
     )
     return findings
 

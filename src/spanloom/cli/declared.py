@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal, NamedTuple, get_args, get_type_hints
 
 import typer
 
+from spanloom.options import config
 from spanloom.options.option import Option, check_number, option, option_of
 from spanloom.options.overwriting import check_outputs
 
@@ -61,6 +62,7 @@ def spread(function: Callable[..., Any], *, switches: bool = False) -> Callable[
 
     @wraps(function, updated=())
     def called(**given: Any) -> Any:
+        given = {name: value for name, value in given.items() if name in taken}
         read = {name: taken[name].read(value) for name, value in given.items()}
         try:
             check_outputs(read, [name for name in read if taken[name].writes])
@@ -75,6 +77,8 @@ def spread(function: Callable[..., Any], *, switches: bool = False) -> Callable[
         return does(function)(wanted) if isinstance(function, type) else wanted
 
     parameters = [each.parameter for each in taken.values()]
+    if len(parameters) > config.MANY and not switches:
+        parameters += config.parameters()
     called.__name__ = _name_of(function)
     called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     called.__annotations__ = {each.name: each.annotation for each in parameters}

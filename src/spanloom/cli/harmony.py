@@ -16,6 +16,8 @@ from spanloom.families import dataset_family
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.options.option import option, place
+from spanloom.options.shared import Overwrite
+from spanloom.storage.repeated import already_there
 from spanloom.text import visible_line
 from spanloom.tokenizers.o200k.asset import fetched_asset
 
@@ -85,7 +87,7 @@ def convert_synth(
     *,
     raw: RawOption,
     out: Annotated[
-        str, place("Folder or URI for the `synth_harmony_v1` shards; must be empty or new.")
+        str, place("Folder or URI for the `synth_harmony_v1` shards; empty or new, or made by the same command.")
     ] = defaults.SOURCE,
     shards: Annotated[int, option("How many shards to write.", min=1)] = defaults.SHARDS,
     assignment: Annotated[
@@ -93,6 +95,7 @@ def convert_synth(
     ] = defaults.ASSIGNMENT,
     texts: SynthOptions,
     max_rows: Annotated[int | None, option("Read at most this many rows.", min=1)] = None,
+    overwrite: Overwrite = False,
     scratch: options.Scratch = None,
     printed: Printed,
 ) -> None:
@@ -109,7 +112,14 @@ def convert_synth(
     progress = printed.progress()
     with progress.stage("convert"), progress.counting("convert", "rows") as on_progress:
         written = run(
-            raw=raw, out=out, conversion=conversion, max_rows=max_rows, on_progress=on_progress, scratch=scratch
+            raw=raw,
+            out=out,
+            conversion=conversion,
+            max_rows=max_rows,
+            overwrite=overwrite,
+            on_progress=on_progress,
+            on_same=lambda: progress.say(already_there(out)),
+            scratch=scratch,
         )
     if printed.as_json:
         print_json(written)

@@ -14,6 +14,8 @@ from typing import Any
 from typer.core import TyperCommand, TyperGroup
 
 from spanloom.errors import SpanloomError
+from spanloom.options.config import PRINT_CONFIG, as_yaml
+from spanloom.text import visible
 
 _NAMES = 26
 """Columns for names and values. After a longer name the text begins on the next line."""
@@ -32,7 +34,8 @@ class HelpCommand(TyperCommand):
         _write_parameters(self, ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
-        """Refuses a URI for an option that takes a path: it would become a folder named `s3:`."""
+        """Refuses a URI for an option that takes a path: it would become a folder named `s3:`. Prints the options for
+        --print-config, and then runs nothing."""
         for parameter in self.get_params(ctx):
             value = ctx.params.get(parameter.name)
             if isinstance(value, Path) and _URI.match(str(value)):
@@ -42,6 +45,9 @@ class HelpCommand(TyperCommand):
                     remedy="give a local path; options shown with PLACE take gs:// and s3:// too (minio:// is s3:// "
                     "there, with the store's address in AWS_ENDPOINT_URL)",
                 )
+        if ctx.params.get(PRINT_CONFIG):
+            print(visible(as_yaml(ctx)), end="")
+            return None
         return super().invoke(ctx)
 
 

@@ -6,6 +6,7 @@ forms/    which form a record has; a record → turns, instructions, tools
 arranged  a record → its stored conversation
 conversation  a whole conversation, and its JSON: the rows of `conversations_v1`
 trained   which spans are trained: the option `--train`
+dialects  a conversation as a record of a trainer that applies the template itself
 runs      runs of assistant messages, the last turn; what no chat template can hold
 outcomes  a record as read; what happened to records: counted, left out, or refused
 ids       detects duplicate ids

@@ -1,5 +1,7 @@
 """The defaults of the commands for every dataset, defined once. Only constants, no imports."""
 
+from typing import Literal
+
 DEEP = 64
 """Rows, or blocks of each shard, that validation rebuilds if it has the source."""
 
@@ -11,3 +13,9 @@ TOKENS_PER_FILE = 64 << 20
 
 SEQUENCE_LENGTH = 8192
 """Tokens of a row of an export with packed rows, if the documents are not blocks of one length."""
+
+FormName = Literal["parquet", "trl", "axolotl", "llama-factory", "megatron-bridge"]
+"""The forms of an export of a dataset."""
+
+Trainer = Literal["trl", "axolotl", "ms-swift", "llama-factory"]
+"""The trainers whose dialect `export --to messages` writes."""

@@ -2,6 +2,7 @@
 
 import operator
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -10,6 +11,9 @@ from typing import Annotated, Literal
 from spanloom.options.option import option, running
 
 of_amount = partial(option, rich_help_panel="How much, and for which split")
+
+OnStage = Callable[[str, int, int], None]
+"""Called with the name of the work, the amount done and the total; while worker processes run, from another thread."""
 
 MAX_WORKERS = 1024
 """The most worker processes of one command: above any machine, and below what the pipe of a pool can hold."""
@@ -39,6 +43,11 @@ SCRATCH = running(
     takes=Path | None,
 )
 Scratch = Annotated[Path | None, SCRATCH]
+
+Overwrite = Annotated[
+    bool,
+    running("Replace another result of this command at --out; kept until the new one is complete.", "--overwrite"),
+]
 
 MAX_REJECTS = (
     "Bad rows that each shard may set aside (under rejects/): a number, or a share such as 0.1%. 0 stops at the first."

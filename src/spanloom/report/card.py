@@ -58,14 +58,17 @@ def export_card(description: Description, by_language: Mapping[str, Counts], exp
     content = exported.content
     filled = list(dict.fromkeys(file["split"] for file in exported.said["files"]))
     digest = sha256_json(exported.said["files"])
-    configs = _configs("default", {split: f"{split}/*.parquet" for split in filled}, digest)
     form = exported.form
+    # `datasets` takes no files of a folder of `save_to_disk` by a pattern.
+    configs = (
+        [] if form.is_disk_folder else _configs("default", {split: f"{split}/*.parquet" for split in filled}, digest)
+    )
     aligned = "position t is about token t"
     if form.sequence_length is not None:
         aligned = "position t of `loss_mask` is about token t + 1"
     dropped = sum(packed["dropped_documents"] for packed in exported.said.get("packed", {}).values())
     body = [
-        f"# {_plain(_title(content))}, as Parquet",
+        f"# {_plain(_title(content))}, {'for LLaMA-Factory' if form.is_disk_folder else 'as Parquet'}",
         "",
         f"Exported by Spanloom in the form `{form.name}`: {aligned}.",
         *([f"{dropped:,} documents longer than a row were left out."] if dropped else []),
@@ -95,6 +98,26 @@ def _loading_export(exported: Exported, filled: list[str]) -> list[str]:
             "",
         ]
     split = hub_split(filled[0]) if filled else "train"
+    if exported.form.is_disk_folder:
+        return [
+            "With LLaMA-Factory: `tokenized_path`, the path of this folder. In Python:",
+            "",
+            "```python",
+            "from datasets import load_from_disk",
+            "",
+            f'dataset = load_from_disk(".")["{split}"]',
+            "```",
+        ]
+    if exported.form.name == "axolotl":
+        lines = [
+            "With Axolotl, a tokenized dataset has no type of its own:",
+            "",
+            "```yaml",
+            "datasets: [{path: FOLDER, split: train, type: completion}]",
+            "test_datasets: [{path: FOLDER, split: validation, type: completion}]",
+            "```",
+            "",
+        ]
     return [
         *lines,
         "```python",

@@ -9,12 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import partial
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.progress import Progress as Bars
 from rich.text import Text
 
+from spanloom.options.shared import OnStage
 from spanloom.presentable import presentable
 from spanloom.text import visible
 from spanloom.workers import Counters, ShardCount
@@ -30,6 +32,7 @@ class Mode(Enum):
     LIVE = "live"
     LINES = "lines"
     SILENT = "silent"
+    CALLED = "called"
 
 
 class Progress:
@@ -40,9 +43,19 @@ class Progress:
         self.console = console or Console(stderr=True)
         self.mode = mode or (Mode.LIVE if self.console.is_terminal else Mode.LINES)
         self.timings: dict[str, float] = {}
+        self.on_stage: OnStage | None = None
+
+    @classmethod
+    def given(cls, progress: bool | OnStage) -> "Progress":
+        """The progress of a function of the Python API: True prints to stderr, False nothing, a function is called."""
+        if isinstance(progress, bool):
+            return cls(mode=None if progress else Mode.SILENT)
+        made = cls(mode=Mode.CALLED)
+        made.on_stage = progress
+        return made
 
     def say(self, line: str) -> None:
-        if self.mode is not Mode.SILENT:
+        if self.mode in (Mode.LIVE, Mode.LINES):
             self.console.print(Text(visible(presentable(line))), soft_wrap=True)
 
     def detail(self, line: str) -> None:
@@ -81,6 +94,9 @@ class Progress:
     @contextmanager
     def counting(self, verb: str, unit: str) -> Iterator[Callable[[int, int], None]]:
         """Yields a callback `(done, total)` for work that runs in this process."""
+        if self.on_stage is not None:
+            yield partial(self.on_stage, verb)
+            return
         if self.mode is Mode.LIVE:
             with self._bars() as bars:
                 task = bars.add_task(f"{verb} {unit}", total=None, rate="")
@@ -113,6 +129,14 @@ class Progress:
         """Reads the meters from its own thread while the block runs."""
         if self.mode is Mode.SILENT:
             yield
+        elif (on_stage := self.on_stage) is not None:
+
+            def call() -> None:
+                for meter in meters:
+                    on_stage(meter.name, meter.read()[0], meter.total)
+
+            with _polled(call):
+                yield
         elif self.mode is Mode.LIVE:
             with self._bars() as bars:
                 tasks = [bars.add_task(meter.name, total=meter.total, rate="") for meter in meters]

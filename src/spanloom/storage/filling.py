@@ -121,7 +121,7 @@ def filling_in_steps(out: Path, *, record_name: str, identity: Any, last: str) -
     record = out / record_name
     empty = True
     try:
-        with _locked(record) as stream:
+        with locked_record(record) as stream:
             try:
                 steps = Steps(out, record_name, stream, identity=identity, last=last)
             except BaseException:
@@ -181,7 +181,7 @@ def check_unused(out: Path, ours: Collection[str] = ()) -> None:
 
 
 @contextmanager
-def _locked(record: Path) -> Iterator[IO[bytes]]:
+def locked_record(record: Path) -> Iterator[IO[bytes]]:
     """The record of a folder, opened and held as a lock. Raises ConflictError if another run holds it."""
     while True:
         if os.path.lexists(record) and not is_regular(record):

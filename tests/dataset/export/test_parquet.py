@@ -6,7 +6,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from spanloom.dataset.export.parquet import export_dataset
 from spanloom.errors import ArtifactError, ConflictError, DatasetError
 from spanloom.families.harmony import dataset as harmony
 from spanloom.report.export_views import export_views
+from support.exported_documents import on_disk
 from support.nightly import nightly
 
 COLUMNS = ["input_ids", "labels", "loss_mask", "assistant_masks", "span_id", "synth_id"]
@@ -29,33 +29,8 @@ COLUMNS = ["input_ids", "labels", "loss_mask", "assistant_masks", "span_id", "sy
 
 def export_parquet(root: Path, content: manifest.Content, out: Path, **options: Any) -> dict[str, Any]:
     form = export_form("parquet", content, harmony.export_columns(content))
-    beside = export_views(root, content, harmony, croissant=False)
+    beside = export_views(root, content, harmony, form, croissant=False)
     return export_dataset(root, content, form, out, beside=beside, **options)
-
-
-def on_disk(root: Path, split: str) -> Iterator[dict[str, object]]:
-    """The documents of a split, token-aligned by a plain loop, in the order of shards and sequences."""
-    for tokens_file in sorted((root / split).glob("shard_*_tokens.bin")):
-        name = tokens_file.name.removesuffix("_tokens.bin")
-        index = tokens_file.with_suffix(".idx").read_bytes()
-        lengths = np.frombuffer(index, dtype="<i4", count=int.from_bytes(index[18:26], "little"), offset=34)
-        tokens = np.fromfile(tokens_file, dtype="<i4").tolist()
-        mask = np.fromfile(tokens_file.with_name(f"{name}_lossmask.bin"), dtype=np.uint8).tolist()
-        span = np.fromfile(tokens_file.with_name(f"{name}_span.bin"), dtype=np.uint8).tolist()
-        ids = pq.read_table(tokens_file.with_name(f"{name}_rows.parquet"))["synth_id"].to_pylist()
-        begin = 0
-        for length, synth_id in zip(lengths.tolist(), ids, strict=True):
-            document = tokens[begin : begin + length]
-            learned = [0, *mask[begin : begin + length - 1]]
-            yield {
-                "input_ids": document,
-                "labels": [token if on else -100 for token, on in zip(document, learned, strict=True)],
-                "loss_mask": learned,
-                "assistant_masks": learned,
-                "span_id": [0, *span[begin : begin + length - 1]],
-                "synth_id": synth_id,
-            }
-            begin += length
 
 
 @pytest.fixture(scope="module")
@@ -259,7 +234,7 @@ def kill(done, total):
 root, out = map(Path, sys.argv[1:])
 content = manifest.read(root).content
 form = export_form("parquet", content, harmony.export_columns(content))
-beside = export_views(root, content, harmony, croissant=False)
+beside = export_views(root, content, harmony, form, croissant=False)
 export_dataset(root, content, form, out, beside=beside, tokens_per_file=3000, on_progress=kill)
 """
 
@@ -288,7 +263,7 @@ def test_an_export_is_finished_when_all_but_its_record_says_so(demo: Path, tmp_p
     content = manifest.read(demo).content
     exported = export_parquet(demo, content, tmp_path / "out", tokens_per_file=3000)
     before = files_of(tmp_path / "out")
-    names = [*(file["path"] for file in exported["files"]), "README.md", "export.json"]
+    names = [*(file["path"] for file in exported["files"]), "README.md", ".spanloom-made.json", "export.json"]
     identity = {"content_sha256": content.sha256, "tokens_per_file": 3000, "beside": ["README.md"]}
     record = tmp_path / "out/.spanloom-export-unfinished"
     run = [{"identity": identity, "last": names[-1]}, {"files": names}]

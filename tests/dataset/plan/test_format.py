@@ -114,12 +114,14 @@ def test_a_finished_plan_is_checked_and_left_as_it_is(root: Path, plan: Plan) ->
     (plan.folder / "train/shard_00_units.bin").write_bytes(
         b"\0" * (plan.folder / "train/shard_00_units.bin").stat().st_size
     )
-    with pytest.raises(ArtifactError, match="a file of the plan was changed"):
+    with pytest.raises(ConflictError, match=r"train/shard_00_units\.bin is missing or was changed"):
         planned(root, plan.folder)
+    with pytest.raises(ArtifactError, match="a file of the plan was changed"):
+        open_plan(plan.folder, root, verify=True)
 
 
 def test_another_plan_or_other_files_are_in_the_way(root: Path, plan: Plan, tmp_path: Path) -> None:
-    with pytest.raises(ConflictError, match="another plan is here"):
+    with pytest.raises(ConflictError, match="other options"):
         planned(root, plan.folder, seed=1)
     (tmp_path / "full").mkdir()
     (tmp_path / "full/notes.txt").write_text("mine")
@@ -319,7 +321,7 @@ writer.make_plan(root, manifest.read(root).content, out, writer.PlanOptions(**{o
 """
 
 
-@pytest.mark.parametrize("stage", ["_plan_shard", "check_plan", "write_atomically"])
+@pytest.mark.parametrize("stage", ["_plan_shard", "check_plan", "finish"])
 @pytest.mark.parametrize("before", ["pass", "stage(*given, **options)"])
 def test_the_same_command_finishes_what_a_kill_left(
     root: Path, plan: Plan, tmp_path: Path, stage: str, before: str
@@ -329,7 +331,7 @@ def test_the_same_command_finishes_what_a_kill_left(
     done = subprocess.run([sys.executable, "-c", code, root, out], check=False)
     assert done.returncode == -signal.SIGKILL
     assert (out / RECORD_NAME).is_file()
-    if stage != "write_atomically" or before == "pass":
+    if stage != "finish" or before == "pass":
         with pytest.raises(ArtifactError, match="not a finished plan"):
             open_plan(out)
     assert planned(root, out).content == plan.content
@@ -362,5 +364,8 @@ def test_the_command_on_a_real_dataset(cli: Cli, demo: Path, tmp_path: Path) -> 
     assert json.loads(again.stdout)["options"]["sequence_length"] == 256
     other = cli("plan", "synth_kd", "--sequence-length", 256, "--seed", 1, "--quiet", cwd=tmp_path)
     assert other.returncode == 1
-    assert "another plan is here" in other.stderr
+    assert "another result of this command: other options" in other.stderr
     assert "--out" in other.stderr
+    other = cli("plan", "synth_kd", "--sequence-length", 256, "--seed", 1, "--overwrite", "--json", cwd=tmp_path)
+    assert json.loads(other.stdout)["options"]["seed"] == 1
+    plan_reference.check_laws(tmp_path / "synth_kd_plan_256", demo, "train")

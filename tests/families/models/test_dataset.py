@@ -16,8 +16,8 @@ import pytest
 
 import spanloom
 from conftest import Cli
-from spanloom.audit.auditor import ModelOptions
-from spanloom.audit.run import AuditOptions, audit
+from spanloom.auditing.auditor import ModelOptions
+from spanloom.auditing.run import AuditOptions, audit
 from spanloom.building.make import BuildResult
 from spanloom.building.steps import StepTask
 from spanloom.conversations.source.caps import RowCaps

@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
-from spanloom.cli import options
+from spanloom.api.export_options import ExportOptions, PlanningOptions
+from spanloom.cli import options as shared
 from spanloom.cli.app import TRAIN, Printed, app, print_json, say
 from spanloom.cli.outputs import file_option, folder_option
-from spanloom.dataset import defaults
 from spanloom.families import check_manifest
 from spanloom.options.option import option
 
@@ -17,51 +17,31 @@ from spanloom.options.option import option
 @app.command(rich_help_panel=TRAIN)
 @dataclass(frozen=True, kw_only=True)
 class Export:
-    """Write the dataset as Parquet for Hugging Face `datasets`, TRL or Megatron-Bridge, streaming, with a card.
+    """Write the dataset for Hugging Face `datasets`, TRL, Axolotl, LLaMA-Factory or Megatron-Bridge, with a card.
 
     **parquet**: all columns, token-aligned: input_ids, labels (-100 where nothing is trained), loss_mask,
     assistant_masks; span_id and the id of SYNTH KD and of conversations; attention_mask of packed chat.
 
     **trl**: input_ids, labels, completion_mask, token-aligned.
 
+    **axolotl**: input_ids, attention_mask, labels, token-aligned; the same in **llama-factory**, as a folder of
+    `save_to_disk` for its tokenized_path.
+
     **megatron-bridge**: input_ids, loss_mask, seq_start_id: whole documents packed into rows of --sequence-length
     tokens, the mask about the next token, and packed_metadata.json.
+
+    **messages**: of a source folder, conversations in the dialect of --for, for trainers that apply the template
+    themselves; what the dialect cannot say is refused and counted. The mask is then the trainer's, and not proven.
 
     Examples: `spanloom export data/megatron/synth_kd_v1 --to trl --out data/synth_kd_trl`,
     `spanloom export data/megatron/synth_kd_v1 --to megatron-bridge --sequence-length 8192`
     """
 
-    root: options.LocalRootArgument
-    out: Annotated[
-        Path | None, folder_option("Folder for the export, empty or new. Default: ROOT_parquet, beside ROOT.")
-    ] = None
-    to: Annotated[
-        Literal["parquet", "trl", "megatron-bridge"],
-        option("All columns; just those that TRL trains on; rows packed for Megatron-Bridge."),
-    ] = "parquet"
-    sequence_length: Annotated[
-        int | None,
-        option(
-            f"megatron-bridge only: tokens of a row. Default: the block size, else {defaults.SEQUENCE_LENGTH:,}.",
-            min=2,
-        ),
-    ] = None
-    too_long: Annotated[
-        Literal["stop", "drop"] | None,
-        option("megatron-bridge only: stop at a document longer than a row, or drop and count it."),
-    ] = None
-    croissant: Annotated[
-        bool | None,
-        option(
-            "Whether to write Croissant metadata (croissant.json). Default: where mlcroissant is installed.",
-            "--croissant/--no-croissant",
-        ),
-    ] = None
-    tokens_per_file: Annotated[int, option("Start a new file after this many tokens.", min=1)] = (
-        defaults.TOKENS_PER_FILE
-    )
-    as_json: options.Json = False
-    quiet: options.Quiet = False
+    root: shared.LocalRootArgument
+    out: Annotated[Path | None, folder_option("Folder for the export. Default: ROOT_parquet, beside ROOT.")] = None
+    options: ExportOptions
+    as_json: shared.Json = False
+    quiet: shared.Quiet = False
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -77,29 +57,12 @@ class Plan:
     Example: `spanloom plan data/megatron/synth_kd_v1 --sequence-length 4096`
     """
 
-    root: options.LocalRootArgument
+    root: shared.LocalRootArgument
     sequence_length: Annotated[int, option("Positions of a sample.", min=2, show_default=False)]
-    out: Annotated[
-        Path | None, folder_option("Folder for the plan, empty or new. Default: ROOT_plan_LENGTH, beside ROOT.")
-    ] = None
-    strategy: Annotated[
-        Literal["best-fit", "sequential"], option("Least padding, or documents in the order of the files.")
-    ] = "best-fit"
-    seed: Annotated[int, option("Seed that decides which documents share a sample.", min=0)] = 0
-    long: Annotated[
-        Literal["window", "truncate", "drop"],
-        option(
-            "Documents longer than a sample: split into windows that each repeat the question, truncated, or left out."
-        ),
-    ] = "window"
-    question_tokens: Annotated[
-        int | None, option("Positions of a window that the question may take. Default: half of a sample.", min=1)
-    ] = None
-    multiple_of: Annotated[
-        int, option("Pad each document to a multiple of it, such as twice the context-parallel size.", min=1)
-    ] = 1
-    as_json: options.Json = False
-    quiet: options.Quiet = False
+    out: Annotated[Path | None, folder_option("Folder for the plan. Default: ROOT_plan_LENGTH, beside ROOT.")] = None
+    options: PlanningOptions
+    as_json: shared.Json = False
+    quiet: shared.Quiet = False
 
 
 @app.command(rich_help_panel=TRAIN)
@@ -153,4 +116,4 @@ class PrintBlend:
     )
     sequence_length: Annotated[int, option("Tokens in a sample; shards with fewer tokens are left out.", min=2)] = 2
     out: Annotated[Path | None, file_option("Write the file for Megatron's `--per-split-data-args-path` here.")] = None
-    as_json: options.Json = False
+    as_json: shared.Json = False

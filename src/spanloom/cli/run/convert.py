@@ -29,6 +29,7 @@ from spanloom.families.harmony.convert.chat_input import (
 from spanloom.families.harmony.convert.conversion import REMEDIES, ChatConversion, Converted
 from spanloom.families.harmony.convert.preview import preview_documents
 from spanloom.report.terminal import Shown, print_documents, print_legend, print_outline
+from spanloom.storage.repeated import already_there
 from spanloom.storage.scratch import scratch_for
 from spanloom.tokenizers.o200k.asset import locate_asset
 
@@ -70,8 +71,10 @@ def convert(given: Convert) -> None:
                     chat=chat,
                     out=out,
                     conversion=conversion,
+                    overwrite=options.overwrite,
                     on_progress=on_progress,
                     workers=options.workers,
+                    on_same=lambda: progress.say(already_there(out)),
                 )
     if dry_run:
         _tell_dry_run(counts, examples, conversion.drop, printed.as_json)

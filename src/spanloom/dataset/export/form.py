@@ -4,19 +4,23 @@ In: a manifest's `content`. Out: `Form`.
 
 `parquet` has everything in a dataset: `span_id` if there is an array `span`, `attention_mask` if documents are blocks
 of one length (the last may be padded), and columns that the family adds from its rows, such as an id. `trl` has only
-the columns that TRL trains on. `megatron-bridge` has rows of whole documents, label-aligned (`bridge_rows`).
+the columns that TRL trains on, `axolotl` those by which Axolotl knows a tokenized dataset; `llama-factory` has the same
+columns in a folder of `save_to_disk` (`disk_folder`). `megatron-bridge` has rows of whole documents, label-aligned
+(`bridge_rows`).
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import pyarrow as pa
 
 from spanloom.dataset import defaults
+from spanloom.dataset.defaults import FormName
 from spanloom.dataset.export import bridge_rows
 from spanloom.dataset.family import ExportColumn
 from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import hub_split
 from spanloom.errors import DatasetError
 
 PADDING_COLUMN = "padding_tokens"
@@ -33,8 +37,11 @@ _FIELDS = {
 }
 _BLOCK = "the tokens of one block: conversations end to end, cut where the block ends"
 
-FormName = Literal["parquet", "trl", "megatron-bridge"]
-_TRL = ("input_ids", "labels", "completion_mask")
+_COLUMNS = {
+    "trl": ("input_ids", "labels", "completion_mask"),
+    "axolotl": ("input_ids", "attention_mask", "labels"),
+    "llama-factory": ("input_ids", "attention_mask", "labels"),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +57,18 @@ class Form:
     @property
     def suffix(self) -> str:
         """The ending of the files. Megatron-Bridge recognises packed files by it."""
+        if self.is_disk_folder:
+            return ".arrow"
         return ".idx.parquet" if self.name == "megatron-bridge" else ".parquet"
+
+    @property
+    def is_disk_folder(self) -> bool:
+        """Whether the export is a folder of `save_to_disk` instead of Parquet files."""
+        return self.name == "llama-factory"
+
+    def folder_of(self, split: str) -> str:
+        """The folder of a split. LLaMA-Factory takes the split for evaluation by the name `validation`."""
+        return hub_split(split) if self.is_disk_folder else split
 
     @property
     def unit(self) -> str:
@@ -62,7 +80,7 @@ class Form:
         """What decides the bytes, beside the dataset. Empty for `parquet`, which was once the only form."""
         if self.name == "parquet":
             return {}
-        if self.name == "trl":
+        if self.name in _COLUMNS:
             return {"form": self.name}
         return {"form": self.name, "sequence_length": self.sequence_length, "drop_too_long": self.drop_too_long}
 
@@ -100,8 +118,8 @@ def export_form(
     meanings |= {column.name: column.meaning for column in columns}
     if content.block_size is not None:
         meanings["input_ids"] = _BLOCK
-    if name == "trl":
-        schema = pa.schema([pa.field(field, _FIELDS[field][0], nullable=False) for field in _TRL])
+    if name in _COLUMNS:
+        schema = pa.schema([pa.field(field, _FIELDS[field][0], nullable=False) for field in _COLUMNS[name]])
     else:
         left_out = {"completion_mask"}
         left_out |= set() if "span" in content.arrays else {"span_id"}

@@ -1,6 +1,6 @@
-"""Exports a dataset as Parquet for other trainers, in one of three forms.
+"""Exports a dataset for other trainers, in one of the forms of `form`.
 
-In: a dataset root, a form (`export_form`), additional files. Out: a new folder with Parquet files for each split, the
+In: a dataset root, a form (`export_form`), additional files. Out: a folder with the data files of each split, the
 additional files, and `export.json`, written last. One batch is in memory; a file ends after a number of tokens. So
 memory and file size do not grow with the dataset.
 
@@ -23,7 +23,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spanloom.dataset import defaults
-from spanloom.dataset.export import bridge_rows
+from spanloom.dataset.export import bridge_rows, disk_folder
+from spanloom.dataset.export.disk_folder import StreamWriter
 from spanloom.dataset.export.form import PADDING_COLUMN, Form, is_row_column
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.inventory import first_damage
@@ -42,6 +43,7 @@ from spanloom.storage import (
     write_atomically,
 )
 from spanloom.storage.filling import filling
+from spanloom.storage.repeated import MADE_JSON, OnSame, Output, finish, made_or_same
 from spanloom.supervision import IGNORED, Lengths, shift_to_tokens
 from spanloom.workers import OnProgress
 
@@ -76,38 +78,51 @@ def export_dataset(
     *,
     beside: Beside,
     tokens_per_file: int = defaults.TOKENS_PER_FILE,
+    overwrite: bool = False,
     on_progress: OnProgress | None = None,
+    on_same: OnSame | None = None,
 ) -> dict[str, Any]:
-    """Writes every document of the dataset at `root` to the new folder `out`; returns the content of `export.json`.
+    """Writes every document of the dataset at `root` to the folder `out`; returns the content of `export.json`.
 
     `on_progress`: receives the number of documents written so far, and their total.
 
-    The same dataset and options give the same bytes (with one version of pyarrow). Raises ConflictError if `out` is not
-    empty, DatasetError if a file differs from the manifest's size or sha256, ArtifactError if the dataset cannot be
-    read. After an error, no file of this run stays; files of a killed run are removed.
+    `overwrite`: replaces another export in `out`, once the new one is complete. The same dataset and options give the
+    same bytes (with one version of pyarrow).
+
+    Raises ConflictError if `out` has anything else, DatasetError if a file differs from the manifest's size or sha256,
+    ArtifactError if the dataset cannot be read. After an error, no file of this run stays; files of a killed run are
+    removed.
     """
     inside, dataset = out.resolve(), root.resolve()
     if inside == dataset or dataset in inside.parents:
         raise ConflictError("the export would be in the dataset", where=str(out), remedy="give another --out")
     if form.name == "megatron-bridge":
         beside = {PACKED_METADATA: _packed_metadata, **beside}
-    names = [*_part_names(content, form, tokens_per_file), *beside, EXPORT_JSON]
+    disk_names = disk_folder.json_names([form.folder_of(split) for split in content.totals.splits])
+    names = [*_part_names(content, form, tokens_per_file), *beside, *(disk_names if form.is_disk_folder else [])]
+    names += [MADE_JSON, EXPORT_JSON]
     identity = {
         "content_sha256": content.sha256,
         "tokens_per_file": tokens_per_file,
         **form.options,
         "beside": list(beside),
     }
-    with filling(out, record_name=RECORD_NAME, identity=identity, files=names) as finished:
-        if finished:
-            return dict(json.loads((out / EXPORT_JSON).read_bytes()))
-        if (damage := first_damage(root, content.as_dict())) is not None:
-            raise DatasetError(
-                f"the dataset is damaged: {damage.message}",
-                where=str(root / (damage.file or "")),
-                remedy="build it again, or fetch it again; `spanloom validate ROOT` lists all faults",
-            )
-        return _export(root, content, form, out, beside, tokens_per_file, on_progress)
+    output = Output(identity=identity, last=EXPORT_JSON, record_name=RECORD_NAME)
+
+    def make(folder: Path) -> None:
+        with filling(folder, record_name=RECORD_NAME, identity=identity, files=names) as finished:
+            if finished:
+                return
+            if (damage := first_damage(root, content.as_dict())) is not None:
+                raise DatasetError(
+                    f"the dataset is damaged: {damage.message}",
+                    where=str(root / (damage.file or "")),
+                    remedy="build it again, or fetch it again; `spanloom validate ROOT` lists all faults",
+                )
+            _export(root, content, form, folder, output, beside, tokens_per_file, on_progress)
+
+    made_or_same(out, output, make, overwrite=overwrite, on_same=on_same)
+    return dict(json.loads((out / EXPORT_JSON).read_bytes()))
 
 
 def _part_names(content: Content, form: Form, tokens_per_file: int) -> Iterator[str]:
@@ -115,7 +130,7 @@ def _part_names(content: Content, form: Form, tokens_per_file: int) -> Iterator[
     for shard in content.shards:
         for split, counts in shard.splits.items():
             for part in range(min(counts.sequences, counts.tokens // tokens_per_file + 1)):
-                yield f"{split}/{_part_name(shard_name(shard.shard), part, form)}"
+                yield f"{form.folder_of(split)}/{_part_name(shard_name(shard.shard), part, form)}"
 
 
 def _part_name(shard: str, part: int, form: Form) -> str:
@@ -127,10 +142,11 @@ def _export(
     content: Content,
     form: Form,
     out: Path,
+    output: Output,
     beside: Beside,
     tokens_per_file: int,
     on_progress: OnProgress | None,
-) -> dict[str, Any]:
+) -> None:
     splits = content.totals.splits
     total = content.totals.sequences
     files: list[dict[str, Any]] = []
@@ -147,18 +163,19 @@ def _export(
 
     with ExitStack() as undo:
         for split in splits:
-            undo.callback(remove_if_empty, out / split)
+            folder = form.folder_of(split)
+            undo.callback(remove_if_empty, out / folder)
             for shard in content.shards:
                 if split not in shard.splits or not shard.splits[split].sequences:
                     continue
-                prefix = out / split / shard_name(shard.shard)
+                prefix = out / folder / shard_name(shard.shard)
                 writer = undo.enter_context(_Parts(prefix, form, tokens_per_file, undo))
                 at_once = min(TOKENS_AT_ONCE, tokens_per_file)
-                documents = counted(_documents(root, content, form, split, shard.shard, at_once))
+                documents = counted(document_batches(root, content, form, split, shard.shard, at_once))
                 for batch in _batches(documents, content, form, packed[split]):
                     writer.write(batch)
                 writer.finish()
-                files += [{"split": split, **file, "path": f"{split}/{file['path']}"} for file in writer.files]
+                files += [{"split": split, **file, "path": f"{folder}/{file['path']}"} for file in writer.files]
         exported: dict[str, Any] = {
             "export": f"spanloom_{form.name.replace('-', '_')}_v1",
             "config_sha256": content.config_sha256,
@@ -172,13 +189,25 @@ def _export(
         if form.sequence_length is not None:
             exported["sequence_length"] = form.sequence_length
             exported["packed"] = {split: asdict(counts) for split, counts in packed.items()}
-        for name, made in beside.items():
+        written = Exported(content=content, form=form, said=exported)
+        others = {name: made(written) for name, made in beside.items()}
+        for name, data in {**others, **_disk_files(written)}.items():
             undo.callback((out / name).unlink, missing_ok=True)
-            write_atomically(out / name, made(Exported(content=content, form=form, said=exported)))
-        undo.callback((out / EXPORT_JSON).unlink, missing_ok=True)
-        write_atomically(out / EXPORT_JSON, readable_json(exported))
+            write_atomically(out / name, data)
+        for name in (MADE_JSON, EXPORT_JSON):
+            undo.callback((out / name).unlink, missing_ok=True)
+        finish(out, output, readable_json(exported))
         undo.pop_all()
-    return exported
+
+
+def _disk_files(exported: Exported) -> dict[str, bytes]:
+    """The JSON files of a folder of `save_to_disk`; none for Parquet."""
+    if not exported.form.is_disk_folder:
+        return {}
+    streams: dict[str, list[dict[str, Any]]] = {}
+    for file in exported.said["files"]:
+        streams.setdefault(exported.form.folder_of(file["split"]), []).append(file)
+    return disk_folder.json_files(streams, exported.content.sha256)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -190,7 +219,9 @@ class Documents:
     said: dict[str, list[Any]]
 
 
-def _documents(root: Path, content: Content, form: Form, split: str, shard: int, tokens: int) -> Iterator[Documents]:
+def document_batches(
+    root: Path, content: Content, form: Form, split: str, shard: int, tokens: int
+) -> Iterator[Documents]:
     """The documents of one split of one shard, with the needed columns of their rows."""
     reader = open_arrays(root, split, shard, content.arrays)
     fields = [field for field in form.schema if is_row_column(field.name)]
@@ -254,7 +285,8 @@ def exported_batch(
     if "span" in arrays:
         values["span_id"] = shift_to_tokens(arrays["span"], lengths)
     if "attention_mask" in schema.names:
-        values["attention_mask"] = _real(lengths, np.array(row_columns[PADDING_COLUMN], dtype=np.int64))
+        padding = row_columns.get(PADDING_COLUMN, np.zeros_like(lengths))
+        values["attention_mask"] = _real(lengths, np.array(padding, dtype=np.int64))
     offsets = pa.array(np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int32))
     columns = [
         pa.ListArray.from_arrays(offsets, pa.array(values[field.name]), type=field.type)
@@ -282,7 +314,7 @@ class _Parts:
     def __init__(self, prefix: Path, form: Form, tokens_per_file: int, undo: ExitStack) -> None:
         self.files: list[dict[str, Any]] = []
         self._prefix, self._form, self._limit, self._undo = prefix, form, tokens_per_file, undo
-        self._writer: pq.ParquetWriter | None = None
+        self._writer: pq.ParquetWriter | StreamWriter | None = None
         self._temporary = prefix
         self._rows = self._tokens = 0
 
@@ -291,14 +323,19 @@ class _Parts:
 
     def __exit__(self, *_: object) -> None:
         """Closes an unfinished file; `undo` removes it."""
-        if self._writer is not None:
+        if isinstance(self._writer, StreamWriter):
+            self._writer.abandon()
+        elif self._writer is not None:
             abandon(self._writer)
 
     def write(self, batch: pa.RecordBatch) -> None:
         if self._writer is None:
             self._temporary = temporary_beside(self._path())
             self._undo.callback(discard, self._temporary)
-            self._writer = pq.ParquetWriter(self._temporary, self._form.schema, compression="zstd")
+            if self._form.is_disk_folder:
+                self._writer = StreamWriter(self._temporary, self._form.schema)
+            else:
+                self._writer = pq.ParquetWriter(self._temporary, self._form.schema, compression="zstd")
         self._writer.write_batch(batch)
         self._rows += batch.num_rows
         self._tokens += len(batch.column("input_ids").values)

@@ -27,17 +27,17 @@ from spanloom.dataset.plan.format import (
     index_file,
     open_plan,
     plan_file,
-    read_plan,
 )
 from spanloom.dataset.plan.windows import cut_document, cut_off_labels
 from spanloom.dataset.root.layout import array_prefix, open_arrays
 from spanloom.dataset.root.lock import check_apart
 from spanloom.dataset.root.shard_files import check_hash, check_size, shard_files
-from spanloom.errors import ArtifactError, ConflictError, DatasetError
+from spanloom.errors import ArtifactError, DatasetError
 from spanloom.megatron.reader import ShardReader, single_sequences
 from spanloom.provenance import environment_here, readable_json
-from spanloom.storage import is_regular, remove_files, write_atomically, written_atomically
-from spanloom.storage.filling import filling, has_begun_run
+from spanloom.storage import remove_files, written_atomically
+from spanloom.storage.filling import filling
+from spanloom.storage.repeated import MADE_JSON, OnSame, Output, finish, made_or_same
 from spanloom.workers import OnProgress
 
 RECORD_NAME = ".spanloom-plan-unfinished"
@@ -51,10 +51,17 @@ _CHUNK = 1 << 20
 
 
 def make_plan(
-    root: Path, content: Content, out: Path, options: PlanOptions, *, on_progress: OnProgress | None = None
+    root: Path,
+    content: Content,
+    out: Path,
+    options: PlanOptions,
+    *,
+    overwrite: bool = False,
+    on_progress: OnProgress | None = None,
+    on_same: OnSame | None = None,
 ) -> Plan:
-    """Writes the plan of every split to the new folder `out`. An existing finished plan of the same dataset and options
-    is checked and returned.
+    """Writes the plan of every split to the folder `out`. An existing finished plan of the same dataset and options is
+    checked and returned; with `overwrite` another one is replaced, once the new one is complete.
 
     `content`: of the dataset's manifest. `on_progress`: receives the number of documents planned so far, and their
     total. Raises DatasetError for invalid options, or files that differ from the manifest; ConflictError if anything
@@ -63,22 +70,29 @@ def make_plan(
     check_options(options, content, root)
     check_apart(root, out)
     identity = {"content_sha256": content.sha256, "options": options.model_dump()}
-    if not has_begun_run(out, RECORD_NAME) and is_regular(out / PLAN_JSON):
-        return _standing(out, root, identity)
     names = [
         plan_file(Path(), split, shard.shard, name).as_posix()
         for split in content.totals.splits
         for shard in content.shards
         for name in FILES
     ]
-    with filling(out, record_name=RECORD_NAME, identity=identity, files=[*names, PLAN_JSON]) as finished:
-        if not finished:
-            try:
-                _write(root, content, out, options, on_progress)
-            except BaseException:
-                remove_files(out, (PLAN_JSON, *names))
-                raise
-    return open_plan(out, root)
+    names += [MADE_JSON, PLAN_JSON]
+    output = Output(identity=identity, last=PLAN_JSON, record_name=RECORD_NAME)
+
+    def make(folder: Path) -> None:
+        with filling(folder, record_name=RECORD_NAME, identity=identity, files=names) as finished:
+            if not finished:
+                try:
+                    finish(folder, output, _write(root, content, folder, options, on_progress))
+                except BaseException:
+                    remove_files(folder, reversed(names))
+                    raise
+
+    same = made_or_same(out, output, make, overwrite=overwrite, on_same=on_same)
+    plan = open_plan(out, root, verify=same)
+    if same:
+        check_plan(plan)
+    return plan
 
 
 def check_options(options: PlanOptions, content: Content, root: Path) -> None:
@@ -108,22 +122,8 @@ def check_options(options: PlanOptions, content: Content, root: Path) -> None:
         )
 
 
-def _standing(out: Path, root: Path, identity: dict[str, Any]) -> Plan:
-    """The finished plan at `out`, checked again. Raises ConflictError for another dataset's plan or other options."""
-    content, _ = read_plan(out)
-    recorded = {"content_sha256": content.dataset.content_sha256, "options": content.options.model_dump()}
-    if recorded != identity:
-        raise ConflictError(
-            "another plan is here: of other options, or of another dataset",
-            where=str(out),
-            remedy="give another --out, or remove it first",
-        )
-    plan = open_plan(out, root, verify=True)
-    check_plan(plan)
-    return plan
-
-
-def _write(root: Path, content: Content, out: Path, options: PlanOptions, on_progress: OnProgress | None) -> None:
+def _write(root: Path, content: Content, out: Path, options: PlanOptions, on_progress: OnProgress | None) -> bytes:
+    """Writes the files of a plan. Returns `plan.json`, which is to be written last."""
     total, planned = content.totals.sequences, 0
     splits: dict[str, Any] = {}
     indexes: dict[str, Any] = {}
@@ -155,7 +155,7 @@ def _write(root: Path, content: Content, out: Path, options: PlanOptions, on_pro
     check_plan(Plan(folder=out, root=root, content=plan_content, dataset=content))
     environment = environment_here({"root": str(root.resolve()), "index_files": indexes})
     whole = {"schema_version": SCHEMA_VERSION, "content": plan, "environment": environment}
-    write_atomically(out / PLAN_JSON, readable_json(whole))
+    return readable_json(whole)
 
 
 def _check_shard(root: Path, content: Content, split: str, shard: int) -> dict[str, Any]:

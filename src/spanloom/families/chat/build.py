@@ -20,7 +20,6 @@ from spanloom.families.chat.steps.pack_chat import identity_of, pack_chat
 from spanloom.families.chat.tokenizer import load_tokenizer
 from spanloom.families.chat.transcripts.files import OnError, text_bytes, transcript_files
 from spanloom.report.progress import Mode, Progress
-from spanloom.workers import end_importing_worker
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +47,6 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildR
 
     Raises a SpanloomError if it cannot continue. Findings do not raise: they are in the report.
     """
-    end_importing_worker()
     progress = progress or Progress(mode=Mode.SILENT)
     root = options.root
     options.check()

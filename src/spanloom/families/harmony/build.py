@@ -58,7 +58,6 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
     Raises a SpanloomError before any work for an invalid tokenizer, source, option or root, or a lack of disk space;
     later for rows, duplicates, conflicts and dead workers. Findings do not raise: they are in the report.
     """
-    workers.end_importing_worker()
     progress = progress or Progress(mode=Mode.SILENT)
     check_options(options)
     check_apart(options.source, options.root)

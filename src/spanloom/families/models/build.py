@@ -7,7 +7,6 @@ are in `out/.work/parts` and are kept if a build stops, so that the same command
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spanloom import workers
 from spanloom.building.make import BuildResult, validated_here
 from spanloom.building.options import RunOptions
 from spanloom.building.request import build_requested
@@ -54,7 +53,6 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
     Raises SpanloomError: for invalid options and folders before any work, for conversations, ids and conflicts later.
     Findings do not raise: they are in the report.
     """
-    workers.end_importing_worker()
     progress = progress or Progress(mode=Mode.SILENT)
     options.check()
     out = options.root

@@ -293,6 +293,7 @@ def test_the_same_input_and_options_give_the_same_bytes(tmp_path: Path) -> None:
         run(data, out=tmp_path / name, max_rejects="100%", rows_per_shard=100)
     assert tree(tmp_path / "one") == tree(tmp_path / "two")
     assert sorted(tree(tmp_path / "one")) == [
+        ".spanloom-made.json",
         *(f"conversations_shard_{shard:02d}.parquet" for shard in range(4)),
         "manifest.json",
         *(f"rejects/shard_{shard:02d}.jsonl" for shard in range(4)),
@@ -410,7 +411,10 @@ def test_what_stands_there_is_left_alone(tmp_path: Path) -> None:
         run(chat, out=tmp_path / "out")
     run(chat, out=tmp_path / "done")
     before = tree(tmp_path / "done")
-    with pytest.raises(ConflictError, match="is not empty"):
+    run(chat, out=tmp_path / "done")
+    assert tree(tmp_path / "done") == before
+    write(chat, [record(1)])
+    with pytest.raises(ConflictError, match="another result of this command: other input"):
         run(chat, out=tmp_path / "done")
     assert tree(tmp_path / "done") == before
     assert tree(tmp_path / "out") == {"notes.txt": hashlib.sha256(b"mine").hexdigest()}

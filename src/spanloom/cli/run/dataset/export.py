@@ -3,18 +3,10 @@
 import json
 import sys
 
-import typer
-
-from spanloom.cli.app import make_progress, print_json, say
+from spanloom.api.exporting import content_of, exported, planned
+from spanloom.cli.app import counted, make_progress, print_json, say
 from spanloom.cli.dataset.export import Export, Plan, PrintBlend
-from spanloom.cli.run.dataset.look import content_of
 from spanloom.dataset.blend import blend, per_split
-from spanloom.dataset.export.form import export_form
-from spanloom.dataset.export.parquet import export_dataset
-from spanloom.dataset.plan.format import PlanOptions
-from spanloom.dataset.plan.writer import make_plan
-from spanloom.families import dataset_family
-from spanloom.report.export_views import export_views
 from spanloom.report.plan_summary import plan_lines, plan_warnings
 from spanloom.storage import write_atomically
 from spanloom.text import visible_json
@@ -22,63 +14,36 @@ from spanloom.training.shard import read_content
 
 
 def export(given: Export) -> None:
-    root, to = given.root, given.to
-    content = content_of(root, "export")
-    if to != "megatron-bridge" and (given.sequence_length is not None or given.too_long is not None):
-        raise typer.BadParameter(f"rows are packed by --to megatron-bridge, not by --to {to}: leave out their options")
-    family = dataset_family(content.family)
-    out = given.out or root.resolve().with_name(f"{root.resolve().name}_{to.replace('-', '_')}")
-    form = export_form(
-        to,
-        content,
-        family.export_columns(content),
-        sequence_length=given.sequence_length,
-        drop_too_long=given.too_long == "drop",
-    )
-    with make_progress(given.quiet, False).counting("export", "documents") as on_progress:
-        exported = export_dataset(
-            root,
-            content,
-            form,
-            out,
-            beside=export_views(root, content, family, croissant=given.croissant),
-            tokens_per_file=given.tokens_per_file,
-            on_progress=on_progress,
-        )
+    out, written = exported(given.root, given.out, given.options, make_progress(given.quiet, False))
     if given.as_json:
-        print_json(exported)
+        print_json(written)
         return
-    documents = sum(counts["sequences"] for counts in exported["splits"].values())
-    packed = exported.get("packed", {}).values()
+    if given.options.to == "messages":
+        say(f"{written['conversations']:,} conversations for {written['for']} under {out}")
+        for name in ("refused", "left_out"):
+            say(f"{name.replace('_', ' ')}: {counted(written[name])}")
+        return
+    documents = sum(counts["sequences"] for counts in written["splits"].values())
+    packed = written.get("packed", {}).values()
     dropped = sum(counts["dropped_documents"] for counts in packed)
     rows = f", packed into {sum(counts['rows'] for counts in packed):,} rows," if packed else ""
-    say(f"{documents - dropped:,} documents{rows} in {len(exported['files']):,} files under {out}")
+    say(f"{documents - dropped:,} documents{rows} in {len(written['files']):,} files under {out}")
     if dropped:
         tokens = sum(counts["dropped_tokens"] for counts in packed)
-        say(f"left out: {dropped:,} documents of more than {form.sequence_length:,} tokens, {tokens:,} tokens in all")
+        longest = written["sequence_length"]
+        say(f"left out: {dropped:,} documents of more than {longest:,} tokens, {tokens:,} tokens in all")
 
 
 def plan(given: Plan) -> None:
-    content = content_of(given.root, "plan")
-    rules = PlanOptions(
-        sequence_length=given.sequence_length,
-        strategy=given.strategy,
-        seed=given.seed,
-        long=given.long,
-        question_tokens=given.question_tokens or given.sequence_length // 2,
-        multiple_of=given.multiple_of,
-    )
-    out = given.out or given.root.resolve().with_name(f"{given.root.resolve().name}_plan_{given.sequence_length}")
-    with make_progress(given.quiet, False).counting("plan", "documents") as on_progress:
-        made = make_plan(given.root, content, out, rules, on_progress=on_progress)
+    made = planned(given.root, given.sequence_length, given.out, given.options, make_progress(given.quiet, False))
     for warning in plan_warnings(made.content):
         say(f"warning: {warning}", file=sys.stderr)
     if given.as_json:
-        print_json({"plan": str(out), **made.content.model_dump(mode="json")})
+        print_json({"plan": str(made.folder), **made.content.model_dump(mode="json")})
         return
     for line in plan_lines(made.content):
         say(line)
-    say(str(out))
+    say(str(made.folder))
 
 
 def print_blend(given: PrintBlend) -> None:

@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
-from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
+from spanloom.api.exporting import content_of
 from spanloom.api.validating import validated
 from spanloom.cli.app import exit_by, print_json, say
 from spanloom.cli.dataset.look import Inspect, ManifestShow, Stats, Validate
@@ -17,7 +17,7 @@ from spanloom.dataset import manifest
 from spanloom.dataset.inspect import Selection, pick_documents
 from spanloom.dataset.root.layout import tokenizer_at
 from spanloom.dataset.statistics import collect
-from spanloom.errors import DatasetError, SpanloomError
+from spanloom.errors import SpanloomError
 from spanloom.families import FOLDERS, check_manifest, data_folder, dataset_family
 from spanloom.options.option import names_in
 from spanloom.report.pages.documents import documents_page
@@ -46,14 +46,6 @@ def validate(given: Validate) -> None:
             Console().print(findings_text(findings), soft_wrap=True, highlight=False)
             if findings.clean and result.get("manifest", True) is None:
                 say("but it is not finished, so not a dataset yet: run the build again, which promotes its manifest")
-
-
-def content_of(root: Path, command: str) -> manifest.Content:
-    """What the manifest says. Raises DatasetError for data of another schema: the command is for token datasets."""
-    if kind := data_folder(str(root)):
-        remedy = kind.INSTEAD[command].replace("ROOT", str(root))
-        raise DatasetError(kind.WHAT, where=str(root), remedy=remedy)
-    return manifest.read(root).content
 
 
 def _refuse(why: str, options: dict[str, object]) -> None:

@@ -4,14 +4,14 @@ import typer
 from rich.console import Console
 
 from spanloom.api.building import day_of
-from spanloom.audit.auditor import ModelOptions
-from spanloom.audit.page import audit_page
-from spanloom.audit.readers.unit import Reading
-from spanloom.audit.result import Result, as_lines
-from spanloom.audit.result import as_json as json_of
-from spanloom.audit.run import AuditOptions
-from spanloom.audit.run import audit as run_audit
-from spanloom.audit.shown import cut
+from spanloom.auditing.auditor import ModelOptions
+from spanloom.auditing.page import audit_page
+from spanloom.auditing.readers.unit import Reading
+from spanloom.auditing.result import Result, as_lines
+from spanloom.auditing.result import as_json as json_of
+from spanloom.auditing.run import AuditOptions
+from spanloom.auditing.run import audit as run_audit
+from spanloom.auditing.shown import cut
 from spanloom.cli.app import make_progress, print_json, say
 from spanloom.cli.models.audit import Audit
 from spanloom.cli.outputs import write_page

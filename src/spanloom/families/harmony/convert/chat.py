@@ -42,8 +42,9 @@ from spanloom.records.record_files import (
     SUFFIXES,
 )
 from spanloom.records.staging import staged_records
-from spanloom.storage import write_atomically, written_atomically
+from spanloom.storage import sha256_file, write_atomically, written_atomically
 from spanloom.storage.filling import Steps, filling_in_steps
+from spanloom.storage.repeated import MADE_JSON, OnSame, Output, check_overwritable, made_or_same, write_record
 from spanloom.storage.scratch import Scratch
 from spanloom.storage.unchanged import check_unchanged
 from spanloom.storage.uri import is_uri
@@ -87,11 +88,19 @@ def count_chat(
 
 
 def convert_chat(
-    *, chat: ChatInput, out: Path, conversion: ChatConversion, on_progress: OnProgress | None = None, workers: int = 1
+    *,
+    chat: ChatInput,
+    out: Path,
+    conversion: ChatConversion,
+    overwrite: bool = False,
+    on_progress: OnProgress | None = None,
+    workers: int = 1,
+    on_same: OnSame | None = None,
 ) -> dict[str, Any]:
-    """Converts all records into the new folder `out`, or resumes the unfinished folder of an earlier run.
+    """Converts all records into the folder `out`, or resumes the unfinished folder of an earlier run.
 
-    `workers`: processes that convert; their number does not change the result.
+    `workers`: processes that convert; their number does not change the result. `overwrite`: replaces another
+    conversion in `out`, once the new one is complete.
     Returns the manifest that was written there. Raises RejectedRowError if more records are rejected than allowed,
     SourceError for a file that cannot be read or has changed, ConflictError if `out` has other content.
     """
@@ -104,16 +113,32 @@ def convert_chat(
         conversion=conversion.deciding(),
         input=[[file.name, file.kind, *file.state.written] for file in chat.files],
     )
-    with filling_in_steps(out, record_name=RECORD_NAME, identity=identity, last=MANIFEST_NAME) as steps:
-        if not steps.finished:
-            with _unwatched(), process_pool(workers) if workers > 1 else nullcontext() as pool:
-                counts = _write_shards(chat, out, conversion, steps, on_progress, pool)
-            for file in chat.files:
-                check_unchanged(file.path, file.state)
-            manifest = _manifest(chat, conversion, counts, steps.ended)
-            write_atomically(out / MANIFEST_NAME, readable_json(manifest))
-            return manifest
-        return dict(json.loads((out / MANIFEST_NAME).read_bytes()))
+    output = Output(identity=_made_of(chat, conversion), last=MANIFEST_NAME, record_name=RECORD_NAME)
+
+    def make(folder: Path) -> None:
+        with filling_in_steps(folder, record_name=RECORD_NAME, identity=identity, last=MANIFEST_NAME) as steps:
+            if not steps.finished:
+                with _unwatched(), process_pool(workers) if workers > 1 else nullcontext() as pool:
+                    counts = _write_shards(chat, folder, conversion, steps, on_progress, pool)
+                for file in chat.files:
+                    check_unchanged(file.path, file.state)
+                manifest = _manifest(chat, conversion, counts, steps.ended)
+                steps.begin([MADE_JSON])
+                write_record(folder, output)
+                steps.end({"counts": counts.as_dict()})
+                write_atomically(folder / MANIFEST_NAME, readable_json(manifest))
+
+    made_or_same(out, output, make, overwrite=overwrite, on_same=on_same)
+    return dict(json.loads((out / MANIFEST_NAME).read_bytes()))
+
+
+def _made_of(chat: ChatInput, conversion: ChatConversion) -> dict[str, Any]:
+    """What a source is made of. Unlike the identity of an unfinished run it has no times: a copy is the same input."""
+    return {
+        "input": [[file.name, file.kind, sha256_file(file.path)] for file in chat.files],
+        "options": {**conversion.deciding(), "dataset": conversion.dataset, "license": conversion.license},
+        "code": part_identity("harmony", *LIBRARIES),
+    }
 
 
 @contextmanager
@@ -287,13 +312,24 @@ def run(
     chat: ChatInput,
     out: str,
     conversion: ChatConversion,
+    overwrite: bool = False,
     on_progress: OnProgress | None = None,
     workers: int = 1,
+    on_same: OnSame | None = None,
 ) -> dict[str, Any]:
     """The conversion into a folder or a URI. Returns the manifest."""
+    check_overwritable(out, overwrite)
     local_out = staging.path(out)
     if is_uri(out) and (local_out / MANIFEST_NAME).is_file() and not (local_out / RECORD_NAME).exists():
         shutil.rmtree(local_out)  # left by a run that was killed while it published
-    manifest = convert_chat(chat=chat, out=local_out, conversion=conversion, on_progress=on_progress, workers=workers)
+    manifest = convert_chat(
+        chat=chat,
+        out=local_out,
+        conversion=conversion,
+        overwrite=overwrite,
+        on_progress=on_progress,
+        workers=workers,
+        on_same=on_same,
+    )
     staging.publish_folder(out, last=MANIFEST_NAME)
     return manifest

@@ -33,12 +33,13 @@ from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.messages import SystemFields, effort_of
 from spanloom.families.harmony.contract.messages import system_message as system_message_of
 from spanloom.families.harmony.contract.profile import SYNTH_KD
-from spanloom.provenance import readable_json
+from spanloom.provenance import part_identity, readable_json
 from spanloom.records.json_values import is_text
 from spanloom.records.parquet import column_values, open_parquet, parquet_batches
 from spanloom.records.staging import staged_records
-from spanloom.storage import write_atomically
+from spanloom.storage import sha256_file
 from spanloom.storage.filling import filling
+from spanloom.storage.repeated import MADE_JSON, OnSame, Output, check_overwritable, finish, made_or_same
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.unchanged import FileState, check_unchanged, file_state
 from spanloom.storage.uri import is_uri
@@ -145,14 +146,17 @@ def convert_synth(
     out: Path,
     conversion: Conversion = Conversion(),
     max_rows: int | None = None,
+    overwrite: bool = False,
     on_progress: OnProgress | None = None,
+    on_same: OnSame | None = None,
 ) -> dict[str, Any]:
     """Converts `raw` into the new directory `out` and returns the manifest that was written there.
 
     Files of a directory are read in the order of their relative paths; `max_rows` stops after that many source rows.
     Unusable rows are counted by reason, never repaired. `on_progress` is called regularly with the rows read so far and
-    the rows to read. Raises SourceError for an invalid file or column, ConflictError if `out` is not empty. After any
-    exception the files of this run are removed; the files of an earlier killed run are also removed.
+    the rows to read. `overwrite`: replaces another conversion in `out`, once the new one is complete. Raises
+    SourceError for an invalid file or column, ConflictError if `out` has anything else. After any exception the files
+    of this run are removed, also those of an earlier killed run.
     """
     if max_rows is not None and max_rows < 1:
         raise SpanloomError(f"a conversion of {max_rows} rows makes no dataset", remedy="use 1 or more for max_rows")
@@ -160,38 +164,72 @@ def convert_synth(
     total = sum(file.rows for file in files)
     if max_rows is not None:
         total = min(max_rows, total)
-    names = [*map(SYNTH_KD.source.shard_name, range(conversion.shards)), MANIFEST_NAME]
+    names = [*map(SYNTH_KD.source.shard_name, range(conversion.shards)), MADE_JSON, MANIFEST_NAME]
     identity = {
         "conversion": asdict(conversion),
         "max_rows": max_rows,
         "raw": [[file.name, file.rows, *file.state.written] for file in files],
     }
-    with filling(out, record_name=RECORD_NAME, identity=identity, files=names) as finished:
-        if finished:
-            return dict(json.loads((out / MANIFEST_NAME).read_bytes()))
-        skipped: Counter[Skip] = Counter()
-        with ExitStack() as undo:
-            shards = [
-                ShardWriter(out / SYNTH_KD.source.shard_name(index), SHARD_SCHEMA, undo, few_values=FEW_VALUES)
-                for index in range(conversion.shards)
-            ]
-            for first_row, rows in _batches(files, total):
-                for index, row in enumerate(rows, start=first_row):
-                    if reason := skip_reason(row):
-                        skipped[reason] += 1
-                    else:
-                        shards[conversion.shard_of(index, total)].append(output_row(row, conversion))
-                if on_progress is not None:
-                    on_progress(first_row + len(rows), total)
-            for file in files:
-                check_unchanged(file.path, file.state)
-            entries = [shard.finish() for shard in shards]
-            sources = [{"path": file.name, "rows": file.rows, "bytes": file.state.bytes} for file in files]
-            manifest = source_manifest(conversion, sources, total, max_rows, skipped, entries)
-            undo.callback((out / MANIFEST_NAME).unlink, missing_ok=True)
-            write_atomically(out / MANIFEST_NAME, readable_json(manifest))
-            undo.pop_all()  # it is complete: keep everything
-        return manifest
+    output = Output(
+        identity={
+            "input": [[file.name, file.rows, sha256_file(file.path)] for file in _files_read(files, total)],
+            "options": {**asdict(conversion), "max_rows": max_rows},
+            "code": part_identity("harmony", "pyarrow"),
+        },
+        last=MANIFEST_NAME,
+        record_name=RECORD_NAME,
+    )
+
+    def make(folder: Path) -> None:
+        with filling(folder, record_name=RECORD_NAME, identity=identity, files=names) as finished:
+            if not finished:
+                _convert(files, total, folder, output, conversion, max_rows, on_progress)
+
+    made_or_same(out, output, make, overwrite=overwrite, on_same=on_same)
+    return dict(json.loads((out / MANIFEST_NAME).read_bytes()))
+
+
+def _files_read(files: Sequence[RawFile], total: int) -> Iterator[RawFile]:
+    """The files that hold the first `total` rows."""
+    before = 0
+    for file in files:
+        if before < total:
+            yield file
+        before += file.rows
+
+
+def _convert(
+    files: list[RawFile],
+    total: int,
+    out: Path,
+    output: Output,
+    conversion: Conversion,
+    max_rows: int | None,
+    on_progress: OnProgress | None,
+) -> None:
+    skipped: Counter[Skip] = Counter()
+    with ExitStack() as undo:
+        shards = [
+            ShardWriter(out / SYNTH_KD.source.shard_name(index), SHARD_SCHEMA, undo, few_values=FEW_VALUES)
+            for index in range(conversion.shards)
+        ]
+        for first_row, rows in _batches(files, total):
+            for index, row in enumerate(rows, start=first_row):
+                if reason := skip_reason(row):
+                    skipped[reason] += 1
+                else:
+                    shards[conversion.shard_of(index, total)].append(output_row(row, conversion))
+            if on_progress is not None:
+                on_progress(first_row + len(rows), total)
+        for file in files:
+            check_unchanged(file.path, file.state)
+        entries = [shard.finish() for shard in shards]
+        sources = [{"path": file.name, "rows": file.rows, "bytes": file.state.bytes} for file in files]
+        manifest = source_manifest(conversion, sources, total, max_rows, skipped, entries)
+        for name in (MADE_JSON, MANIFEST_NAME):
+            undo.callback((out / name).unlink, missing_ok=True)
+        finish(out, output, readable_json(manifest))
+        undo.pop_all()  # it is complete: keep everything
 
 
 def skip_reason(row: RawRow) -> Skip | None:
@@ -368,17 +406,26 @@ def run(
     out: str,
     conversion: Conversion,
     max_rows: int | None = None,
+    overwrite: bool = False,
     on_progress: OnProgress | None = None,
+    on_same: OnSame | None = None,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
     """The conversion over paths or URIs: raw SYNTH (Parquet file or folder of them) → a `synth_harmony_v1` folder."""
+    check_overwritable(out, overwrite)
     with scratch_for("convert-synth", [raw, out], scratch) as staging:
         local_raw = staged_records(staging, raw, (".parquet",))
         local_out = staging.path(out)
         if is_uri(out):
             shutil.rmtree(local_out, ignore_errors=True)  # left by a run that was killed while it published
         result = convert_synth(
-            raw=local_raw, out=local_out, conversion=conversion, max_rows=max_rows, on_progress=on_progress
+            raw=local_raw,
+            out=local_out,
+            conversion=conversion,
+            max_rows=max_rows,
+            overwrite=overwrite,
+            on_progress=on_progress,
+            on_same=on_same,
         )
         staging.publish_folder(out, last=MANIFEST_NAME)
     return result

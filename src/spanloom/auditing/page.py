@@ -3,7 +3,7 @@
 In: a `Result`. Out: HTML in one file.
 """
 
-from spanloom.audit.result import Result
+from spanloom.auditing.result import Result
 from spanloom.law.classes import CLASSES
 from spanloom.report.pages.documents import documents_page
 from spanloom.report.pages.html import percent

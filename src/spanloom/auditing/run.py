@@ -11,15 +11,15 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
-from spanloom.audit.auditor import Auditor, ModelOptions, make_auditor
-from spanloom.audit.conversations import Conversations, merged
-from spanloom.audit.duplicates import Places, Spool
-from spanloom.audit.listing import Listed, Listing, opened_listing
-from spanloom.audit.messages import Written, write_messages
-from spanloom.audit.readers.opened import ROWS_OF_UNIT, Opened, open_data, read_unit
-from spanloom.audit.readers.unit import Reading, Unit
-from spanloom.audit.result import EXAMPLES, Example, Result
-from spanloom.audit.shown import shown_document
+from spanloom.auditing.auditor import Auditor, ModelOptions, make_auditor
+from spanloom.auditing.conversations import Conversations, merged
+from spanloom.auditing.duplicates import Places, Spool
+from spanloom.auditing.listing import Listed, Listing, opened_listing
+from spanloom.auditing.messages import Written, write_messages
+from spanloom.auditing.readers.opened import ROWS_OF_UNIT, Opened, open_data, read_unit
+from spanloom.auditing.readers.unit import Reading, Unit
+from spanloom.auditing.result import EXAMPLES, Example, Result
+from spanloom.auditing.shown import shown_document
 from spanloom.building.ordered import in_order
 from spanloom.errors import SourceError
 from spanloom.families.harmony.tokenizer import NAME as HARMONY

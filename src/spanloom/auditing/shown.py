@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from spanloom.audit.auditor import Auditor
+from spanloom.auditing.auditor import Auditor
 from spanloom.dataset.document import ShownDocument, ShownMessage
 from spanloom.dataset.inspect import shown_tokens
 from spanloom.law.classes import CLASSES

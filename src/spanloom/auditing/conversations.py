@@ -20,8 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.audit.auditor import Auditor
-from spanloom.audit.messages import Messages
+from spanloom.auditing.auditor import Auditor
+from spanloom.auditing.messages import Messages
 from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.prove.conversation import Proven, prove_conversation
 from spanloom.families.models.prove.documents import Document

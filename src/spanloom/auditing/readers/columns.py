@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spanloom.audit.readers.unit import LABELS, Reading
+from spanloom.auditing.readers.unit import LABELS, Reading
 from spanloom.errors import SourceError
 from spanloom.law.documents import Bools, Documents, Ints
 from spanloom.supervision import IGNORED, ranges

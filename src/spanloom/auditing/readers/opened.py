@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from spanloom.audit.readers.columns import STARTS
-from spanloom.audit.readers.indexed import indexed_documents, indexed_units, prefixes_in
-from spanloom.audit.readers.tables import arrow_documents, arrow_unit, parquet_documents, parquet_units
-from spanloom.audit.readers.unit import Reading, Unit
+from spanloom.auditing.readers.columns import STARTS
+from spanloom.auditing.readers.indexed import indexed_documents, indexed_units, prefixes_in
+from spanloom.auditing.readers.tables import arrow_documents, arrow_unit, parquet_documents, parquet_units
+from spanloom.auditing.readers.unit import Reading, Unit
 from spanloom.dataset import manifest
 from spanloom.dataset.root.layout import array_prefix
 from spanloom.errors import SourceError

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.audit.readers.unit import LABELS, TOKENS_AT_ONCE, Reading, Unit
+from spanloom.auditing.readers.unit import LABELS, TOKENS_AT_ONCE, Reading, Unit
 from spanloom.errors import SourceError
 from spanloom.law.documents import Documents, Ints
 from spanloom.megatron.indexed import INDEX_MAGIC

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-from spanloom.audit.readers.columns import chosen_rows, documents_of_rows, masks_in, needed_columns
-from spanloom.audit.readers.unit import TOKENS_AT_ONCE, Reading, Unit
+from spanloom.auditing.readers.columns import chosen_rows, documents_of_rows, masks_in, needed_columns
+from spanloom.auditing.readers.unit import TOKENS_AT_ONCE, Reading, Unit
 from spanloom.errors import SourceError
 from spanloom.law.documents import Documents, Ints
 from spanloom.records.arrow import arrow_batches

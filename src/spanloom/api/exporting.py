@@ -1,0 +1,121 @@
+"""A dataset → files or a plan for a trainer: `spanloom.export` and `plan`, and the commands of the same names.
+
+In: the root of a dataset and options. Out: the content of `export.json`, or the plan.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from spanloom.api.export_options import ExportOptions, ExportPlaces, PlanningOptions, PlanPlaces
+from spanloom.api.messages import export_messages
+from spanloom.dataset import manifest
+from spanloom.dataset.export.form import export_form
+from spanloom.dataset.export.parquet import export_dataset
+from spanloom.dataset.plan.format import Plan, PlanOptions
+from spanloom.dataset.plan.writer import make_plan
+from spanloom.errors import DatasetError, OptionError
+from spanloom.families import data_folder, dataset_family
+from spanloom.options.keywords import by_keywords
+from spanloom.report.export_views import export_views
+from spanloom.report.progress import Progress
+from spanloom.storage.repeated import already_there
+
+
+@by_keywords(ExportPlaces)
+def export(options: ExportPlaces) -> dict[str, Any]:
+    """Writes the dataset at `root` to the folder `out` in the form of a trainer. Prints nothing.
+
+    out       None: beside the dataset, `ROOT_parquet`
+    to        parquet, trl, axolotl, llama-factory, megatron-bridge; or messages, with `trainer`, of a source folder
+    progress  True prints to stderr; a function is called with the name of the work, the amount done and the total
+
+    The other keywords are the options of `spanloom export`. The same export that is there already is kept. Returns the
+    content of `export.json`: `files`, `splits`. Raises ConflictError if `out` has anything else.
+    """
+    out = None if options.out is None else Path(options.out)
+    return exported(Path(options.root), out, options, Progress.given(options.progress))[1]
+
+
+def exported(root: Path, out: Path | None, options: ExportOptions, progress: Progress) -> tuple[Path, dict[str, Any]]:
+    """The folder of the export, and the content of `export.json`."""
+    to = options.to
+    if (to == "messages") != (options.trainer is not None):
+        raise OptionError("--to messages and --for TRAINER go together", remedy="give both, or neither")
+    if to == "messages" and options.trainer is not None:
+        out = out or root.resolve().with_name(f"{root.resolve().name}_{options.trainer.replace('-', '_')}")
+        made, there = out, already_there(out)
+        return out, export_messages(
+            root, made, options.trainer, overwrite=options.overwrite, on_same=lambda: progress.say(there)
+        )
+    assert to != "messages"
+    content = content_of(root, "export")
+    if to != "megatron-bridge" and (options.sequence_length is not None or options.too_long is not None):
+        raise OptionError(f"rows are packed by --to megatron-bridge, not by --to {to}: leave out their options")
+    family = dataset_family(content.family)
+    out = out or root.resolve().with_name(f"{root.resolve().name}_{to.replace('-', '_')}")
+    form = export_form(
+        to,
+        content,
+        family.export_columns(content),
+        sequence_length=options.sequence_length,
+        drop_too_long=options.too_long == "drop",
+    )
+    with progress.counting("export", "documents") as on_progress:
+        written = export_dataset(
+            root,
+            content,
+            form,
+            out,
+            beside=export_views(root, content, family, form, croissant=options.croissant),
+            tokens_per_file=options.tokens_per_file,
+            overwrite=options.overwrite,
+            on_progress=on_progress,
+            on_same=lambda: progress.say(already_there(out)),
+        )
+    return out, written
+
+
+@by_keywords(PlanPlaces)
+def plan(options: PlanPlaces) -> Plan:
+    """Decides which documents of the dataset at `root` share a sample of `sequence_length` positions. Prints nothing.
+
+    out       None: beside the dataset, `ROOT_plan_LENGTH`
+    progress  True prints to stderr; a function is called with the name of the work, the amount done and the total
+
+    The other keywords are the options of `spanloom plan`. Returns the plan, whose `folder` trainers open.
+    """
+    out = None if options.out is None else Path(options.out)
+    progress = Progress.given(options.progress)
+    return planned(Path(options.root), options.sequence_length, out, options, progress)
+
+
+def planned(root: Path, sequence_length: int, out: Path | None, options: PlanningOptions, progress: Progress) -> Plan:
+    """The plan, made or there already."""
+    content = content_of(root, "plan")
+    rules = PlanOptions(
+        sequence_length=sequence_length,
+        strategy=options.strategy,
+        seed=options.seed,
+        long=options.long,
+        question_tokens=options.question_tokens or sequence_length // 2,
+        multiple_of=options.multiple_of,
+    )
+    out = out or root.resolve().with_name(f"{root.resolve().name}_plan_{sequence_length}")
+    with progress.counting("plan", "documents") as on_progress:
+        return make_plan(
+            root,
+            content,
+            out,
+            rules,
+            overwrite=options.overwrite,
+            on_progress=on_progress,
+            on_same=lambda: progress.say(already_there(out)),
+        )
+
+
+def content_of(root: Path, command: str) -> manifest.Content:
+    """What the manifest says. Raises DatasetError for data of another schema: the command is for token datasets."""
+    if kind := data_folder(str(root)):
+        remedy = kind.INSTEAD[command].replace("ROOT", str(root))
+        raise DatasetError(kind.WHAT, where=str(root), remedy=remedy)
+    return manifest.read(root).content

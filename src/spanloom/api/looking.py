@@ -1,0 +1,117 @@
+"""Documents as `spanloom inspect` shows them, and the audit of any token dataset: `spanloom.inspect` and `audit`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from spanloom.api.building import day_of
+from spanloom.api.exporting import content_of
+from spanloom.api.options import Place, local
+from spanloom.auditing.auditor import ModelOptions
+from spanloom.auditing.page import audit_page
+from spanloom.auditing.readers.unit import Reading
+from spanloom.auditing.result import Result
+from spanloom.auditing.run import AuditOptions
+from spanloom.auditing.run import audit as run_audit
+from spanloom.dataset.document import ShownDocument
+from spanloom.dataset.inspect import Selection, pick_documents
+from spanloom.dataset.root.layout import hub_split, tokenizer_at
+from spanloom.errors import OptionError
+from spanloom.families import dataset_family
+from spanloom.families.models import defaults
+from spanloom.law.classes import NAMES
+from spanloom.options.shared import OnStage
+from spanloom.report.pages.documents import documents_page
+from spanloom.report.progress import Progress
+from spanloom.report.terminal import Shown
+from spanloom.storage import write_atomically
+
+
+def inspect(
+    root: Place,
+    *documents: str,
+    ids: Sequence[str] = (),
+    pick: Literal["random", "first", "longest", "shortest"] = "random",
+    count: int = 1,
+    seed: int = 0,
+    split: str | None = None,
+    shard: int | None = None,
+    without: str | None = None,
+    tokenizer: Place | None = None,
+    html: Place | None = None,
+) -> list[ShownDocument]:
+    """Documents of the dataset at `root`, each token with its text and span. Prints nothing.
+
+    documents  places, such as "train/0/17"; ids: ids in the source; without both, `count` documents are picked
+    without    only documents that have no label of this span
+    html       file for a page with the documents
+
+    Raises SpanloomError for an unknown place or id, and if the tokenizer is not found.
+    """
+    folder = Path(root)
+    content = content_of(folder, "inspect")
+    family = dataset_family(content.family)
+    named = next((name for name in content.totals.splits if hub_split(name) == split), split)
+    selection = Selection(
+        addresses=documents,
+        ids=tuple(ids),
+        pick=pick,
+        count=count,
+        seed=seed,
+        split=named,
+        shard=shard,
+        without=without,
+    )
+    vocabulary = family.load_vocabulary(content, tokenizer_at(folder, local(tokenizer)))
+    shown = pick_documents(folder, content, family, selection, vocabulary)
+    if html is not None:
+        page = documents_page(folder.resolve().name, shown, sequences=content.totals.sequences, shown=Shown())
+        write_atomically(Path(html), page.encode())
+    return shown
+
+
+def audit(
+    data: Place,
+    model: Place,
+    *,
+    messages: Place | None = None,
+    mask: str | None = None,
+    aligned: Literal["tokens", "labels"] | None = None,
+    declare: Sequence[str] = (),
+    sample: int | None = None,
+    seed: int = 0,
+    workers: int | None = None,
+    html: Place | None = None,
+    progress: bool | OnStage = False,
+) -> Result:
+    """Checks the loss mask of any token dataset against the model at the folder `model`. Prints nothing.
+
+    messages  the conversations it was made from, which makes every document provable
+    declare   classes of findings that are intended
+    html      file for a page with the first documents of each class
+    progress  True prints to stderr; a function is called with the name of the work, the amount done and the total
+
+    The options of `spanloom audit` that are not here, such as `--template`, have its defaults. Returns a `Result`: the
+    counts of each class; `exit_code` is 0 if it is clean. Raises OptionError for an unknown class.
+    """
+    if unknown := [name for name in declare if name not in NAMES]:
+        raise OptionError(f"{unknown[0]} is not a class", remedy=f"one of {', '.join(NAMES)}")
+    request = AuditOptions(
+        data=Path(data),
+        model=ModelOptions(
+            folder=Path(model), template=None, stops=(), date=day_of(defaults.PROBE_DATE), thinking="auto", variables={}
+        ),
+        messages=local(messages),
+        reading=Reading(mask=mask, aligned=aligned),
+        sample=sample,
+        seed=seed,
+        workers=workers,
+        declare=tuple(declare),
+        rows=None,
+        tolerated={},
+    )
+    with Progress.given(progress).counting("audit", "rows") as on_progress:
+        result = run_audit(request, on_progress)
+    if html is not None:
+        write_atomically(Path(html), audit_page(result).encode())
+    return result
