@@ -41,7 +41,7 @@ FAULTS: tuple[Fault, ...] = (
     # --- Commands that are run again ---
     Fault(
         name="same-without-a-look-at-the-files",
-        module="spanloom.storage.repeated",
+        module="spanloom.storage.folders.repeated",
         old="not is_regular(path) or sha256_file(path) != sha256",
         new="not is_regular(path)",
         why="a damaged result would count as done",
@@ -49,7 +49,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="replaced-before-the-new-one-is-complete",
-        module="spanloom.storage.repeated",
+        module="spanloom.storage.folders.repeated",
         old="if name not in moved]",
         new="]",
         why="a run after a kill would remove new files that were moved up already",
@@ -237,7 +237,7 @@ FAULTS: tuple[Fault, ...] = (
     # --- Datasets ---
     Fault(
         name="lock-that-is-shared",
-        module="spanloom.storage.local",
+        module="spanloom.storage.locks",
         old="fcntl.LOCK_EX | fcntl.LOCK_NB",
         new="fcntl.LOCK_SH | fcntl.LOCK_NB",
         why="two builds could work in one root at the same time",

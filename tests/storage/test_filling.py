@@ -9,7 +9,7 @@ import pytest
 
 from spanloom.errors import ConflictError
 from spanloom.storage import TEMPORARY_MARK, publish_bytes
-from spanloom.storage.filling import filling
+from spanloom.storage.folders.filling import filling
 from support.killed import STRIDE, killed_before
 
 RECORD = ".record"

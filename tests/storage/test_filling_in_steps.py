@@ -10,7 +10,7 @@ import pytest
 
 from spanloom.errors import ConflictError
 from spanloom.storage import publish_bytes
-from spanloom.storage.filling import filling_in_steps
+from spanloom.storage.folders.filling import filling_in_steps
 from support.killed import STRIDE, killed_before
 
 RECORD, LAST = ".record", "last.json"

@@ -19,7 +19,7 @@ import pytest
 
 from spanloom.errors import ConflictError, StorageError
 from spanloom.storage import locks
-from spanloom.storage.filling import filling
+from spanloom.storage.folders.filling import filling
 from spanloom.storage.locks import held
 from support.refusing_files import COMPILER, refusing
 

@@ -8,8 +8,8 @@ import pytest
 
 from spanloom.errors import ConflictError, OptionError
 from spanloom.storage import write_atomically
-from spanloom.storage.filling import filling
-from spanloom.storage.repeated import MADE_JSON, Output, check_overwritable, finish, made_or_same
+from spanloom.storage.folders.filling import filling
+from spanloom.storage.folders.repeated import MADE_JSON, Output, check_overwritable, finish, made_or_same
 
 RECORD = ".unfinished"
 OUTSIDE = '{"identity": {}, "last": "last.json", "files": {"../x": ""}}'

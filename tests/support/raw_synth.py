@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spanloom.storage.claim import CLAIM_NAME
-from spanloom.storage.repeated import MADE_JSON
+from spanloom.storage.folders.repeated import MADE_JSON
 
 COLUMNS = ("query", "synthetic_reasoning", "synthetic_answer", "synth_id")
 

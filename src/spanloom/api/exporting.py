@@ -18,7 +18,7 @@ from spanloom.families import data_folder, dataset_family
 from spanloom.options.keywords import by_keywords
 from spanloom.report.export_views import export_views
 from spanloom.report.progress import Progress
-from spanloom.storage.repeated import already_there
+from spanloom.storage.folders.repeated import already_there
 
 
 @by_keywords(ExportPlaces)

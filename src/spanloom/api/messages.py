@@ -17,8 +17,8 @@ from spanloom.conversations.source.rejects import RowRefusedError
 from spanloom.errors import DatasetError
 from spanloom.provenance import readable_json, sha256_json
 from spanloom.storage import write_atomically, written_atomically
-from spanloom.storage.filling import filling
-from spanloom.storage.repeated import MADE_JSON, OnSame, Output, finish, made_or_same
+from spanloom.storage.folders.filling import filling
+from spanloom.storage.folders.repeated import MADE_JSON, OnSame, Output, finish, made_or_same
 
 RECORD_NAME = ".spanloom-export-unfinished"
 DATA, INFO, EXPORT_JSON = "conversations.jsonl", "dataset_info.json", "export.json"

@@ -17,7 +17,7 @@ from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.options.option import option, place
 from spanloom.options.shared import Overwrite
-from spanloom.storage.repeated import already_there
+from spanloom.storage.folders.repeated import already_there
 from spanloom.text import visible_line
 from spanloom.tokenizers.o200k.asset import fetched_asset
 

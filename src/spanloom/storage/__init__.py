@@ -10,8 +10,7 @@
     transfer          many files at once, stopped together; the store of a URI
     staging           objects → files on this machine, verified; interrupted transfers are resumed
     publishing        files → objects, create-only, verified; existing other bytes are a conflict
-    filling           a folder that one command fills, at once or in steps; an ended run is resumed or removed
-    repeated          a filled folder that is filled again: kept if it is the same, replaced on request
+    folders/          folders that one command fills, at once, in steps, or again
     claim             one object that names the build that owns a dataset root
     scratch           the scratch folder of one command: local copies of its remote inputs and outputs
 

@@ -13,7 +13,7 @@ import typer
 from spanloom.cli.app import PIPELINE, app, print_json, say
 from spanloom.errors import SpanloomError
 from spanloom.options.option import option, place
-from spanloom.storage.filling import check_unused
+from spanloom.storage.folders.filling import check_unused
 from spanloom.storage.uri import is_uri, parse_uri
 from spanloom.tasks.listed import REGISTRY, SCRATCH, declared_parameters, listed_stages
 from spanloom.tasks.slurm import in_apptainer, in_environment, slurm_files

@@ -29,7 +29,7 @@ from spanloom.families.harmony.convert.chat_input import (
 from spanloom.families.harmony.convert.conversion import REMEDIES, ChatConversion, Converted
 from spanloom.families.harmony.convert.preview import preview_documents
 from spanloom.report.terminal import Shown, print_documents, print_legend, print_outline
-from spanloom.storage.repeated import already_there
+from spanloom.storage.folders.repeated import already_there
 from spanloom.storage.scratch import scratch_for
 from spanloom.tokenizers.o200k.asset import locate_asset
 

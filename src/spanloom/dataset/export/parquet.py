@@ -42,8 +42,8 @@ from spanloom.storage import (
     temporary_beside,
     write_atomically,
 )
-from spanloom.storage.filling import filling
-from spanloom.storage.repeated import MADE_JSON, OnSame, Output, finish, made_or_same
+from spanloom.storage.folders.filling import filling
+from spanloom.storage.folders.repeated import MADE_JSON, OnSame, Output, finish, made_or_same
 from spanloom.supervision import IGNORED, Lengths, shift_to_tokens
 from spanloom.workers import OnProgress
 

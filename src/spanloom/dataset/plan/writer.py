@@ -36,8 +36,8 @@ from spanloom.errors import ArtifactError, DatasetError
 from spanloom.megatron.reader import ShardReader, single_sequences
 from spanloom.provenance import environment_here, readable_json
 from spanloom.storage import remove_files, written_atomically
-from spanloom.storage.filling import filling
-from spanloom.storage.repeated import MADE_JSON, OnSame, Output, finish, made_or_same
+from spanloom.storage.folders.filling import filling
+from spanloom.storage.folders.repeated import MADE_JSON, OnSame, Output, finish, made_or_same
 from spanloom.workers import OnProgress
 
 RECORD_NAME = ".spanloom-plan-unfinished"

@@ -43,8 +43,8 @@ from spanloom.records.record_files import (
 )
 from spanloom.records.staging import staged_records
 from spanloom.storage import sha256_file, write_atomically, written_atomically
-from spanloom.storage.filling import Steps, filling_in_steps
-from spanloom.storage.repeated import MADE_JSON, OnSame, Output, check_overwritable, made_or_same, write_record
+from spanloom.storage.folders.filling import Steps, filling_in_steps
+from spanloom.storage.folders.repeated import MADE_JSON, OnSame, Output, check_overwritable, made_or_same, write_record
 from spanloom.storage.scratch import Scratch
 from spanloom.storage.unchanged import check_unchanged
 from spanloom.storage.uri import is_uri

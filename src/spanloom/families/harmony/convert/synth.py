@@ -38,8 +38,8 @@ from spanloom.records.json_values import is_text
 from spanloom.records.parquet import column_values, open_parquet, parquet_batches
 from spanloom.records.staging import staged_records
 from spanloom.storage import sha256_file
-from spanloom.storage.filling import filling
-from spanloom.storage.repeated import MADE_JSON, OnSame, Output, check_overwritable, finish, made_or_same
+from spanloom.storage.folders.filling import filling
+from spanloom.storage.folders.repeated import MADE_JSON, OnSame, Output, check_overwritable, finish, made_or_same
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.unchanged import FileState, check_unchanged, file_state
 from spanloom.storage.uri import is_uri

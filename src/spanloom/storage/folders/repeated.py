@@ -22,7 +22,7 @@ from typing import Any
 
 from spanloom.errors import ConflictError, OptionError
 from spanloom.provenance import canonical_json, readable_json
-from spanloom.storage.filling import locked_record
+from spanloom.storage.folders.filling import locked_record
 from spanloom.storage.local import (
     fsync_directory,
     is_regular,
