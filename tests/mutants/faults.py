@@ -499,6 +499,14 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/families/models/test_prover.py",),
     ),
     Fault(
+        name="paths-that-other-texts-change",
+        module="spanloom.families.models.paths.independent",
+        old="        if changes:",
+        new="        if changes is None:",
+        why="a run would be made by path that the full proof refuses, since its texts decide the frame",
+        tests=("tests/families/models/test_paths.py",),
+    ),
+    Fault(
         name="paths-with-spans-of-the-text-before",
         module="spanloom.families.models.paths.runs",
         old="numbers.append(span[part.kind])",

@@ -1,5 +1,6 @@
 """Documents by path are those of the full proof, token for token. What a path does not give goes to the full proof."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -7,17 +8,20 @@ import numpy as np
 import pytest
 
 from spanloom.families.models.conversation import Conversation, read_conversation
+from spanloom.families.models.documents.rules import ModelRules, load_ingredients
 from spanloom.families.models.model import Model
 from spanloom.families.models.paths.clean import clean_tokens
 from spanloom.families.models.paths.prover import PathProver
 from spanloom.families.models.probe.form import find_form, variable_sets
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
 from spanloom.families.models.prove.documents import Document
+from support.chat_models import write_model
 from support.drawn_chats import drawn_record
 from support.model_material import Pair, models_of, records
 from support.nightly import drawn, nightly
 
 BY_DAY = ("otc_qwen-3", "otc_qwen-2.5", "trl_gptoss", "otc_glm-4.7-flash")
+TEMPLATES: dict[str, str] = json.loads((Path(__file__).parents[2] / "cases/templates/documents.json").read_text())
 DRAWN = 700
 """Of each pair by night: 30 pairs make 21,000 conversations."""
 
@@ -77,6 +81,23 @@ def test_documents_by_path_are_those_of_the_full_proof(seed: int, model_material
             )
     assert by_path["otc_qwen-3"] >= 80
     assert by_path["otc_qwen-2.5"] >= 50
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_documents_of_templates_that_look_at_texts_are_those_of_the_full_proof(name: str, tmp_path: Path) -> None:
+    """Each template differs from one that does everything right in one place. Where other texts would change the frame,
+    the full proof refuses the run, and a path must not make it."""
+    folder = write_model(tmp_path / "model", TEMPLATES[name], stops=("<|end|>", "<|eof|>"))
+    loaded = load_ingredients(folder, ModelRules())
+    model, proving = loaded.model, loaded.proving
+    prover = PathProver(model, proving)
+    for number in range(drawn(600, 24)):
+        given = conversation(number)
+        found = prover.documents(given)
+        if found is None:
+            assert not prover.reason.startswith("unexpected"), (given.id, prover.reason)
+        else:
+            assert_equal(found.proven, prove_conversation(model, given, proving), given.id)
 
 
 def test_a_tokenizer_of_the_sentencepiece_kind_is_not_cut(tmp_path: Path) -> None:

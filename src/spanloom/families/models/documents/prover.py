@@ -23,7 +23,7 @@ RENDERED_EVERY, PROVEN_EVERY = 16, 128
 WINDOW, MOST_LEARNED = 1_000, 100
 """A template whose paths are new for more than `MOST_LEARNED` of `WINDOW` conversations costs more than it saves."""
 
-MOST_RENDERINGS = 5_000
+MOST_RENDERINGS = 2_000
 """Of which paths are kept, so that memory is bounded."""
 
 BY_PATH, FULL = "by path", "full: "

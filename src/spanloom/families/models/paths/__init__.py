@@ -6,6 +6,7 @@ conversation that would be refused, so that refusals are the full proof's.
 
 leaves   what a leaf writes: texts of its message, calls, tools, or something that no rule covers
 clean    added tokens at which a text may be cut and its parts encoded apart
+independent  paths that other texts in place of a run's do not change
 body     what the messages of a prefix write, in time of what is new
 runs     a run by its path: its text, where its texts and its stop are
 prover   conversations → documents; each new layout is confirmed by the full proof

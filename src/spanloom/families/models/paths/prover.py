@@ -19,6 +19,7 @@ from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.form import INLINE, AsGiven, shaped
 from spanloom.families.models.model import Model
 from spanloom.families.models.paths.clean import clean_tokens
+from spanloom.families.models.paths.independent import Independent
 from spanloom.families.models.paths.leaves import NoRule
 from spanloom.families.models.paths.runs import NextMessage, PathRun, UnknownCall, Walked
 from spanloom.families.models.prove.controls import controls_of
@@ -66,6 +67,7 @@ class PathProver:
     def __init__(self, model: Model, proving: Proving) -> None:
         self._model, self._proving = model, proving
         self._paths: dict[int, Paths] = {}
+        self._independent: dict[int, Independent] = {}
         self._layouts: dict[Any, _Layout] = {}
         self._constants: dict[str, Tokens] = {}
         self.reason = ""
@@ -89,7 +91,8 @@ class PathProver:
         try:
             for number, variables in enumerate(self._proving.variables):
                 strftime = None if now is None else now.strftime
-                self._paths[number] = Paths(model.template.text, {**constants, **variables}, strftime)
+                paths = self._paths[number] = Paths(model.template.text, {**constants, **variables}, strftime)
+                self._independent[number] = Independent(paths)
         except Exception as fault:  # Unloggable; or what Jinja raises, for which the full proof has words
             return _reason(fault)
         return None
@@ -129,7 +132,7 @@ class PathProver:
         else:
             known = messages[: last + 1]
         walked = {
-            number: Walked(model, paths, proving.variables[number], conversation, known)
+            number: Walked(model, paths, proving.variables[number], conversation, known, self._independent[number])
             for number, paths in self._paths.items()
         }
         runs: list[_Run] = []

@@ -17,6 +17,7 @@ from spanloom.families.models.defaults import SPAN_ANALYSIS, SPAN_COMMENTARY, SP
 from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.model import Model
 from spanloom.families.models.paths.body import Body
+from spanloom.families.models.paths.independent import Independent
 from spanloom.families.models.paths.leaves import (
     CALLS,
     CONTENT,
@@ -87,8 +88,10 @@ class Walked:
         variables: Mapping[str, Any],
         conversation: Conversation,
         messages: Sequence[dict[str, Any]],
+        independent: Independent,
     ) -> None:
         self._model, self._paths, self._conversation, self._variables = model, paths, conversation, variables
+        self._independent = independent
         self._stops = _any_of(tuple(model.stops.values()))
         self._last = conversation.runs()[-1]
         self._known = list(messages)
@@ -118,6 +121,7 @@ class Walked:
         if len(prompt) - len(opening) != begin:
             raise NoRule("the prompt ends within another message")
         own = self._written(after.leaves[-1])
+        self._independent.check(after.leaves[-1], after.states.loops[:-1], run)
         pieces = self._pieces(own.parts, run)
         placed, closings, numbers, trimmed = self._placed(pieces, own, begin, run)
         last = placed[-1][1] if placed else len(prompt)
