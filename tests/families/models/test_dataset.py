@@ -257,7 +257,7 @@ def test_synth_builds_for_any_model_under_the_rules_of_its_format(model: Path, t
     place = numbers.schema.names.index("language")
     pq.write_table(numbers.set_column(place, "language", [list(range(5))]), source / sources.shard_name(0))
     sources.write_manifest(source, 2)
-    with pytest.raises(SourceError, match="the column language is int64, not string"):
+    with pytest.raises(SourceError, match="the column language is int64, not text"):
         made(source, model, tmp_path / "wrong", shards=2)
 
 

@@ -21,22 +21,22 @@ from tokenizers import Tokenizer
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> Path:
-    """`data/qwen3` of the README, with a small model in the place of Qwen3."""
+    """The folder of the README's quickstart, with a small model in the place of Qwen3; and packed rows."""
     folder = tmp_path_factory.mktemp("clone")
-    (folder / "docs").symlink_to(REPOSITORY / "docs")
+    (folder / "chat.jsonl").symlink_to(REPOSITORY / "docs/examples/chat.jsonl")
     sample(out=str(folder / "sample"))
     (folder / "data/models").mkdir(parents=True)
     (folder / "sample/model").rename(folder / "data/models/qwen3")
-    section = (REPOSITORY / "README.md").read_text().split("## Any Hugging Face model\n")[1].split("\n## ")[0]
+    section = (REPOSITORY / "README.md").read_text().split("## Quickstart")[1].split("\n## ")[0]
     (block,) = re.findall(r"```console\n(.*?)```", section, flags=re.DOTALL)
     first, *lines = block.splitlines()
-    assert (first, len(lines) < 10) == ("make fetch-models MODELS=qwen3", True)
-    for line in lines:
+    assert (first, len(lines)) == ("spanloom model fetch qwen3", 4)
+    for line in (*lines, "spanloom export dataset --to megatron-bridge --sequence-length 8192 --out packed"):
         command, *arguments = shlex.split(line)
-        assert command == ".venv/bin/spanloom"
+        assert command == "spanloom"
         done = cli(*arguments, cwd=folder)
         assert done.returncode == 0, done.stderr
-    return folder / "data/qwen3"
+    return folder
 
 
 def tiny_model(vocabulary: int) -> Any:

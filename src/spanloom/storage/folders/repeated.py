@@ -32,6 +32,7 @@ from spanloom.storage.local import (
     sha256_file,
     write_atomically,
 )
+from spanloom.storage.locks import lock_names
 from spanloom.storage.small_files import read_json
 from spanloom.storage.temporaries import clear_temporaries_of
 from spanloom.storage.uri import is_uri
@@ -77,7 +78,9 @@ def finish(out: Path, output: Output, data: bytes) -> None:
 def write_record(out: Path, output: Output) -> None:
     """Writes the record of all files in `out`, before the last file is written."""
     files = {
-        name: sha256_file(out / name) for name in sorted(_names(out)) if name not in (output.record_name, output.last)
+        name: sha256_file(out / name)
+        for name in sorted(_names(out))
+        if name not in (*lock_names(output.record_name), output.last)
     }
     record = {"identity": json.loads(canonical_json(output.identity)), "last": output.last, "files": files}
     write_atomically(out / MADE_JSON, readable_json(record))
@@ -216,5 +219,5 @@ def _names(folder: Path) -> Iterator[str]:
     """The files below a folder, relative, but for those of this module."""
     for path in folder.rglob("*"):
         name = path.relative_to(folder).as_posix()
-        if not path.is_dir() and name not in (MADE_JSON, _REPLACED, _LAST, _LOCK):
+        if not path.is_dir() and name not in (MADE_JSON, _REPLACED, _LAST, *lock_names(_LOCK)):
             yield name
