@@ -91,7 +91,7 @@ def test_packed_rows_and_indexed_files_have_the_same_documents(made: Path) -> No
     packed = pq.read_table(made / "packed/train").to_pylist()
     tokens = [token for row in packed for token in row["input_ids"]]
     documents = sorted(tokens for row, tokens, *_ in documents_on_disk(made / "dataset"))
-    prefixes = [made / f"dataset/{split}/shard_00_tokens" for split in ("train", "valid")]
+    prefixes = [path.with_suffix("") for path in sorted((made / "dataset").glob("*/shard_00_tokens.idx"))]
     indexed = [document.tolist() for prefix in prefixes for document in IndexedDataset(str(prefix))]
     assert sorted(indexed) == documents
     of_train = [document.tolist() for document in IndexedDataset(str(prefixes[0]))]
