@@ -4,6 +4,7 @@ store that fails, into a store that refuses."""
 import os
 import re
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -67,6 +68,9 @@ def test_a_step_killed_during_its_upload_is_run_again(tmp_path: Path, place: Pla
     proxy.fault = hold_the_third_file
     process = started(*step, **place.through(proxy.address))
     assert proxy.held.wait(PATIENCE), process.communicate()
+    until = time.monotonic() + PATIENCE
+    while not below(root, tmp_path / f"until_{time.monotonic_ns()}"):  # the two before it may still be under way
+        assert time.monotonic() < until
     process.send_signal(signal.SIGKILL)
     process.communicate()
     proxy.go_on.set()
