@@ -17,7 +17,6 @@ from spanloom.tokenizers.template_paths.paths import Message, Paths
 from spanloom.tokenizers.template_paths.reach import NEAREST, Reach, reach_of
 from spanloom.tokenizers.template_paths.recorder import Leaf, Loop, Node
 
-DEBUG = True
 State = dict[Any, Any]
 
 
@@ -57,16 +56,6 @@ class Prefixes:
 
     def prefix(self, n: int, *, prompt: bool) -> Prefix:
         """The path of the first n messages. Raises UnknownPath, NotLinear."""
-        try:
-            return self._prefix(n, prompt)
-        except (UnknownPath, NotLinear):
-            raise
-        except Exception as fault:
-            if DEBUG:
-                raise
-            raise UnknownPath(str(fault)) from None
-
-    def _prefix(self, n: int, prompt: bool) -> Prefix:
         states = _States(self, n)
         node = self.paths.tries.roots[prompt]
         while node.leaf is None:

@@ -98,7 +98,7 @@ class Walked:
         self._forget()
 
     def _forget(self) -> None:
-        """Begins anew, before the first prefix and when paths were learned."""
+        """Starts over, before the first prefix and when paths were learned."""
         self._prefixes = Prefixes(self._paths, self._known, self._conversation.tools, lambda leaf: leaf)
         self._texts: dict[tuple[int, int], str] = {}
         self._body = Body(self._conversation, self._written, self._text)
