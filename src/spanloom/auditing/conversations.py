@@ -137,7 +137,7 @@ class Conversations:
         return self._text(tokens[:end])
 
     def _text(self, tokens: list[int]) -> bytes:
-        return b"".join(map(self._auditor.model.tokenizer.token_bytes, tokens))
+        return b"".join(self._auditor.model.tokenizer.pieces(tokens))
 
     def _goes_on(
         self, tokens: npt.NDArray[np.int32], document: Document, asking: Sequence[int], flags: npt.NDArray[np.uint8]

@@ -4,7 +4,7 @@ In: a local file. Out: encodings with ids and offsets in code points; the id of 
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ class JsonTokenizer:
         self._vocabulary: dict[str, int] = self._loaded.get_vocab(with_added_tokens=True)
         self._pieces: JsonVocabulary | None = None
         self._added: dict[int, bytes] = {}
+        self._bytes = _Bytes(self)
         self.vocab_size = max(self._vocabulary.values()) + 1
         self.name = f"{json.loads(self._loaded.to_str())['model']['type'].lower()}_{self.vocab_size}"
 
@@ -77,6 +78,10 @@ class JsonTokenizer:
         added = self._added.get(token)
         return self.vocabulary().piece(token) if added is None else added
 
+    def pieces(self, tokens: Iterable[int]) -> list[bytes]:
+        """The bytes of each token, looked up once for each id."""
+        return list(map(self._bytes.__getitem__, tokens))
+
     def vocabulary(self) -> JsonVocabulary:
         """The bytes of each token, or its name if it is special."""
         if self._pieces is None:
@@ -86,3 +91,15 @@ class JsonTokenizer:
     def id_of(self, token: str) -> int | None:
         """The id of a token by its name, or None if there is no such token."""
         return self._vocabulary.get(token)
+
+
+class _Bytes(dict[int, bytes]):
+    """Token → its bytes, looked up once."""
+
+    def __init__(self, tokenizer: JsonTokenizer) -> None:
+        super().__init__()
+        self._tokenizer = tokenizer
+
+    def __missing__(self, token: int) -> bytes:
+        piece = self[token] = self._tokenizer.token_bytes(token)
+        return piece

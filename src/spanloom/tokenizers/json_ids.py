@@ -28,7 +28,6 @@ class IdEncoder:
     def __init__(self, tokenizer: JsonTokenizer) -> None:
         self._tokenizer = tokenizer
         self._fast = _fast_tokenizer(tokenizer)
-        self._bytes = _Pieces(tokenizer)
 
     @property
     def fast(self) -> bool:
@@ -59,7 +58,7 @@ class IdEncoder:
 
         None if the tokens' bytes are not the text's bytes, because the tokenizer normalizes it.
         """
-        pieces = list(map(self._bytes.__getitem__, ids.tolist()))
+        pieces = self._tokenizer.pieces(ids.tolist())
         data = text.encode()
         if b"".join(pieces) != data:
             return None
@@ -70,18 +69,6 @@ class IdEncoder:
             character = np.cumsum((np.frombuffer(data, np.uint8) & 0xC0) != 0x80) - 1
             begins, ends = character[begins], character[ends - 1] + 1
         return np.stack([begins, ends], axis=1)
-
-
-class _Pieces(dict[int, bytes]):
-    """Token → its bytes, looked up once."""
-
-    def __init__(self, tokenizer: JsonTokenizer) -> None:
-        super().__init__()
-        self._tokenizer = tokenizer
-
-    def __missing__(self, token: int) -> bytes:
-        piece = self[token] = self._tokenizer.token_bytes(token)
-        return piece
 
 
 def _fast_tokenizer(tokenizer: JsonTokenizer) -> Any:

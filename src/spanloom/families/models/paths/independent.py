@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from spanloom.families.models.paths.leaves import NoRule, leaves_of
+from spanloom.families.models.prove.fields import CHARACTERS_OF_WORDS
 from spanloom.tokenizers.template_paths.expressions import ITEM, PLACE, TOOLS, Expression
 from spanloom.tokenizers.template_paths.paths import Paths
 from spanloom.tokenizers.template_paths.recorder import Leaf, Loop, Node
@@ -18,8 +19,6 @@ from spanloom.tokenizers.template_paths.recorder import Leaf, Loop, Node
 _TYPES = frozenset({"code", "keys", "values", "list", "role"})
 _STRIPS = frozenset({"strip", "lstrip", "rstrip"})
 _FINDS = frozenset({"startswith", "endswith"})
-_WORD = frozenset("Qvwkxqjz0123456789")
-"""Characters of the words that replace texts: see `prove.fields.Sentinels`."""
 
 
 class Independent:
@@ -156,4 +155,8 @@ def _is_stripped(expression: Expression) -> bool:
 
 def _is_no_word(expression: Expression) -> bool:
     """Whether an expression is a constant that no word holds."""
-    return expression[0] == "k" and isinstance(expression[1], str) and bool(set(expression[1].strip()) - _WORD)
+    return (
+        expression[0] == "k"
+        and isinstance(expression[1], str)
+        and bool(set(expression[1].strip()) - CHARACTERS_OF_WORDS)
+    )

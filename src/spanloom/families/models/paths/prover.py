@@ -25,7 +25,8 @@ from spanloom.families.models.paths.runs import NextMessage, PathRun, UnknownCal
 from spanloom.families.models.prove.controls import controls_of
 from spanloom.families.models.prove.conversation import Proven, Proving, order_of_variables
 from spanloom.families.models.prove.documents import Document
-from spanloom.families.models.prove.run import SALTS, ProvenRun, Rendered, prove_run
+from spanloom.families.models.prove.fields import BEGINS_OF_WORDS, FIRST_NUMBER
+from spanloom.families.models.prove.run import ProvenRun, Rendered, prove_run
 from spanloom.families.models.prove.turn_end import next_message
 from spanloom.supervision import Tokens
 from spanloom.tokenizers.chat_template import Rendering
@@ -40,8 +41,8 @@ _NAMED = frozenset({"tool_calls", "tool_call_id", "name"})
 TRIES = 3
 """Runs of one layout that the full proof may refuse before the layout is given up."""
 
-_ODD = (*(f"Q{salt}" for salt in SALTS), "7300000")
-"""What the words of method S are made of: a conversation with one goes to the full proof."""
+_ODD = (*BEGINS_OF_WORDS, str(FIRST_NUMBER)[:-2])
+"""What the words and numbers of method S begin with: a conversation with one goes to the full proof."""
 
 
 @dataclass(frozen=True)

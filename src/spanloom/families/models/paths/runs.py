@@ -214,7 +214,7 @@ class Walked:
             values = (self._known, self._known[place], place, None, None, self._conversation.tools, None)
             try:
                 self._texts[key] = self._paths.text_of(leaf)(*values)
-            except Exception:  # a call whose path is not known
+            except UnknownPath:  # of a call
                 raise UnknownCall("the path of a call is not known") from None
         return self._texts[key]
 
@@ -239,7 +239,7 @@ class Walked:
     def _evaluated(self, parts: Sequence[Part], values: tuple[Any, ...]) -> list[str]:
         try:
             return [part.text(*values) for part in parts]
-        except Exception:  # a tool or call whose path is not known, or a value that is not there
+        except UnknownPath:  # of a tool or call
             raise UnknownCall("the path of a call or tool is not known") from None
 
     def _placed(

@@ -270,7 +270,7 @@ def _next_byte(model: Model, core: Ids, tails: set[Ids], added: frozenset[int]) 
     """The common first byte of all tails of a core that ends in text; None if one has no tail, or tails differ."""
     if core[-1] in added:
         return None
-    first = {b"".join(map(model.tokenizer.token_bytes, tail))[:1] for tail in tails}
+    first = {b"".join(model.tokenizer.pieces(tail))[:1] for tail in tails}
     (byte,) = first if len(first) == 1 else (b"",)
     return byte[0] if byte else None
 

@@ -51,7 +51,7 @@ def retokenised(model: Model, documents: Documents, frames: Frames, most: int) -
 
 def ids_of_text(model: Model, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int32] | None:
     """The ids of the decoded text; None if tokens do not decode to text."""
-    pieces = [model.tokenizer.token_bytes(token) for token in tokens.tolist()]
+    pieces = model.tokenizer.pieces(tokens.tolist())
     if not all(pieces):
         return None
     try:

@@ -4,6 +4,7 @@ In: the texts that `form.shaped` visits. Out: `Tracer`, which marks each text wi
 `Sentinels`, which replaces each text by a word.
 """
 
+import string
 from dataclasses import dataclass
 
 from spanloom.families.models.form import CALL_ID, CALL_KEY, CALL_NAME, NAME, written_number
@@ -26,6 +27,18 @@ class Field:
         return self.kind not in (CALL_ID, NAME) and bool(self.text.strip())
 
 
+BEGINS_OF_WORDS = ("Qv", "Qw", "Qkx", "Qqj")
+"""How words that replace texts begin, tried in order until no text holds one."""
+
+FIRST_NUMBER = 730_000_019
+"""What replaces the first number, boolean or null; the next ones count on."""
+
+_LAST_BEGIN, _END = "Qzzqx", "z"
+
+CHARACTERS_OF_WORDS = frozenset("".join((*BEGINS_OF_WORDS, _LAST_BEGIN, _END)) + string.digits)
+"""Characters of the words and numbers that replace texts."""
+
+
 class Tracer:
     """Marks the texts of messages. Mark n means `fields[n]`. The caller sets `message` to the current place."""
 
@@ -42,14 +55,15 @@ class Tracer:
 
 
 class Sentinels:
-    """Replaces each text by a word that occurs nowhere; the white space around it stays.
+    """Replaces each text by a word that `held`, all texts, does not hold; the white space around it stays.
 
     `texts[word]` is the replaced text without white space around it, `kinds[word]` its kind; `numbers[word]` is the
     replaced number, boolean or null. `structure`: replace names of functions and arguments too.
     """
 
-    def __init__(self, salt: str, *, structure: bool) -> None:
-        self._salt, self._structure = salt, structure
+    def __init__(self, held: str, *, structure: bool) -> None:
+        self._begin = next((begin for begin in BEGINS_OF_WORDS if begin not in held), _LAST_BEGIN)
+        self._structure = structure
         self.texts: dict[str, str] = {}
         self.kinds: dict[str, str] = {}
         self.numbers: dict[str, float | None] = {}
@@ -58,14 +72,14 @@ class Sentinels:
         core = value.strip()
         if not core or kind == CALL_ID or (kind in _STRUCTURE and not self._structure):
             return value
-        word = f"Q{self._salt}{len(self.texts)}z"
+        word = f"{self._begin}{len(self.texts)}{_END}"
         self.texts[word], self.kinds[word] = core, kind
         start = value.index(core)
         return value[:start] + word + value[start + len(core) :]
 
     def number(self, value: float | None) -> float | None:
         # No other boolean or null would be unique in the text, so a number replaces them.
-        number = 730_000_019 + len(self.numbers)
+        number = FIRST_NUMBER + len(self.numbers)
         other = float(number) if isinstance(value, float) else number
         for written in written_number(other):
             self.numbers[written] = value

@@ -50,9 +50,6 @@ from spanloom.tokenizers.chat_template import ChatTemplate, ChatTemplateError, R
 from spanloom.tokenizers.json_ids import IdEncoder
 from spanloom.tokenizers.traced_text import marks_of, plain_text
 
-SALTS = ("v", "w", "kx", "qj")
-"""Letters of sentinels, tried in order until no text contains them after a Q."""
-
 PLAIN_EVERY = 8
 """One in so many runs, by a checksum of its text, is also rendered without marks. Method S renders every run without
 marks, with its texts replaced, and so finds text around them that changes by tracing."""
@@ -217,8 +214,7 @@ class Rendered:
 
     def _replaced(self, run: int, *, structure: bool) -> tuple[dict[str, Any], Sentinels]:
         held = "".join(field.text for field in self.fields)
-        salt = next((salt for salt in SALTS if f"Q{salt}" not in held), "zzqx")
-        sentinels = Sentinels(salt, structure=structure)
+        sentinels = Sentinels(held, structure=structure)
         return shaped(self.conversation.messages[run], self.form, sentinels), sentinels
 
 

@@ -7,6 +7,7 @@ whether this one does, and then nothing is compared.
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +23,6 @@ class Texts:
 
     def __init__(self, frames: ModelFrames) -> None:
         self._model: Model = frames.model
-        self._pieces: dict[int, bytes] = {}
         self.kept = self._are_kept(frames)
         """Whether the template writes texts as they are."""
 
@@ -35,39 +35,21 @@ class Texts:
     ) -> Iterator[str]:
         """The texts that a document lacks. `tokens` int32 [T]; `spans` uint8 [T], token-aligned; `answers`: reasoning
         and text of each run, all trained, in order; `prompts`: the texts of the messages before the last run."""
+        pieces = self._model.tokenizer.pieces(tokens.tolist())
         edges = np.flatnonzero(np.diff((spans > 0).astype(np.int8), prepend=0, append=0))
         stretches = edges.reshape(-1, 2).tolist()
         if answers and len(stretches) != len(answers):  # spans that are not trained cut runs
-            whole = "".join(self._text(tokens[first:last]) for first, last in stretches)
+            whole = "".join(_text(pieces[first:last]) for first, last in stretches)
             yield from (text for reasoning, said in answers for text in (*reasoning, said) if not _holds(whole, text))
         else:
             for (first, last), (reasoning, said) in zip(stretches, answers, strict=bool(answers)):
-                own, labels = tokens[first:last], spans[first:last]
-                thought = self._text(own[labels == ANALYSIS])
+                own, labels = pieces[first:last], spans[first:last]
+                thought = _text(compress(own, (labels == ANALYSIS).tolist()))
                 yield from (text for text in reasoning if not _holds(thought, text))
-                if not self._says(own, labels, said):
+                if not _says(own, labels, said):
                     yield said
-        whole = self._text(tokens)
+        whole = _text(pieces)
         yield from (text for text in prompts if not _holds(whole, text))
-
-    def _says(self, tokens: npt.NDArray[np.int32], spans: npt.NDArray[np.uint8], said: str) -> bool:
-        """Whether the tokens behind the reasoning hold a text. A token that begins before it is the reasoning's."""
-        behind = np.flatnonzero(spans > ANALYSIS)
-        rest = self._text(tokens[behind])
-        if _holds(rest, said):
-            return True
-        if not behind.size or behind[0] == 0:
-            return False
-        before = self._text(tokens[behind[0] - 1 : behind[0]])
-        return 0 < (before + rest).find(unicodedata.normalize("NFC", said).strip()) < len(before)
-
-    def _text(self, tokens: npt.NDArray[np.int32]) -> str:
-        pieces, known = [], self._pieces
-        for token in tokens.tolist():
-            if token not in known:
-                known[token] = self._model.tokenizer.token_bytes(token)
-            pieces.append(known[token])
-        return unicodedata.normalize("NFC", b"".join(pieces).decode(errors="replace"))
 
     def _are_kept(self, frames: ModelFrames) -> bool:
         for conversation, document in frames.documents:
@@ -87,6 +69,23 @@ def texts_of(conversation: PlainConversation, runs: Sequence[int]) -> tuple[list
     ]
     before = conversation.messages[: runs[-1]]
     return answers, [message.text for message in before if message.role != "assistant"]
+
+
+def _says(pieces: Sequence[bytes], spans: npt.NDArray[np.uint8], said: str) -> bool:
+    """Whether the tokens behind the reasoning hold a text. A token that begins before it is the reasoning's."""
+    behind = spans > ANALYSIS
+    rest = _text(compress(pieces, behind.tolist()))
+    if _holds(rest, said):
+        return True
+    first = int(behind.argmax())
+    if first == 0:
+        return False
+    before = _text(pieces[first - 1 : first])
+    return 0 < (before + rest).find(unicodedata.normalize("NFC", said).strip()) < len(before)
+
+
+def _text(pieces: Iterable[bytes]) -> str:
+    return unicodedata.normalize("NFC", b"".join(pieces).decode(errors="replace"))
 
 
 def _holds(text: str, part: str) -> bool:
