@@ -35,11 +35,13 @@ def test_a_second_program_makes_the_same_of_all(template: str, model_material: l
         stop=pair.stops,
         date="2025-01-01",
         inline_think=True,
-        max_rejects="20%",
+        max_rejects="50%",  # the template of gpt-oss writes some histories otherwise than its prompts
         valid_fraction=0,
         shards=1,
         deep=DRAWN,
         allow_unknown_sha=True,
     )
     assert result.report.clean
-    assert result.report.checked["rows rendered again"] > 0.8 * DRAWN
+    checked = result.report.checked
+    assert checked["rows rendered again"] + checked.get("refused rows judged again", 0) == DRAWN
+    assert checked["rows rendered again"] > (0.5 if "gpt-oss" in template else 0.8) * DRAWN
