@@ -55,6 +55,15 @@ FAULTS: tuple[Fault, ...] = (
         why="a run after a kill would remove new files that were moved up already",
         tests=("tests/storage/test_repeated.py",),
     ),
+    Fault(
+        name="files-of-others-replaced-without-a-word",
+        module="spanloom.storage.folders.repeated_files",
+        old="if not overwrite and (others",
+        new="if overwrite and (others",
+        why="an export would replace another one that nobody asked it to",
+        tests=("tests/storage/test_repeated_files.py",),
+        raises=("FileExistsError",),
+    ),
     # --- The small modules at the bottom ---
     Fault(
         name="shift-to-the-right",

@@ -39,13 +39,13 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
     Raises StorageError for a path that cannot be written to: a folder, a disk, a socket, a FIFO without a reader.
     """
     if (through := _no_regular_file(path)) is not None:
-        with _named(path), through as stream:
+        with naming(path), through as stream:
             yield stream
         return
     temporary = temporary_beside(path)
     try:
         # Not "wb": with it NumPy bypasses Python's stream, and does not notice a full disk.
-        with _named(path), temporary.open("w+b") as stream:
+        with naming(path), temporary.open("w+b") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -56,7 +56,7 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Adds the file name to errors of a write; the system gives it only for errors of `open`."""
     try:
         yield
