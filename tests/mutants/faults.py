@@ -64,6 +64,14 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/storage/test_repeated_files.py",),
         raises=("FileExistsError",),
     ),
+    Fault(
+        name="small-files-of-the-hub-unchecked",
+        module="spanloom.storage.stores.hub",
+        old="return git.hexdigest() == stored.version",
+        new="return True",
+        why="damage on the way would be read as data",
+        tests=("tests/storage/test_hub.py::test_damage_on_the_way_is_found_and_downloaded_again",),
+    ),
     # --- The small modules at the bottom ---
     Fault(
         name="shift-to-the-right",

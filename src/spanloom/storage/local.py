@@ -25,6 +25,15 @@ from spanloom.storage.temporaries import discard, temporary_beside
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EXDEV)
 
 
+def cache_folder() -> Path:
+    """This package's folder in the user's cache: $XDG_CACHE_HOME/spanloom, or ~/.cache/spanloom. It may be missing."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not cache.is_absolute():  # the XDG specification says to ignore such a path
+        home = os.path.expanduser("~")  # noqa: PTH111  # Path.home raises where a user has no home
+        cache = Path(home, ".cache")
+    return cache / "spanloom"
+
+
 def sha256_file(path: Path) -> str:
     """Hex sha256 of a file's bytes, read in blocks."""
     with path.open("rb") as stream:
