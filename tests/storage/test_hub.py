@@ -169,7 +169,8 @@ def test_a_dataset_on_the_hub_is_validated_inspected_and_opened(
     opened = subprocess.run(
         [sys.executable, "-c", script], env={**os.environ, **environment}, capture_output=True, text=True
     )
-    assert opened.stdout.strip() == str(spanloom.open_dataset(FROZEN / "synth_kd", split="train")[0].tokens[:3].tolist())
+    first = spanloom.open_dataset(FROZEN / "synth_kd", split="train")[0]
+    assert opened.stdout.strip() == str(first.tokens[:3].tolist())
     again = cli("stats", place, "--json", **environment)
     assert again.returncode == 0, again.stderr
     assert [line for line in hub.asked if "/resolve/" in line] == downloads
