@@ -179,7 +179,7 @@ format: setup ## Let ruff rewrite what it can
 
 .PHONY: docs
 docs: setup ## The documentation site, in build/site: strict, a broken link or anchor is an error
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "open build/site/index.html"
 
 .PHONY: charts
