@@ -13,9 +13,9 @@ ROOT = Path(spanloom.__file__).parent
 FILES = {".".join((ROOT.name, *path.relative_to(ROOT).with_suffix("").parts)): path for path in ROOT.rglob("*.py")}
 MODULES = {name.removesuffix(".__init__"): path for name, path in FILES.items()}
 SLOW = {
-    "boto3", "botocore", "chess", "fastapi", "fastokens", "google", "google_crc32c", "jinja2", "jsonschema",
-    "matplotlib", "megatron", "mlcroissant", "numpy", "openai_harmony", "prometheus_client", "psycopg", "pyarrow",
-    "pyarrow.compute", "pydantic", "requests", "rich", "sqlalchemy", "starlette", "tiktoken", "tiktoken_ext",
+    "boto3", "botocore", "chess", "fastapi", "fastokens", "google", "google_crc32c", "huggingface_hub", "jinja2",
+    "jsonschema", "matplotlib", "megatron", "mlcroissant", "numpy", "openai_harmony", "prometheus_client", "psycopg",
+    "pyarrow", "pyarrow.compute", "pydantic", "requests", "rich", "sqlalchemy", "starlette", "tiktoken", "tiktoken_ext",
     "tokenizers", "torch", "transformers", "urllib.request", "urllib3", "uvicorn",
 }  # fmt: skip
 """What takes 13 ms or more to import, and the packages of optional extras."""

@@ -7,6 +7,7 @@ the site. A link to a file outside of the site becomes its text, or a link below
 import json
 import posixpath
 import re
+import sys
 from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
@@ -15,6 +16,10 @@ from mkdocs.structure.pages import Page
 from mkdocs.utils import get_relative_url
 
 REPOSITORY = Path(__file__).parents[2]
+sys.path.insert(0, str(Path(__file__).parent))
+
+from commands_page import commands_page  # noqa: E402  # mkdocs imports a hook without its folder
+
 # Path in the repository → path in the site.
 OUTSIDE = {
     "README.md": "repository/readme.md",
@@ -32,6 +37,7 @@ CODE = re.compile(r"(^```.*?^```$|`[^`\n]+`)", flags=re.DOTALL | re.MULTILINE)
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     for path, site in OUTSIDE.items():
         files.append(File.generated(config, site, content=(REPOSITORY / path).read_text("utf-8")))
+    files.append(File.generated(config, "reference/cli.md", content=commands_page()))
     for notebook in [file for file in files if file.src_uri.endswith(".ipynb")]:
         files.remove(notebook)
         site = notebook.src_uri.removesuffix(".ipynb") + ".md"
@@ -61,12 +67,26 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         site = OUTSIDE.get(path) or path.removeprefix("docs/")
         if files.get_file_from_path(site):
             return f"{image}[{text}]({posixpath.relpath(site, posixpath.dirname(source) or '.')}{hash_mark}{anchor})"
+        if not (REPOSITORY / path).exists():
+            return match[0]  # mkdocs then stops at it
         return f"[{text}]({config.repo_url.rstrip('/')}/blob/main/{path})" if config.repo_url else text
 
     parts = CODE.split(markdown)
     # Links in code stay; a link whose text holds code is put together again first.
     outside = [part if index % 2 == 0 else f"\0{index}\0" for index, part in enumerate(parts)]
     return re.sub(r"\0(\d+)\0", lambda code: parts[int(code[1])], LINK.sub(rewritten, "".join(outside)))
+
+
+TABLE_CODE = re.compile(r"<code>[^<]*</code>")
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """In a cell of a table GitHub shows `a\\|b` as `a|b`; Python's Markdown keeps the backslash."""
+    return re.sub(r"<td.*?</td>", lambda cell: TABLE_CODE.sub(_without_backslash, cell[0]), html, flags=re.DOTALL)
+
+
+def _without_backslash(code: re.Match[str]) -> str:
+    return code[0].replace(r"\|", "|")
 
 
 def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:

@@ -54,7 +54,7 @@ PARAMETERS = {
     "developer=None drop=() max_rejects='0' format='conversations' rows_per_shard=65536 workers=1 dataset=None "
     "license=None overwrite=False scratch=None progress=False",
     "export": "root out=None * to='parquet' trainer=None sequence_length=None too_long=None croissant=None "
-    "tokens_per_file=67108864 overwrite=False progress=False",
+    "tokens_per_file=67108864 push=None overwrite=False progress=False",
     "plan": "root sequence_length out=None * strategy='best-fit' seed=0 long='window' question_tokens=None "
     "multiple_of=1 overwrite=False progress=False",
     "inspect": "root documents * ids=() pick='random' count=1 seed=0 split=None shard=None without=None tokenizer=None "

@@ -88,7 +88,7 @@ class TestExitCodes:
         ("number", "remedy"),
         [
             (errno.ENOSPC, "free some space"),
-            (errno.EACCES, "give a place that you may write to"),
+            (errno.EACCES, "look at the permissions of this path"),
             (errno.ENOENT, "check the path"),
         ],
     )

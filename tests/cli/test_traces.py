@@ -295,7 +295,7 @@ def test_counts_are_of_written_rows_alone(run: Any, tmp_path: Path) -> None:
     run("ingest", path, "--source-name", "s")
     run("build", "--name", "d", "--version", "v1")
     given = ("export", KEY, "--format", "tunix_sft", "--tokenizer", TOKENIZER, "--out", "x.jsonl", "--json")
-    both, one = run(*given).json(), run(*given, "--max-length", 20).json()
+    both, one = run(*given).json(), run(*given, "--max-length", 20, "--overwrite").json()
     assert (both["exported"], both["boundary_tokens"], both["control_strings_in_content"]) == (2, 2, 60)
     assert (one["exported"], one["dropped_without_labels"], one["boundary_tokens"]) == (1, 1, 1)
     assert one["control_strings_in_content"] == 0

@@ -71,6 +71,19 @@ def test_ms_swift() -> None:
     }
 
 
+def test_automodel() -> None:
+    record, _ = as_record(CALLED, "automodel")
+    assert record["tools"] == [FUNCTION]
+    assert record["messages"][1:3] == [
+        {
+            "role": "assistant",
+            "content": "",
+            "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a":2}'}}],
+        },
+        {"role": "tool", "content": "4", "tool_call_id": "c1"},
+    ]
+
+
 def test_llama_factory() -> None:
     record, _ = as_record(CALLED, "llama-factory")
     assert record == {
@@ -85,10 +98,14 @@ def test_llama_factory() -> None:
 
 
 @pytest.mark.parametrize(("conversation", "trainers", "reason"), [
-    (FLAGGED, ("trl", "llama-factory"), "untrained_answer"),
+    (FLAGGED, ("trl", "llama-factory", "automodel"), "untrained_answer"),
     (CALLED, ("trl",), "tools"),
     (replace(PLAIN, settings=Settings(reasoning_effort="low")), ("trl", "axolotl", "ms-swift"), "settings"),
-    (replace(PLAIN, chat_template_kwargs={"x": 1}), ("axolotl", "ms-swift", "llama-factory"), "chat_template_kwargs"),
+    (
+        replace(PLAIN, chat_template_kwargs={"x": 1}),
+        ("axolotl", "ms-swift", "llama-factory", "automodel"),
+        "chat_template_kwargs",
+    ),
     (replace(PLAIN, messages=(ASK, replace(ANSWER, truncated=True))), ("axolotl", "trl"), "truncated_answer"),
     (replace(PLAIN, messages=(ASK, replace(ANSWER, texts=("a", "b")))), ("axolotl", "trl"), "several_parts"),
     (replace(PLAIN, messages=(replace(ASK, name="Ada"), ANSWER)), ("axolotl", "ms-swift"), "name_of_user"),
@@ -114,7 +131,7 @@ def conversations(source: Path) -> list[Conversation]:
     return [parse_conversation(row) for row in rows]
 
 
-@pytest.mark.parametrize("trainer", ["trl", "axolotl", "ms-swift", "llama-factory"])
+@pytest.mark.parametrize("trainer", ["trl", "axolotl", "ms-swift", "llama-factory", "automodel"])
 def test_an_export_read_back_by_convert_is_the_same_conversations(cli: Cli, tmp_path: Path, trainer: Trainer) -> None:
     """In the order of the source, without those that are refused: as many as the counts say."""
     source = tmp_path / "source"

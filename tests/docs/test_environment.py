@@ -11,11 +11,12 @@ NOT_FOR_USERS = {
     *("RANK", "LOCAL_RANK", "WORLD_SIZE", "LESS"),
     *("AWS_WEB_IDENTITY_TOKEN_FILE", "GOOGLE_APPLICATION_CREDENTIALS"),
 }
-# Read by Google's, Amazon's and PostgreSQL's libraries on behalf of the package, whose messages name them.
+# Read by libraries of Google, Amazon, Hugging Face and PostgreSQL for the package, whose messages name them.
 OF_LIBRARIES = {
     "STORAGE_EMULATOR_HOST",
     "AWS_ENDPOINT_URL",
     "AWS_CA_BUNDLE",
+    *("HF_TOKEN", "HF_ENDPOINT", "HF_HUB_OFFLINE"),
 }
 
 

@@ -55,6 +55,23 @@ FAULTS: tuple[Fault, ...] = (
         why="a run after a kill would remove new files that were moved up already",
         tests=("tests/storage/test_repeated.py",),
     ),
+    Fault(
+        name="files-of-others-replaced-without-a-word",
+        module="spanloom.storage.folders.repeated_files",
+        old="if not overwrite and (others",
+        new="if overwrite and (others",
+        why="an export would replace another one that nobody asked it to",
+        tests=("tests/storage/test_repeated_files.py",),
+        raises=("FileExistsError",),
+    ),
+    Fault(
+        name="small-files-of-the-hub-unchecked",
+        module="spanloom.storage.stores.hub",
+        old="return git.hexdigest() == stored.version",
+        new="return True",
+        why="damage on the way would be read as data",
+        tests=("tests/storage/test_hub.py::test_damage_on_the_way_is_found_and_downloaded_again",),
+    ),
     # --- The small modules at the bottom ---
     Fault(
         name="shift-to-the-right",

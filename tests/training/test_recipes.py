@@ -98,6 +98,19 @@ def test_plain_pytorch(folder: Path) -> None:
 
 
 @pytest.mark.nightly  # `make test` trains with TRL on exports of two families
+def test_any_model(folder: Path) -> None:
+    export, block = recipe("any model")
+    spanloom(folder, *commands(export))
+    model = folder / "tiny"
+    tiny_llama(vocab_size=201_088).save_pretrained(model)
+    tokenizer().save_pretrained(model)
+    for given, small in (('"openai/gpt-oss-20b"', repr(str(model))), ("max_length=None", "max_length=96")):
+        assert block.count(given) == 1
+        block = block.replace(given, small)
+    assert "'eval_loss'" in script(folder, block)
+
+
+@pytest.mark.nightly  # `make test` trains with TRL on exports of two families
 def test_trl(folder: Path) -> None:
     export, block = recipe("TRL")
     spanloom(folder, *commands(export))

@@ -20,6 +20,7 @@ from spanloom.findings import FindingsError
 from spanloom.options.keywords import by_keywords
 from spanloom.options.shared import ReusingOptions
 from spanloom.provenance import library_versions
+from spanloom.storage.hub import pinned
 
 if TYPE_CHECKING:
     from spanloom.building.make import BuildResult
@@ -103,7 +104,7 @@ def _built_for_harmony(options: BuildOptions, progress: "Progress") -> "BuildRes
             settings = HarmonyOptions(
                 **_of_both(options),
                 source=folder,
-                source_as_given=source,
+                source_as_given=pinned(source),
                 tokenizer=local(options.tokenizer),
                 rules=rules,
                 caps=Caps(
@@ -155,7 +156,7 @@ def _built_for_model(options: BuildOptions, progress: "Progress") -> "BuildResul
         settings = of_model.BuildOptions(
             **_of_both(options),
             source=source_folder,
-            source_as_given=source,
+            source_as_given=pinned(source),
             model=model_folder,
             model_as_given=model,
             rules=model_rules(options, options.train, options.turns, options.valid_fraction),

@@ -32,7 +32,8 @@ from spanloom.families import data_folder, dataset_family
 from spanloom.megatron.reader import ShardReader
 from spanloom.report.pages.documents import documents_page
 from spanloom.report.terminal import Shown
-from spanloom.storage.uri import is_uri
+from spanloom.storage.hub import local_copy
+from spanloom.storage.uri import is_hub, is_uri
 from spanloom.supervision import IGNORED, Lengths, shift_to_tokens
 from spanloom.training.shard import read_content
 
@@ -354,7 +355,8 @@ def open_dataset(
     tokenizer: str | os.PathLike[str] | None = None,
     allow_harmful: bool = False,
 ) -> Dataset:
-    """Opens the finished dataset at the folder `root`. All families but chess, which has arrays and no documents.
+    """Opens the finished dataset at `root`, a folder or an `hf://` place, which is downloaded to the cache once.
+    All families but chess, which has arrays and no documents.
 
     split          "train", or "valid", also called "validation"; None: all splits, one after the other
     tokenizer      for `text`, if the dataset does not contain its tokenizer: the asset of gpt-oss is searched in the
@@ -364,7 +366,9 @@ def open_dataset(
     Files are not checked here; use `spanloom.validate`. Raises DatasetError or ManifestError.
     """
     place = os.fspath(root)
-    if is_uri(place):
+    if is_hub(place):
+        place = os.fspath(local_copy(place))
+    elif is_uri(place):
         raise DatasetError(
             "this reads a folder on this machine", where=place, remedy=f"bring it first: spanloom fetch {place} DIR"
         )

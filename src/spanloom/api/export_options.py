@@ -47,6 +47,14 @@ class ExportOptions:
     tokens_per_file: Annotated[int, option("Start a new file after this many tokens.", min=1)] = (
         defaults.TOKENS_PER_FILE
     )
+    push: Annotated[
+        str | None,
+        option(
+            "Then upload the export with its card as this dataset of the Hugging Face Hub; a new one is private. "
+            "Needs `pip install 'spanloom[hub]'` and a token (`hf auth login`, or HF_TOKEN).",
+            metavar="OWNER/NAME",
+        ),
+    ] = None
     overwrite: Overwrite = False
 
 

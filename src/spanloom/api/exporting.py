@@ -19,6 +19,7 @@ from spanloom.options.keywords import by_keywords
 from spanloom.report.export_views import export_views
 from spanloom.report.progress import Progress
 from spanloom.storage.folders.repeated import already_there
+from spanloom.storage.hub import pushed
 
 
 @by_keywords(ExportPlaces)
@@ -37,7 +38,16 @@ def export(options: ExportPlaces) -> dict[str, Any]:
 
 
 def exported(root: Path, out: Path | None, options: ExportOptions, progress: Progress) -> tuple[Path, dict[str, Any]]:
-    """The folder of the export, and the content of `export.json`."""
+    """The folder of the export, and the content of `export.json`; with `push`, the address of the commit too."""
+    out, written = _written(root, out, options, progress)
+    if options.push is not None:
+        with progress.stage("push"):
+            written = {**written, "pushed": pushed(out, options.push, f"Spanloom export ({options.to})")}
+        progress.say(f"pushed: {written['pushed']}")
+    return out, written
+
+
+def _written(root: Path, out: Path | None, options: ExportOptions, progress: Progress) -> tuple[Path, dict[str, Any]]:
     to = options.to
     if (to == "messages") != (options.trainer is not None):
         raise OptionError("--to messages and --for TRAINER go together", remedy="give both, or neither")

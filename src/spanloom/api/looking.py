@@ -25,6 +25,7 @@ from spanloom.report.pages.documents import documents_page
 from spanloom.report.progress import Progress
 from spanloom.report.terminal import Shown
 from spanloom.storage import write_atomically
+from spanloom.storage.hub import local_copy
 
 
 def inspect(
@@ -40,7 +41,8 @@ def inspect(
     tokenizer: Place | None = None,
     html: Place | None = None,
 ) -> list[ShownDocument]:
-    """Documents of the dataset at `root`, each token with its text and span. Prints nothing.
+    """Documents of the dataset at `root`, a folder or an `hf://` place, each token with its text and span.
+    Prints nothing.
 
     documents  places, such as "train/0/17"; ids: ids in the source; without both, `count` documents are picked
     without    only documents that have no label of this span
@@ -48,7 +50,7 @@ def inspect(
 
     Raises SpanloomError for an unknown place or id, and if the tokenizer is not found.
     """
-    folder = Path(root)
+    folder = local_copy(root)
     content = content_of(folder, "inspect")
     family = dataset_family(content.family)
     named = next((name for name in content.totals.splits if hub_split(name) == split), split)
@@ -84,7 +86,8 @@ def audit(
     html: Place | None = None,
     progress: bool | OnStage = False,
 ) -> Result:
-    """Checks the loss mask of any token dataset against the model at the folder `model`. Prints nothing.
+    """Checks the loss mask of any token dataset against the model at the folder `model`. Prints nothing. `data` and
+    `messages` may be `hf://` places.
 
     messages  the conversations it was made from, which makes every document provable
     declare   classes of findings that are intended
@@ -97,11 +100,11 @@ def audit(
     if unknown := [name for name in declare if name not in NAMES]:
         raise OptionError(f"{unknown[0]} is not a class", remedy=f"one of {', '.join(NAMES)}")
     request = AuditOptions(
-        data=Path(data),
+        data=local_copy(data),
         model=ModelOptions(
             folder=Path(model), template=None, stops=(), date=day_of(defaults.PROBE_DATE), thinking="auto", variables={}
         ),
-        messages=local(messages),
+        messages=None if messages is None else local_copy(messages),
         reading=Reading(mask=mask, aligned=aligned),
         sample=sample,
         seed=seed,

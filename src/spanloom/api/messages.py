@@ -80,7 +80,9 @@ def _written(source: Source, root: Path, out: Path, trainer: Trainer) -> dict[st
                     except RowRefusedError as row:
                         refused[row.reason.value] += 1
                     else:
-                        stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+                        # Automodel also ends a line at U+2028 and its like, so its lines are ASCII.
+                        line = json.dumps(record, ensure_ascii=trainer == "automodel")
+                        stream.write(line.encode() + b"\n")
                         written += 1
                         left_out.update(without)
     if not written:

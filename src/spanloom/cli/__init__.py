@@ -32,6 +32,7 @@ import tempfile
 import traceback
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -51,13 +52,14 @@ from spanloom.errors import (
 )
 from spanloom.kubeflow import split_arguments
 from spanloom.presentable import is_store_with_access, presentable
+from spanloom.storage.local import refused_access
 from spanloom.text import is_utf8, visible, visible_line
 
 _REMEDIES = {
     errno.ENOSPC: "free some space and run the same command again",
     errno.EDQUOT: "your quota is used up: free some space and run the same command again",
-    errno.EACCES: "give a place that you may write to",
-    errno.EPERM: "give a place that you may write to",
+    errno.EACCES: "look at the permissions of this path, or give another place",
+    errno.EPERM: "look at the permissions of this path, or give another place",
     errno.EROFS: "the file system is mounted read-only: give another place",
     errno.EIO: "the disk or its connection failed: look at the system's log, then run the same command again",
     errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
@@ -80,6 +82,7 @@ _EXTRAS = {
     "train": ("tensorboard",),
     "gcs": ("google",),
     "s3": ("boto3", "botocore"),
+    "hub": ("huggingface_hub",),
     "chess": ("chess",),
     "traces": ("sqlalchemy",),
     "postgres": ("psycopg",),
@@ -133,6 +136,8 @@ def _run(words: list[str]) -> int:
             return _fail(SpanloomError("no folder for temporary files can be written", remedy=_TMPDIR))
         message = error.strerror or str(error)
         path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else _unnamed(words)
+        if error.errno in (errno.EACCES, errno.EPERM) and (refused := refused_access(Path(path))) is not None:
+            return _fail(SpanloomError(f"{message}: {refused[0]}", where=path, remedy=refused[1]))
         return _fail(SpanloomError(message, where=path, remedy=_REMEDIES.get(error.errno or 0, "check the path")))
     except Exception:  # a fault of this program: its traceback is shown without passwords and keys
         print(visible(presentable(traceback.format_exc())), end="", file=sys.stderr)

@@ -22,7 +22,8 @@ from spanloom.families.chat.options.generate import GeneratorRules
 from spanloom.families.chat.options.pack import PackingRules
 from spanloom.families.chat.transcripts.sample import run
 from spanloom.options.option import option, place
-from spanloom.options.shared import MaxRejects, RunningOptions
+from spanloom.options.shared import MaxRejects, OverwriteFile, RunningOptions
+from spanloom.storage.folders.repeated import already_there
 
 ChatTokenizerPlaceOption = Annotated[
     str | None,
@@ -70,6 +71,7 @@ def generate(
     tokenizer: ChatTokenizerPlaceOption = None,
     rules: GeneratorRules,
     report: options.Report = None,
+    overwrite: OverwriteFile = False,
     scratch: options.Scratch = None,
     printed: Printed,
 ) -> None:
@@ -94,7 +96,9 @@ def generate(
             rules=rules,
             tokenizer=tokenizer,
             report=report,
+            overwrite=overwrite,
             on_progress=on_progress,
+            on_same=lambda: progress.say(already_there(out)),
             scratch=scratch,
         )
     if printed.as_json or is_step(context):

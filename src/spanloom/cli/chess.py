@@ -1,5 +1,6 @@
 """`spanloom chess …` and its steps: PGN or Parquet → validated games → prepared games → samples."""
 
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -14,7 +15,8 @@ from spanloom.cli.outputs import file_option, write_page
 from spanloom.cli.steps import step
 from spanloom.families.chess import defaults
 from spanloom.options.option import option, place, running
-from spanloom.options.shared import MAX_WORKERS, RunningOptions
+from spanloom.options.shared import MAX_WORKERS, Overwrite, RunningOptions
+from spanloom.storage.folders.repeated import already_there
 from spanloom.text import visible, visible_line
 
 RESULTS = ("1-0", "0-1", "1/2-1/2", "*")
@@ -87,7 +89,7 @@ def sample(
 @chess_app.command("convert")
 def convert(
     pgn: Annotated[list[Path], option("PGN file, also .gz, .bz2 or .zst; repeatable.")],
-    out: Annotated[Path, option("Folder for the Parquet files, without any yet.")],
+    out: Annotated[Path, option("Folder for the Parquet files; empty or new, or made by the same command.")],
     best_move: Annotated[
         Literal["played", "none"],
         option("What is to be predicted: the move played, or no move (boards and values alone)."),
@@ -103,6 +105,7 @@ def convert(
     max_seconds: Annotated[int | None, option("The same, at most.", min=0)] = None,
     with_values: Annotated[bool, option("Games with an evaluated position alone.", "--with-values")] = False,
     workers: Annotated[int, option("Processes that read games side by side.", min=1, max=MAX_WORKERS)] = 1,
+    overwrite: Overwrite = False,
     as_json: options.Json = False,
 ) -> None:
     """Turn PGN into Parquet files of the pretraining schema; comments of lichess, ChessBase, cutechess and TCEC become
@@ -123,7 +126,16 @@ def convert(
         max_seconds=max_seconds,
         with_values=with_values,
     )
-    counts = convert_pgn(pgn, out, best_move=best_move, games_per_file=games_per_file, wanted=wanted, workers=workers)
+    counts = convert_pgn(
+        pgn,
+        out,
+        best_move=best_move,
+        games_per_file=games_per_file,
+        wanted=wanted,
+        workers=workers,
+        overwrite=overwrite,
+        on_same=lambda: say(already_there(out), file=sys.stderr),
+    )
     if as_json:
         print_json(vars(counts))
         return

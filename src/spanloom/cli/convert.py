@@ -15,12 +15,13 @@ from spanloom.options.option import option, place
 class Convert:
     """Turn chat data into a source of whole conversations, for `spanloom build`.
 
-    Takes OpenAI messages (role, content, reasoning_content, tool_calls, tools), ShareGPT (from, value), prompt and
-    answer in columns, chosen and rejected answers, and forms of single vendors (Harmony, Responses, Anthropic, Gemini,
-    …); says which it found, what each key is taken for, and shows the first conversation as it will be trained. The
-    source holds roles, calls, tools, reasoning and settings as they came, for any model; what Harmony cannot hold is
-    named at the end. All else is refused with its line, left out because --drop says so and counted, or kept as
-    metadata. The same input and options give the same bytes; an interrupted run is continued by the same command.
+    Takes OpenAI messages, ShareGPT, prompt and answer in columns, pairs of a chosen and a rejected answer, and forms of
+    vendors (Harmony, Responses, Anthropic, Gemini, …). It reports the form that it found and what each key is taken
+    for, and shows the first conversation as it will be trained. Of pairs the chosen answer is trained. What is not
+    understood is refused with its line, or left out and counted where --drop says so.
+
+    The source is for any model; what Harmony cannot hold is named at the end. The same input and options give the same
+    bytes. Run it again after an interruption.
 
     On a terminal, the command prompts for identity, effort, date, cutoff and instructions that no option sets.
 
@@ -33,10 +34,10 @@ class Convert:
         typer.Argument(
             metavar="PLACE...",
             help="Chat data: files (.jsonl, .json, .csv, .tsv, .parquet, .arrow, also .gz or .zst), folders of them, "
-            "folders of `save_to_disk`, patterns such as 'chats/*.jsonl'; or URIs.",
+            "folders of `save_to_disk`, patterns such as 'chats/*.jsonl'; or URIs: gs://, s3://, hf://datasets/….",
         ),
     ]
-    out: Annotated[str | None, place("Folder or URI for the source; new, or the folder of an interrupted run.")] = None
+    out: Annotated[str | None, place("Folder or URI for the source; new, or made by the same command.")] = None
     preview: Annotated[bool, option("Show the first conversation as it will be trained, and stop.", "--preview")] = (
         False
     )

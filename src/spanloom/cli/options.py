@@ -14,7 +14,8 @@ from spanloom.options.shared import Resume as Resume
 from spanloom.options.shared import Scratch as Scratch
 from spanloom.options.shared import Workers as Workers
 from spanloom.service import defaults as service
-from spanloom.storage.uri import parse_uri
+from spanloom.storage.hub import local_copy
+from spanloom.storage.uri import is_hub, parse_uri
 
 if TYPE_CHECKING:
     from spanloom.building.steps import StepTask
@@ -50,6 +51,17 @@ def _on_this_machine(place: str) -> Path:
     return Path(place)
 
 
+def on_this_machine_or_hub(place: str) -> Path:
+    """The local path of a place, which may be of the Hugging Face Hub."""
+    return local_copy(place) if is_hub(place) else _on_this_machine(place)
+
+
+HubRootArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="ROOT", help="Root of a dataset, a folder or hf://datasets/….", parser=on_this_machine_or_hub
+    ),
+]
 LocalRootArgument = Annotated[
     Path,
     typer.Argument(metavar="ROOT", help="Root of a dataset, a folder.", parser=_on_this_machine),

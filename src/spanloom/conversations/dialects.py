@@ -7,6 +7,7 @@ versions named here:
     trl 1.16.0             OpenAI messages. No flag for a message: the assistant's are all trained
     axolotl 0.19.0         OpenAI messages and tools as JSON texts, `train` of each answer (message_field_training)
     ms-swift 4.6.0         role and content, `loss` of each answer, calls as messages `tool_call`, reasoning in <think>
+    automodel 02513fb8     OpenAI messages and tools as lists; its ChatDataset reads lines of JSON. No flag
     llama-factory 0.9.5    from and value in turn, calls as `function_call`, reasoning in <think>. No flag
 
 Arguments of calls stay the text that they are. `datasets` would give calls of other tools null arguments; TRL has no
@@ -20,7 +21,7 @@ from typing import Any, Literal
 from spanloom.conversations.conversation import Conversation
 from spanloom.conversations.turns import Message
 
-Trainer = Literal["trl", "axolotl", "ms-swift", "llama-factory"]
+Trainer = Literal["trl", "axolotl", "ms-swift", "llama-factory", "automodel"]
 
 _FLAGS = {"axolotl": "train", "ms-swift": "loss"}
 """The key of a message that says whether it is trained."""
@@ -45,7 +46,7 @@ def as_record(conversation: Conversation, trainer: Trainer) -> tuple[dict[str, A
     messages = [each for message in conversation.messages for each in _messages(message, trainer)]
     record: dict[str, Any] = {"messages": _text(messages) if trainer == "axolotl" else messages}
     if tools:
-        record["tools"] = _text(tools)
+        record["tools"] = tools if trainer == "automodel" else _text(tools)
     if conversation.chat_template_kwargs:
         record["chat_template_kwargs"] = dict(conversation.chat_template_kwargs)
     return record, left_out

@@ -17,5 +17,5 @@ SEQUENCE_LENGTH = 8192
 FormName = Literal["parquet", "trl", "axolotl", "llama-factory", "megatron-bridge"]
 """The forms of an export of a dataset."""
 
-Trainer = Literal["trl", "axolotl", "ms-swift", "llama-factory"]
+Trainer = Literal["trl", "axolotl", "ms-swift", "llama-factory", "automodel"]
 """The trainers whose dialect `export --to messages` writes."""

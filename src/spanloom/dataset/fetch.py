@@ -23,7 +23,7 @@ from spanloom.storage import (
 )
 from spanloom.storage.staging import Download, stage_files
 from spanloom.storage.transfer import OnProgress, Transfers
-from spanloom.storage.uri import SCHEMES, is_uri, parse_uri
+from spanloom.storage.uri import is_uri, parse_uri
 
 LOCK_NAME = ".spanloom-fetch.lock"
 
@@ -52,7 +52,7 @@ def fetch(
     """
     if not is_uri(place):
         raise SpanloomError(
-            f"{place!r} is not a URI: fetch takes {' or '.join(f'{scheme}://bucket/dataset' for scheme in SCHEMES)}",
+            f"{place!r} is not a URI: fetch takes gs://bucket/dataset, s3://bucket/dataset or hf://datasets/OWNER/NAME/path",
             remedy="a dataset on a disk can be used, or copied, as it is",
         )
     uri = parse_uri(place)

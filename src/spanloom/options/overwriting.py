@@ -4,6 +4,7 @@ In: the values of a command's options, and which of them are files that it write
 """
 
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ _SQLITE = "sqlite:///"
 def check_outputs(values: Mapping[str, Any], writing: Collection[str]) -> None:
     """`values`: option → value; `writing`: the options of files that are written. Of an input folder, files that exist
     are inputs too; where a dataset's root allows a report, `outputs.output_file` decides."""
+    for name in (*writing, *OUTPUTS):
+        if isinstance(value := values.get(name), str | Path) and re.match(r"hf:/", str(value)):
+            raise ValueError(f"{_option(name)}: hf:// is only read; `spanloom export --push OWNER/NAME` uploads")
     seen: dict[Path, str] = {}
     for name in writing:
         for written in _paths(values.get(name)):

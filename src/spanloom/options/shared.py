@@ -49,6 +49,11 @@ Overwrite = Annotated[
     running("Replace another result of this command at --out; kept until the new one is complete.", "--overwrite"),
 ]
 
+OverwriteFile = Annotated[
+    bool,
+    running("Replace another result of this command in its file; kept until the new one is complete.", "--overwrite"),
+]
+
 MAX_REJECTS = (
     "Bad rows that each shard may set aside (under rejects/): a number, or a share such as 0.1%. 0 stops at the first."
 )

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 from spanloom.errors import RecordError, SourceError
 from spanloom.records.files import OnUnreadable, RecordPlace, stop
 from spanloom.records.json_values import plain_array
+from spanloom.storage.local import refused_access
 
 BATCH_ROWS = 256
 BATCH_BYTES = 128 << 20
@@ -33,11 +34,14 @@ def open_parquet(path: Path, footer: pq.FileMetaData | None = None) -> pq.Parque
         return pq.ParquetFile(
             path, metadata=footer, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True
         )
-    except (FileNotFoundError, PermissionError) as fault:
+    except PermissionError as fault:
+        what, remedy = refused_access(path) or (one_line(fault), "look at its permissions")
+        raise SourceError(f"the file cannot be opened: {what}", where=str(path), remedy=remedy) from None
+    except FileNotFoundError as fault:
         raise SourceError(
             f"the file cannot be opened: {one_line(fault)}",
             where=str(path),
-            remedy="check the path and its permissions",
+            remedy="check the path",
         ) from None
     except (pa.ArrowException, OSError) as fault:
         raise SourceError(

@@ -9,6 +9,8 @@ import errno
 import fcntl
 import hashlib
 import os
+import pwd
+import shlex
 import shutil
 import stat
 import sys
@@ -25,6 +27,15 @@ from spanloom.storage.temporaries import discard, temporary_beside
 _NO_HARD_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS, errno.EXDEV)
 
 
+def cache_folder() -> Path:
+    """This package's folder in the user's cache: $XDG_CACHE_HOME/spanloom, or ~/.cache/spanloom. It may be missing."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if not cache.is_absolute():  # the XDG specification says to ignore such a path
+        home = os.path.expanduser("~")  # noqa: PTH111  # Path.home raises where a user has no home
+        cache = Path(home, ".cache")
+    return cache / "spanloom"
+
+
 def sha256_file(path: Path) -> str:
     """Hex sha256 of a file's bytes, read in blocks."""
     with path.open("rb") as stream:
@@ -39,13 +50,13 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
     Raises StorageError for a path that cannot be written to: a folder, a disk, a socket, a FIFO without a reader.
     """
     if (through := _no_regular_file(path)) is not None:
-        with _named(path), through as stream:
+        with naming(path), through as stream:
             yield stream
         return
     temporary = temporary_beside(path)
     try:
         # Not "wb": with it NumPy bypasses Python's stream, and does not notice a full disk.
-        with _named(path), temporary.open("w+b") as stream:
+        with naming(path), temporary.open("w+b") as stream:
             yield stream
             stream.flush()
             os.fsync(stream.fileno())
@@ -56,7 +67,7 @@ def written_atomically(path: Path) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _named(path: Path) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Adds the file name to errors of a write; the system gives it only for errors of `open`."""
     try:
         yield
@@ -128,6 +139,47 @@ def kind_of(mode: int) -> str:
     """The name of a file type other than a regular file, by its mode: "a folder"."""
     names = {stat.S_IFDIR: "a folder", stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFLNK: "a link"}
     return names.get(stat.S_IFMT(mode), "a device")
+
+
+def refused_access(path: Path) -> tuple[str, str] | None:
+    """What this user may not do at a path, with the owner, and the remedy; None if the mode bits do not refuse it.
+
+    A file that is there is taken as one to read, a missing one as one to write into the nearest folder that is there.
+    """
+    refused = (False, path)
+    for folder in reversed(path.absolute().parents):
+        try:
+            kind = folder.stat().st_mode
+        except OSError:
+            break
+        if stat.S_ISDIR(kind) and not os.access(folder, os.X_OK):
+            return _refused(folder, "enter it", "x")
+        refused = (not os.access(folder, os.W_OK), folder)
+    try:
+        path.stat()
+    except OSError:
+        return _refused(refused[1], "write into it", "w") if refused[0] else None
+    if not os.access(path, os.R_OK):
+        return _refused(path, "read it", "r")
+    if path.is_dir() and not os.access(path, os.W_OK):
+        return _refused(path, "write into it", "w")
+    return _refused(refused[1], "write into it", "w") if refused[0] else None
+
+
+def _refused(path: Path, what: str, bit: str) -> tuple[str, str]:
+    status, user = path.stat(), _user_name(os.geteuid())
+    owner, mode = _user_name(status.st_uid), stat.filemode(status.st_mode)
+    message = f"{path} belongs to {owner} ({mode}), and {user} may not {what}"
+    if owner == user:
+        return message, f"run `chmod u+{bit} {shlex.quote(str(path))}`, or give another place"
+    return message, f"ask {owner} or an administrator for `setfacl -m u:{user}:{bit}`, or give another place"
+
+
+def _user_name(number: int) -> str:
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:
+        return f"user {number}"
 
 
 def publish(temporary: Path, path: Path, sha256: str) -> None:

@@ -11,11 +11,14 @@ from functools import cache
 from spanloom.errors import StorageError
 from spanloom.storage.stores.objects import PIECES, Store
 from spanloom.storage.stores.retry import StoppedError
-from spanloom.storage.uri import Uri
+from spanloom.storage.uri import HUB, Uri
 
 CONNECTIONS = 8
 """Files transferred at once. Each upload to gs:// holds a piece of 16 MiB in memory. All uploads to s3:// together hold
 at most `PIECES` parts of 32 MiB, all downloads at most `PIECES` ranges of 16 MiB."""
+
+_PACKAGES = {"gs": ("google-cloud-storage", "gcs"), "s3": ("boto3", "s3"), HUB: ("huggingface_hub", "hub")}
+"""Scheme → the package that its store needs, and the extra that brings it."""
 
 OnProgress = Callable[[int, int], None]
 """Called with the bytes moved so far, and the total bytes."""
@@ -28,8 +31,12 @@ def open_store(uri: Uri) -> Store:
 
 @cache
 def _open(scheme: str, bucket: str) -> Store:
-    needed, extra = ("google-cloud-storage", "gcs") if scheme == "gs" else ("boto3", "s3")
+    needed, extra = _PACKAGES[scheme]
     try:
+        if scheme == HUB:
+            from spanloom.storage.stores.hub import HubStore
+
+            return HubStore(bucket)
         if scheme == "gs":
             from spanloom.storage.stores.gcs import GcsStore
 

@@ -67,7 +67,10 @@ class Plan:
 
 @app.command(rich_help_panel=TRAIN)
 def fetch(
-    uri: Annotated[str, typer.Argument(metavar="URI", help="Root of a dataset: gs://bucket/path or s3://bucket/path.")],
+    uri: Annotated[
+        str,
+        typer.Argument(metavar="URI", help="Root of a dataset: gs://bucket/path, s3://bucket/path or hf://datasets/…."),
+    ],
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", help="Folder for the dataset; created if it does not exist.")
     ],

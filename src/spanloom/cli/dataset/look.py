@@ -111,7 +111,7 @@ class Inspect:
     Example: `spanloom inspect data/megatron/synth_kd_v1 --language de --labels`
     """
 
-    root: options.LocalRootArgument
+    root: options.HubRootArgument
     document: Annotated[
         list[str] | None, typer.Argument(help="Documents by place: SPLIT/SHARD/SEQUENCE, such as `train/0/17`.")
     ] = None
@@ -133,7 +133,7 @@ class Stats:
     Example: `spanloom stats data/megatron/synth_kd_v1 --by split,language`
     """
 
-    root: options.LocalRootArgument
+    root: options.HubRootArgument
     by: Annotated[str, option("Group by any of split, shard, language, exercise, with commas; empty: all in one.")] = (
         "split"
     )

@@ -25,8 +25,9 @@ class Audit:
         Path,
         typer.Argument(
             help="Parquet (a file or a folder), a folder of `save_to_disk`, `.bin` and `.idx` with a mask beside, "
-            "or a root of Spanloom.",
+            "or a root of Spanloom; each also at hf://datasets/….",
             metavar="DATA",
+            parser=options.on_this_machine_or_hub,
         ),
     ]
     model: Annotated[Path, option("The model's folder, with tokenizer.json and its chat template.", metavar="DIR")]
@@ -36,6 +37,7 @@ class Audit:
             "The conversations that it was made from: anything that `convert` reads, or a source folder. Each document "
             "is proven by three methods and compared token by token. Without it frames are read off the tokens.",
             metavar="PLACE",
+            parser=options.on_this_machine_or_hub,
         ),
     ] = None
     rendering: TemplateOptions

@@ -11,6 +11,7 @@ from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.families.toolcalls import defaults
 from spanloom.families.toolcalls.samples.sample import run
 from spanloom.options.option import option, place
+from spanloom.options.shared import OverwriteFile
 
 
 @toolcalls_app.command("convert")
@@ -83,6 +84,7 @@ class Convert:
         ),
     ] = False
     reading: toolcalls_options.ReadOptions
+    overwrite: OverwriteFile = False
 
 
 @toolcalls_app.command("serve")

@@ -13,7 +13,7 @@ from spanloom.cli.outputs import file_option, folder_option
 from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.families.toolcalls import defaults
 from spanloom.options.option import option
-from spanloom.options.shared import DealtOptions
+from spanloom.options.shared import DealtOptions, OverwriteFile
 
 
 @toolcalls_app.command("audit")
@@ -68,6 +68,7 @@ class Export:
     seed: Annotated[int, option("Of the batches.")] = defaults.SEED
     require_tool_calls_harmful: toolcalls_options.RequireToolCalls = False
     max_harmful: Annotated[int | None, option("At most.", min=0)] = None
+    overwrite: OverwriteFile = False
 
 
 @toolcalls_app.command("tokenize")

@@ -12,6 +12,7 @@ from spanloom.cli.outputs import file_option, folder_option
 from spanloom.cli.traces import options as traces_options
 from spanloom.families.traces import defaults
 from spanloom.options.option import option
+from spanloom.options.shared import OverwriteFile
 
 
 @traces_app.command("export")
@@ -40,6 +41,7 @@ class Export:
             "--protect-metadata/--no-protect-metadata",
         ),
     ] = defaults.PROTECT_METADATA
+    overwrite: OverwriteFile = False
     places: traces_options.Places
     printed: Printed
 

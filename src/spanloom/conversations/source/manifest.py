@@ -67,6 +67,7 @@ class Conversion(_Section):
     dropped        parts of records that are not stored, by what they were: dropped by options, such as
                    `reasoning_content`
     dataset, license   of the data, where the user named them
+    places         the inputs at `hf://`, each with the commit that was read
     """
 
     form: str
@@ -83,6 +84,7 @@ class Conversion(_Section):
     sources: tuple[ConvertedFile, ...] = Field(strict=False)
     dataset: str | None = None
     license: str | None = None
+    places: tuple[str, ...] | None = Field(default=None, strict=False)
 
 
 class StoredShard(_Section):

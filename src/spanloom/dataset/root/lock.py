@@ -33,6 +33,7 @@ from spanloom.storage import (
     special_file_conflict,
     write_atomically,
 )
+from spanloom.storage.local import refused_access
 
 WORK_NAME = ".work"
 LOCK_NAME = "lock"
@@ -142,11 +143,10 @@ def held_root(root: Path) -> Iterator[Path]:
                 "the output root cannot be made", where=str(root), remedy="give an --out that you may write to"
             ) from refusal
         except OSError as refusal:
-            raise StorageError(
-                f"the output root cannot be written: {refusal.strerror}",
-                where=str(root),
-                remedy="give an --out that you may write to",
-            ) from refusal
+            why, remedy = refusal.strerror, "give an --out that you may write to"
+            if refusal.errno == errno.EACCES and (refused := refused_access(work)) is not None:
+                why, remedy = refused
+            raise StorageError(f"the output root cannot be written: {why}", where=str(root), remedy=remedy) from refusal
         what, remedy = "another build is running into this root", "wait for it, or give another --out"
         with lock, held(lock, work / LOCK_NAME, ConflictError(what, where=str(root), remedy=remedy)):
             if not _same_file(lock, work / LOCK_NAME):

@@ -1,5 +1,6 @@
-"""Folders that one command fills.
+"""Folders and files that one command fills.
 
-filling   a folder that is filled at once or in steps; an ended run is resumed or removed
-repeated  a filled folder that is filled again: kept if it is the same, replaced on request
+filling         a folder that is filled at once or in steps; an ended run is resumed or removed
+repeated        a filled folder that is filled again: kept if it is the same, replaced on request
+repeated_files  the same of single files
 """

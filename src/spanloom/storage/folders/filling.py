@@ -50,9 +50,10 @@ class Steps:
             self._append(header)
 
     def begin(self, files: Sequence[str]) -> None:
-        """Records which files the next step writes, relative. Call it before the first file is created."""
+        """Records which files the step writes, relative. Call it before the first of them is created; a step whose
+        files are not known at once may call it again."""
         self._append({"files": list(files)})
-        self._begun, self._names = list(files), [*self._names, *files]
+        self._begun, self._names = [*self._begun, *files], [*self._names, *files]
 
     def end(self, record: Any) -> None:
         """Records that the step's files are complete and on disk. `record`: JSON value for `ended` of the next run."""
@@ -79,8 +80,8 @@ class Steps:
         end = 0
         for line_end, value in steps:
             if "files" in value:
-                self._begun = [str(name) for name in value["files"]]
-                self._names += self._begun
+                files = [str(name) for name in value["files"]]
+                self._begun, self._names = [*self._begun, *files], [*self._names, *files]
                 continue
             if "ended" in value:
                 self._begun = []

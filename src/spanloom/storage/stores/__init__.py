@@ -7,4 +7,5 @@ tls        a store's address and certificate: errors that a retry cannot fix
 gcs        `gs://`: find, list, read, create, delete, and its errors in plain words
 s3_client  the client of `s3://`, and why it cannot be made
 s3         `s3://`: find, list, read, create, delete
+hub        `hf://`: find, list and read; one commit for an upload
 """

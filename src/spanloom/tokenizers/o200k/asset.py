@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 
 from spanloom.errors import TokenizerError
-from spanloom.storage import sha256_file
+from spanloom.storage.local import cache_folder, sha256_file
 
 ASSET_NAME = "o200k_base.tiktoken"
 ASSET_BYTES = 3_613_922
@@ -46,11 +46,7 @@ def _file_in(path: Path) -> Path:
 
 def cached_asset() -> Path:
     """The asset's path in the user's cache ($XDG_CACHE_HOME, or ~/.cache). The file may be missing."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    if not cache.is_absolute():  # the XDG specification says to ignore such a path
-        home = os.path.expanduser("~")  # noqa: PTH111  # Path.home raises where a user has no home
-        cache = Path(home, ".cache")
-    return cache / "spanloom" / ASSET_NAME
+    return cache_folder() / ASSET_NAME
 
 
 def fetched_asset() -> Path:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from spanloom.errors import ArtifactError
+from spanloom.errors import ArtifactError, missing_package
 from spanloom.storage import parse_json, read_small, write_atomically
 from spanloom.text import visible
 
@@ -32,7 +32,10 @@ class TrainLog:
         self._line = line or say
         self._board: Any = None
         if board:
-            from torch.utils.tensorboard import SummaryWriter
+            try:
+                from torch.utils.tensorboard import SummaryWriter
+            except ModuleNotFoundError:
+                raise missing_package("tensorboard", "train") from None
 
             self._board = SummaryWriter(str(output / "tensorboard"), purge_step=first_step + 1)
 

@@ -75,7 +75,7 @@ def test_the_same_again_is_no_conflict_and_other_bytes_are(source: Path, tmp_pat
     out = tmp_path / "t.parquet"
     first = generate_chat(source=source, out=out, rules=GeneratorRules(context_len=100))
     assert generate_chat(source=source, out=out, rules=GeneratorRules(context_len=100)) == first
-    with pytest.raises(ConflictError, match="refusing to overwrite"):
+    with pytest.raises(ConflictError, match="another result of this command"):
         generate_chat(source=source, out=out, rules=GeneratorRules(context_len=1000))
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spanloom.errors import SourceError
+from spanloom.errors import ConflictError, SourceError
 from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.loader import ChessIterableDataset
 from spanloom.families.chess.pgn import GameFilter, PgnCounts, convert_pgn
@@ -109,7 +109,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path, capfd: pytest.CaptureFixtur
 
 def test_the_games_are_valid_legal_and_give_samples(tmp_path: Path) -> None:
     _converted(tmp_path, GAME * 3 + PROMOTION, games_per_file=2)
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["games_00000.parquet", "games_00001.parquet"]
+    assert _files(tmp_path / "out") == ["games_00000.parquet", "games_00001.parquet"]
     report = validate_folder(tmp_path / "out", Checks(legal=True))
     assert report.clean, report.findings
     assert len(list(ChessIterableDataset(tmp_path / "out", 200))) == 4
@@ -120,9 +120,39 @@ def test_what_cannot_be_converted_says_why(tmp_path: Path) -> None:
         _converted(tmp_path, ATOMIC)
     with pytest.raises(SourceError, match=r"nowhere\.pgn"):
         convert_pgn([tmp_path / "nowhere.pgn"], tmp_path / "out")
-    _converted(tmp_path, GAME)
-    with pytest.raises(ChessError, match="already"):
-        _converted(tmp_path, GAME)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/games_00000.parquet").touch()
+    with pytest.raises(ConflictError, match=r"not empty: it holds games_00000\.parquet"):
+        _converted(tmp_path, GAME, overwrite=True)
+
+
+def _files(out: Path) -> list[str]:
+    return sorted(path.name for path in out.iterdir() if not path.name.startswith("."))
+
+
+def test_the_same_conversion_is_kept_and_another_needs_overwrite(tmp_path: Path) -> None:
+    first, rows = _converted(tmp_path, GAME * 3 + ILLEGAL, games_per_file=1)
+    made = {path: (path.stat().st_ino, path.read_bytes()) for path in (tmp_path / "out").iterdir()}
+    skipped_file(tmp_path / "out").unlink()
+    same: list[str] = []
+    again, _ = _converted(tmp_path, GAME * 3 + ILLEGAL, games_per_file=1, on_same=lambda: same.append("same"))
+    assert (again, same) == (first, ["same"])
+    assert made == {path: (path.stat().st_ino, path.read_bytes()) for path in (tmp_path / "out").iterdir()}
+    assert len(skipped_file(tmp_path / "out").read_text().splitlines()) == 1
+    with pytest.raises(ConflictError, match="another result of this command: other options"):
+        _converted(tmp_path, GAME * 3 + ILLEGAL)
+    assert pq.read_table(tmp_path / "out").to_pylist() == rows
+    _converted(tmp_path, GAME * 2, overwrite=True)
+    assert _files(tmp_path / "out") == ["games_00000.parquet"]
+    assert len({row["game_id"] for row in pq.read_table(tmp_path / "out").to_pylist()}) == 2
+
+
+def test_a_conversion_that_fails_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "good.pgn").write_text(GAME * 3)
+    (tmp_path / "bad.pgn").write_text("no game at all\n")
+    with pytest.raises(SourceError, match=r"bad\.pgn"):
+        convert_pgn([tmp_path / "good.pgn", tmp_path / "bad.pgn"], tmp_path / "out", games_per_file=1)
+    assert not (tmp_path / "out").exists()
 
 
 def test_python_chess_is_not_needed(tmp_path: Path) -> None:
@@ -241,8 +271,7 @@ def test_each_skipped_game_is_named(tmp_path: Path) -> None:
 def test_the_file_of_skipped_games_is_of_the_last_conversion(tmp_path: Path) -> None:
     _converted(tmp_path, GAME + ILLEGAL)
     assert skipped_file(tmp_path / "out").exists()
-    (tmp_path / "out/games_00000.parquet").unlink()
-    _converted(tmp_path, GAME)
+    _converted(tmp_path, GAME, overwrite=True)
     assert not skipped_file(tmp_path / "out").exists()
 
 
@@ -251,7 +280,7 @@ def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:
     path.write_text(_random_games(20) * 40 + "\n" + ATOMIC)
     for workers in (1, 2):
         convert_pgn([path], tmp_path / f"out{workers}", workers=workers, games_per_file=300)
-    one, two = (sorted((tmp_path / f"out{workers}").iterdir()) for workers in (1, 2))
+    one, two = (sorted((tmp_path / f"out{workers}").glob("*.parquet")) for workers in (1, 2))
     assert len(one) == 3
     assert [each.read_bytes() for each in one] == [each.read_bytes() for each in two]
     assert skipped_file(tmp_path / "out1").read_bytes() == skipped_file(tmp_path / "out2").read_bytes()

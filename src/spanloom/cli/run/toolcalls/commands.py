@@ -13,6 +13,7 @@ from spanloom.families.toolcalls.convert import sources
 from spanloom.families.toolcalls.convert.drafts import Options
 from spanloom.families.toolcalls.convert.goals import read_goals
 from spanloom.families.toolcalls.convert.messages import read_labels
+from spanloom.storage.folders.repeated import already_there
 
 
 def convert(given: Convert) -> None:
@@ -40,7 +41,15 @@ def convert(given: Convert) -> None:
         reading=ReadingOptions(**vars(given.reading)),
         join_consecutive=given.join_consecutive,
     )
-    converted = sources.convert(given.source, place, given.out, options, given.completions)
+    converted = sources.convert(
+        given.source,
+        place,
+        given.out,
+        options,
+        given.completions,
+        overwrite=given.overwrite,
+        on_same=lambda: say(already_there(given.out), file=sys.stderr),
+    )
     print_json(converted.as_dict())
     for line in [*sources.outcome_table(converted), *sources.summary(converted)]:
         say(line, file=sys.stderr)

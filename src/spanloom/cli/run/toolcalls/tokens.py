@@ -1,6 +1,7 @@
 """`spanloom toolcalls audit`, `mask`, `export`, `tokenize`: samples → rendered and masked → training data."""
 
 import json
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -21,6 +22,7 @@ from spanloom.families.toolcalls.tokens import training_files
 from spanloom.families.toolcalls.tokens.masks import CUT, Left, Masked, masked_samples, with_mask
 from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
 from spanloom.storage import write_atomically, written_atomically
+from spanloom.storage.folders.repeated import already_there
 
 
 def rendered(rendering: Rendering) -> Render:
@@ -114,8 +116,15 @@ def export(given: Export) -> None:
         rows = training_files.batched_rows(
             list(masked()), **pairing, require_tool_calls=given.require_tool_calls_harmful
         )
-        written = training_files.write_rows(given.output, rows, training_files.BATCHED_SCHEMA)
+        schema = training_files.BATCHED_SCHEMA
     else:
         rows = map(training_files.flat_row, masked())
-        written = training_files.write_rows(given.output, rows, training_files.FLAT_SCHEMA)
+        schema = training_files.FLAT_SCHEMA
+    written = training_files.write_rows(
+        given.output,
+        rows,
+        schema,
+        overwrite=given.overwrite,
+        on_same=lambda: say(already_there(given.output), file=sys.stderr),
+    )
     print_json({"rows": written, "left_out": dict(sorted(reasons.items()))})

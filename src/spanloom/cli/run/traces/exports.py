@@ -17,6 +17,7 @@ from spanloom.families.traces.store.manifest import load_ids, read_manifest
 from spanloom.families.traces.verify.export import check_export
 from spanloom.provenance import readable_json
 from spanloom.storage import write_atomically
+from spanloom.storage.folders.repeated import already_there
 from spanloom.text import visible
 
 
@@ -52,7 +53,16 @@ def export(given: Export) -> None:
                     write_lines(sys.stdout.buffer, rows, len(ids))
             else:
                 with progress.stage("export"), progress.counting("export", "traces") as on_progress:
-                    write_file(Path(out), rows, given.form, len(ids), tokens, on_progress)
+                    write_file(
+                        Path(out),
+                        rows,
+                        given.form,
+                        len(ids),
+                        tokens,
+                        on_progress,
+                        overwrite=given.overwrite,
+                        on_same=lambda: progress.say(already_there(out)),
+                    )
     totals = counts.as_dict(tokens=tokens is not None)
     if printed.as_json:
         print_json({"dataset_key": given.key, "format": given.form, "file": out, **totals})

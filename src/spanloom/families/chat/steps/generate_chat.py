@@ -22,6 +22,7 @@ from spanloom.records.files import passed_over, stop
 from spanloom.records.record_files import SUFFIXES, all_unread_columns
 from spanloom.records.staging import staged_records
 from spanloom.storage import sha256_file, write_atomically
+from spanloom.storage.folders.repeated import OnSame, check_overwritable
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.unchanged import check_unchanged
 from spanloom.storage.uri import is_uri
@@ -37,12 +38,15 @@ def generate_chat(
     tokenizer: Path | None = None,
     rules: GeneratorRules,
     report: Path | None = None,
+    overwrite: bool = False,
     on_progress: OnProgress | None = None,
+    on_same: OnSame | None = None,
 ) -> dict[str, Any]:
     """Writes the transcripts of `source` to `out` (.parquet, .jsonl or .txt), and the returned facts to `report`.
+    Calls `on_same` if `out` holds them already.
 
     Raises SourceError (a file), RecordError (a record), ChatError (a control string; a key, role or tag that no option
-    drops; nothing to write), ConflictError if `out` exists with other bytes.
+    drops; nothing to write), ConflictError if `out` exists with other bytes, unless `overwrite` is set.
     """
     files = conversation_files(source)
     inputs: list[dict[str, Any]] = [
@@ -103,7 +107,7 @@ def generate_chat(
                 where=str(source),
                 remedy="allow a longer --context-len" if too_long else "look at the conversations, and at --report",
             )
-        return write_report(writer.publish())
+        return write_report(writer.publish(overwrite=overwrite, on_same=on_same))
 
 
 def _read(
@@ -125,10 +129,13 @@ def run(
     rules: GeneratorRules,
     tokenizer: str | None = None,
     report: str | None = None,
+    overwrite: bool = False,
     on_progress: OnProgress | None = None,
+    on_same: OnSame | None = None,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
     """The step on paths or URIs."""
+    check_overwritable(out, overwrite)
     with scratch_for("generate-chat", [source, out, tokenizer, report], scratch) as staging:
         if report and is_uri(report):
             staging.path(report).unlink(missing_ok=True)  # left by an earlier run in a scratch folder that was kept
@@ -139,7 +146,9 @@ def run(
                 tokenizer=staged_tokenizer(staging, tokenizer),
                 rules=rules,
                 report=staging.path(report) if report else None,
+                overwrite=overwrite,
                 on_progress=on_progress,
+                on_same=on_same,
             )
             staging.publish_file(out)
         finally:  # if nothing fits, the report gives the reason

@@ -25,7 +25,9 @@ from spanloom.records.files import OnUnreadable, find_files, stop
 from spanloom.records.json_lines import json_lines, lines
 from spanloom.records.json_values import is_text
 from spanloom.records.parquet import abandon, open_parquet, parquet_rows, parquet_schema
-from spanloom.storage import discard, fsync_file, publish, sha256_file, temporary_beside
+from spanloom.storage import discard, fsync_file, sha256_file, temporary_beside
+from spanloom.storage.folders.repeated import OnSame
+from spanloom.storage.folders.repeated_files import put_once
 
 COLUMN = "text"
 OnError = Literal["raise", "skip"]
@@ -81,16 +83,17 @@ class TranscriptWriter:
         if len(self._buffer) == GROUP_ROWS or self._characters > GROUP_CHARACTERS:
             self._flush()
 
-    def publish(self) -> dict[str, Any]:
+    def publish(self, *, overwrite: bool = False, on_same: OnSame | None = None) -> dict[str, Any]:
         """Gives the file its final name. Returns its name, number of transcripts, bytes and sha256.
 
-        Raises ConflictError if a file with other bytes has that name.
+        If a file with these bytes has that name, calls `on_same`. Raises ConflictError if it has other bytes, unless
+        `overwrite` is set.
         """
         self._flush()
         self._file.close()
         fsync_file(self._temporary)
         size, sha256 = self._temporary.stat().st_size, sha256_file(self._temporary)
-        publish(self._temporary, self.path, sha256)
+        put_once((self._temporary, self.path, sha256), overwrite=overwrite, on_same=on_same)
         return {"path": self.path.name, "transcripts": self.transcripts, "bytes": size, "sha256": sha256}
 
     def __enter__(self) -> Self:

@@ -3,6 +3,8 @@
 In: PGN files from lichess, chess programs or tournament managers, compressed or not. Out: `games_00000.parquet`, …,
 counts of the games left out, and in `OUT.skipped.jsonl` the file, line and reason for each of them.
 
+    .spanloom-converted.json    written last: the counts, and the games left out; a second run reads it
+
 Runs of games are read in parallel and joined in order: the same files give the same bytes for any number of workers.
 """
 
@@ -11,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,14 @@ from spanloom.families.chess.pgn.filters import BestMove, GameFilter
 from spanloom.families.chess.pgn.games import ReadGames, read_games
 from spanloom.families.chess.pgn.schema import SCHEMA, write_table
 from spanloom.families.chess.pgn.text import game_texts, unit_in
-from spanloom.storage import write_atomically
+from spanloom.provenance import canonical_json, part_identity
+from spanloom.storage import sha256_file, write_atomically
+from spanloom.storage.folders.filling import Steps, filling_in_steps
+from spanloom.storage.folders.repeated import MADE_JSON, OnSame, Output, made_or_same, write_record
+from spanloom.storage.unchanged import FileState, check_unchanged, file_state
+
+CONVERTED = ".spanloom-converted.json"
+RECORD_NAME = ".spanloom-chess-convert-unfinished"
 
 
 @dataclass(kw_only=True)
@@ -53,21 +62,61 @@ def convert_pgn(
     games_per_file: int = 10_000,
     wanted: GameFilter | None = None,
     workers: int = 1,
+    overwrite: bool = False,
+    on_same: OnSame | None = None,
 ) -> PgnCounts:
-    """Writes the games of PGN files as `games_00000.parquet`, … in the folder `out`, which must have no Parquet files.
+    """Writes the games of PGN files as `games_00000.parquet`, … in the folder `out`, which is new, empty or of an
+    earlier conversion: the same one is kept and `on_same` called, another is replaced if `overwrite` is set.
 
     `best_move`: with "played" the played move is the best move (a model learns to imitate the players); with "none"
     there is no best move (a model learns only boards and values). Raises SourceError for a file that cannot be read or
-    has no game; ChessError for invalid options, existing output, or if no game could be converted.
+    has no game; ChessError for invalid options, or if no game could be converted; ConflictError for other content.
     """
-    files = list(files)
+    files, wanted = list(files), wanted or GameFilter()
     if games_per_file < 1:
         raise ChessError(f"{games_per_file} games a file: give 1 or more")
-    if present := sorted(out.glob("*.parquet")):
-        raise ChessError("the folder holds Parquet files already", where=str(present[0]), remedy="give a new --out")
+    states = [_state(file) for file in files]
+    identity = {
+        "input": [[str(file), sha256_file(file)] for file in files],
+        "options": {"best_move": best_move, "games_per_file": games_per_file, **asdict(wanted)},
+        "code": part_identity("chess", "pyarrow"),
+    }
+    output = Output(identity=identity, last=CONVERTED, record_name=RECORD_NAME)
+
+    def make(folder: Path) -> None:
+        with filling_in_steps(folder, record_name=RECORD_NAME, identity=identity, last=CONVERTED) as steps:
+            if not steps.finished:
+                converted = _write_games(files, folder, steps, best_move, games_per_file, wanted, workers)
+                for file, state in zip(files, states, strict=True):
+                    check_unchanged(file, state)
+                steps.begin([MADE_JSON])
+                write_record(folder, output)
+                write_atomically(folder / CONVERTED, canonical_json(converted))
+
+    made_or_same(out, output, make, overwrite=overwrite, on_same=on_same)
+    return _converted(out)
+
+
+def _state(file: Path) -> FileState:
+    try:
+        return file_state(file)
+    except FileNotFoundError:
+        raise SourceError("there is no such file", where=str(file), remedy="give PGN files") from None
+
+
+def _write_games(
+    files: list[Path],
+    folder: Path,
+    steps: Steps,
+    best_move: BestMove,
+    games_per_file: int,
+    wanted: GameFilter,
+    workers: int,
+) -> dict[str, Any]:
+    """Writes all games. Returns the content of `CONVERTED`."""
     counts = PgnCounts()
     skipped: list[dict[str, Any]] = []
-    with closing(_all_games(files, best_move, wanted or GameFilter(), workers, counts, skipped)) as games:
+    with closing(_all_games(files, best_move, wanted, workers, counts, skipped)) as games:
         for number in itertools.count():
             if not (batch := list(itertools.islice(games, games_per_file))):
                 break
@@ -75,16 +124,26 @@ def convert_pgn(
             counts.games += len(batch)
             counts.rows += table.num_rows
             counts.rows_with_values += table.num_rows - table.column("win").null_count
-            write_table(table, out / f"games_{number:05d}.parquet")
-    if skipped:
-        lines = b"".join(json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in skipped)
-        write_atomically(skipped_file(out), lines)
-    else:
-        skipped_file(out).unlink(missing_ok=True)  # left by an earlier conversion whose games were removed
+            name = f"games_{number:05d}.parquet"
+            steps.begin([name])
+            write_table(table, folder / name)
     if not counts.games:
         left_out = ", ".join(f"{number} {reason}" for reason, number in counts.skipped.items()) or "there are none"
         raise ChessError(f"no game could be converted ({left_out})", where=", ".join(map(str, files)))
-    return counts
+    return {"counts": vars(counts), "skipped": skipped}
+
+
+def _converted(out: Path) -> PgnCounts:
+    """The counts of a finished conversion; writes the list of the games left out, unless it is there already."""
+    converted = json.loads((out / CONVERTED).read_bytes())
+    lines = b"".join(json.dumps(entry, ensure_ascii=False).encode() + b"\n" for entry in converted["skipped"])
+    listed = skipped_file(out)
+    if not lines:
+        listed.unlink(missing_ok=True)  # left by an earlier conversion
+    elif not listed.is_file() or listed.read_bytes() != lines:
+        write_atomically(listed, lines)
+    counts = converted["counts"]
+    return PgnCounts(**{**counts, **{name: Counter(counts[name]) for name in ("skipped", "foreign")}})
 
 
 def skipped_file(out: Path) -> Path:

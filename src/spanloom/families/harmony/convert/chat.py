@@ -45,9 +45,10 @@ from spanloom.records.staging import staged_records
 from spanloom.storage import sha256_file, write_atomically, written_atomically
 from spanloom.storage.folders.filling import Steps, filling_in_steps
 from spanloom.storage.folders.repeated import MADE_JSON, OnSame, Output, check_overwritable, made_or_same, write_record
+from spanloom.storage.hub import pinned
 from spanloom.storage.scratch import Scratch
 from spanloom.storage.unchanged import check_unchanged
-from spanloom.storage.uri import is_uri
+from spanloom.storage.uri import is_hub, is_uri
 from spanloom.workers import OnProgress, Pool, process_pool
 
 LIBRARIES = ("orjson", "pyarrow", "openai-harmony")
@@ -96,11 +97,12 @@ def convert_chat(
     on_progress: OnProgress | None = None,
     workers: int = 1,
     on_same: OnSame | None = None,
+    places: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Converts all records into the folder `out`, or resumes the unfinished folder of an earlier run.
 
-    `workers`: processes that convert; their number does not change the result. `overwrite`: replaces another
-    conversion in `out`, once the new one is complete.
+    `places`: inputs that are recorded, with their commit. `workers`: processes that convert; their number does not
+    change the result. `overwrite`: replaces another conversion in `out`, once the new one is complete.
     Returns the manifest that was written there. Raises RejectedRowError if more records are rejected than allowed,
     SourceError for a file that cannot be read or has changed, ConflictError if `out` has other content.
     """
@@ -122,7 +124,7 @@ def convert_chat(
                     counts = _write_shards(chat, folder, conversion, steps, on_progress, pool)
                 for file in chat.files:
                     check_unchanged(file.path, file.state)
-                manifest = _manifest(chat, conversion, counts, steps.ended)
+                manifest = _manifest(chat, conversion, counts, steps.ended, places)
                 steps.begin([MADE_JSON])
                 write_record(folder, output)
                 steps.end({"counts": counts.as_dict()})
@@ -266,7 +268,11 @@ class _Shard:
 
 
 def _manifest(
-    chat: ChatInput, conversion: ChatConversion, counts: Counts, ended: list[dict[str, Any]]
+    chat: ChatInput,
+    conversion: ChatConversion,
+    counts: Counts,
+    ended: list[dict[str, Any]],
+    places: Sequence[str],
 ) -> dict[str, Any]:
     fields = conversion.system_fields
     counted = {name: dict(sorted(count.items())) for name, count in vars(counts).items() if isinstance(count, Counter)}
@@ -287,6 +293,7 @@ def _manifest(
             ],
             "dataset": conversion.dataset,
             "license": conversion.license,
+            **({"places": list(places)} if places else {}),
             **{name: counted[name] for name in ("skipped", "dropped", "dropped_characters", "metadata", "messages")},
             "ids_made": counts.ids_made,
             **({"refused_keys": counted["refused_keys"]} if counts.refused_keys else {}),
@@ -330,6 +337,7 @@ def run(
         on_progress=on_progress,
         workers=workers,
         on_same=on_same,
+        places=[pinned(place) for place in staging.stands_for.values() if is_hub(place)],
     )
     staging.publish_folder(out, last=MANIFEST_NAME)
     return manifest

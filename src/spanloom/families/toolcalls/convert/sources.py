@@ -16,7 +16,6 @@ is left out under the rule's code, so everything that is written passes `validat
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -37,7 +36,8 @@ from spanloom.records.files import find_files, passed_over, passed_over_line
 from spanloom.records.json_lines import COMMA_FOLLOWS, json_lines, without_commas
 from spanloom.records.record_files import SUFFIXES as SUFFIXES
 from spanloom.records.record_files import RecordFile, all_unread_columns, kind_of, read_records, unread_line
-from spanloom.storage import written_atomically
+from spanloom.storage.folders.repeated import OnSame
+from spanloom.storage.folders.repeated_files import all_written_once
 from spanloom.storage.unchanged import file_state
 
 Source = Literal["b4", "agentdojo", "tau2", "ultrachat", "xstest", "messages"]
@@ -150,10 +150,21 @@ class Converted:
         ]
 
 
-def convert(source: Source, place: Path, out: Path, options: Options, completions: Path | None = None) -> Converted:
+def convert(
+    source: Source,
+    place: Path,
+    out: Path,
+    options: Options,
+    completions: Path | None = None,
+    *,
+    overwrite: bool = True,
+    on_same: OnSame | None = None,
+) -> Converted:
     """Converts all files of a source below `place`. The same files give the same bytes.
 
-    Raises SourceError if there are no files, ToolCallError if the source needs completions and none are given.
+    Raises SourceError if there are no files, ToolCallError if the source needs completions and none are given, and
+    without `overwrite` ConflictError for files of another conversion of this source. `on_same` is called if all files
+    are there already.
     """
     if source in NEEDS_COMPLETIONS and completions is None:
         raise ToolCallError(
@@ -169,12 +180,9 @@ def convert(source: Source, place: Path, out: Path, options: Options, completion
         converted.not_read = passed_over(place, read)
     converted.unread_columns = all_unread_columns(files)
     names = {split: name for (made, split), name in FILES.items() if made == source}
-    with ExitStack() as stack:
-        streams = {
-            split: stack.enter_context(written_atomically(out / split / f"{name}.jsonl"))
-            for split, name in names.items()
-        }
-        rejects = stack.enter_context(written_atomically(out / "rejects" / f"{source}.ndjson"))
+    paths = [*(out / split / f"{name}.jsonl" for split, name in names.items()), out / "rejects" / f"{source}.ndjson"]
+    with all_written_once(paths, overwrite=overwrite, on_same=on_same) as (*written_to, rejects):
+        streams = dict(zip(names, written_to, strict=True))
 
         def leave_out(where: str, reason: str, label: str = "", **more: Any) -> None:
             converted.left_out[reason] += 1

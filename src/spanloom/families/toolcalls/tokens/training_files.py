@@ -18,7 +18,8 @@ from spanloom.families.toolcalls.format.tables import source_of, split_of, subty
 from spanloom.families.toolcalls.merge.merged import lines_of_samples
 from spanloom.families.toolcalls.tokens.batches import pair
 from spanloom.families.toolcalls.tokens.masks import Masked
-from spanloom.storage import written_atomically
+from spanloom.storage.folders.repeated import OnSame
+from spanloom.storage.folders.repeated_files import written_once
 
 FLAT_SCHEMA = pa.schema(
     [
@@ -64,15 +65,23 @@ def batched_rows(masked: Sequence[Masked], **pairing: Any) -> Iterator[dict[str,
             yield {"batch_id": number, "role": role, **flat_row(by_sample[id(sample)])}
 
 
-def write_rows(path: Path, rows: Iterable[dict[str, Any]], schema: pa.Schema) -> int:
+def write_rows(
+    path: Path,
+    rows: Iterable[dict[str, Any]],
+    schema: pa.Schema,
+    *,
+    overwrite: bool = False,
+    on_same: OnSame | None = None,
+) -> int:
     """Writes the rows as Parquet or JSON Lines, by the suffix .parquet or .jsonl. Returns the number of rows.
 
-    The file gets its name only when it is complete. Raises SpanloomError for another suffix.
+    The file gets its name only when it is complete; if it has these bytes already, `on_same` is called. Raises
+    SpanloomError for another suffix, ConflictError if the file has other bytes, unless `overwrite` is set.
     """
     if path.suffix not in {".parquet", ".jsonl"}:
         raise SpanloomError("unsupported file type", where=str(path), remedy=".jsonl or .parquet")
     written, waiting = 0, iter(rows)
-    with written_atomically(path) as stream:
+    with written_once(path, overwrite=overwrite, on_same=on_same) as stream:
         if path.suffix == ".jsonl":
             for row in waiting:
                 stream.write(lines_of_samples([row]))

@@ -14,7 +14,8 @@ from spanloom.errors import OptionError
 from spanloom.families.traces.encoding.tokens import BATCH, tokenized
 from spanloom.families.traces.export.lines import ExportFormat, ExportOptions, check_controls, line_of, record, texts_of
 from spanloom.families.traces.store.database import Snapshot
-from spanloom.storage import written_atomically
+from spanloom.storage.folders.repeated import OnSame
+from spanloom.storage.folders.repeated_files import written_once
 from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.workers import OnProgress
 
@@ -117,9 +118,15 @@ def write_file(
     total: int,
     tokens: TokenColumns | None = None,
     on_progress: OnProgress | None = None,
+    *,
+    overwrite: bool = True,
+    on_same: OnSame | None = None,
 ) -> None:
-    """Writes a file, Parquet if its name ends in `.parquet`, else JSON Lines. `path` appears when it is complete."""
-    with written_atomically(path) as stream:
+    """Writes a file, Parquet if its name ends in `.parquet`, else JSON Lines. `path` appears when it is complete.
+
+    Without `overwrite`, raises ConflictError if `path` has other bytes; `on_same` is called if it has the same.
+    """
+    with written_once(path, overwrite=overwrite, on_same=on_same) as stream:
         if path.suffix != PARQUET:
             write_lines(stream, values, total, on_progress)
             return
