@@ -1,6 +1,7 @@
 """A small dataset and a teacher with its tokenizer: a Llama of two layers; and its scores by code of its own.
 
-In: a folder. Out: the root of a dataset, a model folder with weights that learned a little of it. `expected` shares nothing with `spanloom.teacher`.
+In: a folder. Out: the root of a dataset, a model folder with weights that learned a little of it. `expected` shares
+nothing with `spanloom.teacher`.
 """
 
 from collections.abc import Sequence
@@ -16,7 +17,6 @@ from spanloom.megatron.independent import IndependentDataset
 from support.chat_models import write_model
 from support.model_datasets import record, stored, without_reasoning, write_conversations
 from tokenizers import Tokenizer
-
 
 STEPS = 120
 

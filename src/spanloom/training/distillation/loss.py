@@ -22,7 +22,7 @@ ROWS = 1 << 24
 """Logits in float32 that are held at once, beside those that were given."""
 
 NOTHING = -100.0
-"""Log-probability of the rest where nothing is left: all tokens are classes."""
+"""The lowest log-probability of the rest."""
 
 
 def distillation_loss(
@@ -61,6 +61,8 @@ def distillation_loss(
     )
     student = torch.cat([found[:, :k], found[:, -1:]], -1)
     teacher = torch.cat([teacher_logprobs.reshape(-1, k), teacher_rest.reshape(-1, 1)], -1).float()
+    if k == logits.shape[-1] * (1 if group is None else dist.get_world_size(group)):  # there is no rest
+        student, teacher = student[:, :-1], teacher[:, :-1]
     if temperature != 1:
         student = (student / temperature).log_softmax(-1)
         teacher = (teacher / temperature).log_softmax(-1)
