@@ -9,6 +9,7 @@
     pipelines/      whole pipelines: tasks
     traces/         reasoning traces, and their steps
     toolcalls/      tool calls, and their steps
+    teacher         a teacher's log-probabilities: teacher score, teacher validate
     run/            what the commands do whose libraries take long to load
 
     declared        commands made from dataclasses of options
