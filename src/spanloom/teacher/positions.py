@@ -1,7 +1,7 @@
 """The documents of a dataset, and which of their labels are scored.
 
 In: one split of one shard. Out: `ScoredDocument`s. Label-aligned, as on disk: position t is scored if `lossmask[t]`
-is 1 and its span is asked for; its label is `tokens[t + 1]`.
+is 1 and its span is one that is scored; its label is `tokens[t + 1]`.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Signals by document: for users, batches and trainers. numpy alone; nothing is read before it is asked for.
+"""Signals by document: for users, batches and trainers. numpy alone; a document is read when it is wanted.
 
 In: a folder of signals and its dataset. Out: `TeacherSignals`.
 """

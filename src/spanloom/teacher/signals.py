@@ -71,7 +71,7 @@ def what_is_wrong(
     ids, logprobs, own, rest = signals.ids, signals.logprobs, signals.own, signals.rest
     count = labels.size
     if ids.shape != (count, k) or logprobs.shape != (count, k) or own.shape != (count,) or rest.shape != (count,):
-        return 0, f"{count} positions of {k} tokens were asked for, the answer has {' × '.join(map(str, ids.shape))}"
+        return 0, f"{count} positions of {k} tokens are wanted, the answer has {' × '.join(map(str, ids.shape))}"
     if not count:
         return None
     probabilities = np.exp(logprobs.astype(np.float64)).sum(axis=1)

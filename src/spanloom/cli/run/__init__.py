@@ -2,9 +2,8 @@
 
     convert     convert
     dataset/    validate, inspect, stats, manifest show, export, plan, blend
-    models/     audit
+    models/     audit, teacher score, teacher validate
     toolcalls/  toolcalls …
-    teacher     teacher …
     traces/     traces …
 
 A module is imported when its command runs, and imports at its top what the command needs.

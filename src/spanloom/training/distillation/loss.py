@@ -48,7 +48,7 @@ def distillation_loss(
     group, first     the ranks that share the vocabulary, and the first id of this one
 
     Positions without an entry give a value that means nothing: multiply by `teacher_mask`, or leave them out of the
-    loss mask. Raises OptionError for a share or temperature that is none.
+    loss mask. Raises OptionError for a temperature or share out of range.
     """
     if temperature <= 0 or not 0 <= cross_entropy <= 1:
         raise OptionError(f"temperature is {temperature}, cross_entropy is {cross_entropy}: above 0, and from 0 to 1")

@@ -4,7 +4,7 @@ from rich.console import Console
 
 from spanloom.api.scoring import checked, scored, size_of, summary_of
 from spanloom.cli.app import counted, exit_by, make_progress, print_json, say
-from spanloom.cli.teacher import Score, Validate
+from spanloom.cli.models.teacher import Score, Validate
 from spanloom.provenance import readable_json
 from spanloom.report.summary import findings_text
 from spanloom.storage import write_atomically
