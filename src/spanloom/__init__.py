@@ -24,8 +24,8 @@ SpanloomError with what was wrong, where, and what to do. docs/api.md of the rep
 
 The packages, in the order in which imports may run:
 
-    cli → api → auditing → families, steps → building, service → report, training → teacher → dataset → conversations → law →
-    megatron, tokenizers, records → storage → the rest
+    cli → api → auditing → families, steps → building, service → report, training → teacher → dataset → conversations →
+    law → megatron, tokenizers, records → storage → the rest
 
     cli/            the `spanloom` command
     api/            what `import spanloom` offers

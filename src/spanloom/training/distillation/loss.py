@@ -140,7 +140,7 @@ def _without(values: torch.Tensor, columns: torch.Tensor, inside: torch.Tensor) 
     """A copy with 0 in the columns of each row that are inside."""
     left = torch.ones_like(values, dtype=torch.bool)
     left.scatter_(1, columns, ~inside)
-    # Columns of other ranks all stand as 0: where one column is inside too, it wins.
+    # Columns of other ranks are 0 here: where column 0 is inside too, it is left out.
     zero = (columns == 0) & inside
     left[:, 0] = ~zero.any(-1)
     return torch.where(left, values, 0.0)
