@@ -24,8 +24,8 @@ SpanloomError with what was wrong, where, and what to do. docs/api.md of the rep
 
 The packages, in the order in which imports may run:
 
-    cli → api → auditing → families, steps → building, service → report, training → dataset → conversations → law →
-    megatron, tokenizers, records → storage → the rest
+    cli → api → auditing → families, steps → building, service → report, training → teacher → dataset → conversations →
+    law → megatron, tokenizers, records → storage → the rest
 
     cli/            the `spanloom` command
     api/            what `import spanloom` offers
@@ -36,6 +36,7 @@ The packages, in the order in which imports may run:
     steps/          pipeline steps that all families share
     report/         values in, pages and tables for readers out
     training/       what trainers import: the dataset for Megatron and for plain PyTorch, the loss per span
+    teacher/        a teacher's log-probabilities beside a dataset
     dataset/        what every dataset root has: manifest, files, validation, statistics, export
     conversations/  chat data of any form → conversations, and folders of conversations
     law/            what a dataset may train: rules for validation and the audit

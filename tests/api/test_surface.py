@@ -38,6 +38,7 @@ TRAINING = [
     "SpanGPTDataset",
     "SpanWeights",
     "StreamDataset",
+    "distillation_loss",
     "span_normalized_loss",
     "span_trainer",
 ]
@@ -61,7 +62,7 @@ PARAMETERS = {
     "html=None",
     "audit": "data model * messages=None mask=None aligned=None declare=() sample=None seed=0 workers=None html=None "
     "progress=False",
-    "open_dataset": "root split=None * tokenizer=None allow_harmful=False",
+    "open_dataset": "root split=None * tokenizer=None teacher=None allow_harmful=False",
     "validate": "root * source=() deep=None tokenizer=None reader='auto' report=None html=None scratch=None "
     "progress=False",
 }

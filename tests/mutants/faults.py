@@ -617,6 +617,31 @@ FAULTS: tuple[Fault, ...] = (
         why="a block that begins without its copies would pass",
         tests=("tests/families/chat/test_forgeries.py",),
     ),
+    # --- A teacher ---
+    Fault(
+        name="labels-of-a-teacher-one-early",
+        module="spanloom.teacher.positions",
+        old="labels=tokens[positions + 1]",
+        new="labels=tokens[positions]",
+        why="each log-probability would be that of the token before the label",
+        tests=("tests/teacher/test_score.py",),
+    ),
+    Fault(
+        name="shifted-entries-pass",
+        module="spanloom.teacher.validate",
+        old="if best != 0 and shares[best]",
+        new="if best > 1 and shares[best]",
+        why="signals that are one label off would be called clean",
+        tests=("tests/teacher/test_faults.py",),
+    ),
+    Fault(
+        name="rest-of-the-student-without-a-gradient",
+        module="spanloom.training.distillation.loss",
+        old="total = grad.sum(-1)",
+        new="total = grad[:, :-1].sum(-1)",
+        why="probability outside of the top k would not be taken away",
+        tests=("tests/training/test_distillation.py",),
+    ),
     # --- Audit ---
     Fault(
         name="duplicates-that-are-not",

@@ -5,8 +5,10 @@ converting  `convert`: chat data → a source
 validating  `validate`: checks a dataset
 exporting   `export` and `plan`: a dataset for a trainer
 looking     `inspect` and `audit`
+scoring     `teacher score` and `teacher validate`
 options     the options of `build` and `convert`
 messages    `export --to messages`
 export_options  those of `export` and `plan`
+scoring_options  those of `teacher`
 documents   `open_dataset`: the documents of a dataset, without Megatron and torch
 """

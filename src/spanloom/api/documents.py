@@ -35,6 +35,8 @@ from spanloom.report.terminal import Shown
 from spanloom.storage.hub import local_copy
 from spanloom.storage.uri import is_hub, is_uri
 from spanloom.supervision import IGNORED, Lengths, shift_to_tokens
+from spanloom.teacher.reader import open_teacher
+from spanloom.teacher.signals import Signals
 from spanloom.training.shard import read_content
 
 Row = Mapping[str, Any]
@@ -111,6 +113,39 @@ class Document:
         return np.where(self.loss_mask, self.tokens, IGNORED).astype(np.int64)
 
     @property
+    def teacher_ids(self) -> npt.NDArray[np.int32]:
+        """int32 [P, k]: the teacher's most probable tokens at each label, the first the most probable. P is the number
+        of labels that were scored: all trained tokens, if no spans were chosen. Raises DatasetError if the dataset was
+        opened without a teacher, or the teacher has no signals of this document.
+        """
+        return self._signals().ids
+
+    @property
+    def teacher_logprobs(self) -> npt.NDArray[np.float32]:
+        """float32 [P, k]: the log-probabilities of `teacher_ids`."""
+        return self._signals().logprobs
+
+    @property
+    def teacher_own(self) -> npt.NDArray[np.float32]:
+        """float32 [P]: the log-probability of the label itself."""
+        return self._signals().own
+
+    @property
+    def teacher_rest(self) -> npt.NDArray[np.float32]:
+        """float32 [P]: log of the probability that tokens outside of `teacher_ids` have together."""
+        return self._signals().rest
+
+    def _signals(self) -> Signals:
+        place = f"{self.split}/{self.shard}/{self.sequence}"
+        teacher = self._dataset.teacher
+        if teacher is None:
+            raise DatasetError("there is no teacher", where=place, remedy="open_dataset(ROOT, teacher=SIGNALS)")
+        found = teacher.document(self.split, self.shard, self.sequence)
+        if found is None:
+            raise DatasetError("the teacher has no signals of this document", where=place)
+        return found
+
+    @property
     def text(self) -> str:
         """The whole document as text, special tokens by their names."""
         return self.decode()
@@ -156,9 +191,16 @@ class Dataset:
     """
 
     def __init__(
-        self, root: Path, content: Content, family: DatasetFamily, splits: tuple[str, ...], tokenizer: Path | None
+        self,
+        root: Path,
+        content: Content,
+        family: DatasetFamily,
+        splits: tuple[str, ...],
+        tokenizer: Path | None,
+        teacher: Path | None = None,
     ) -> None:
         """See `open_dataset`."""
+        self.teacher = None if teacher is None else open_teacher(teacher, root, dataset=content)
         self.root, self.content, self.family, self.splits = root, content, family, splits
         self.span_names: tuple[str, ...] = content.span_names
         self._tokenizer = tokenizer
@@ -230,7 +272,8 @@ class Dataset:
     def __reduce__(self) -> Any:
         place = Path(os.path.abspath(self.root))  # noqa: PTH100 - without a look at links
         tokenizer = None if self._tokenizer is None else self._tokenizer.absolute()
-        return _opened_again, (place, self.content, self.splits, tokenizer)
+        teacher = None if self.teacher is None else self.teacher.folder.absolute()
+        return _opened_again, (place, self.content, self.splits, tokenizer, teacher)
 
     def to_arrow(self) -> Any:
         """All opened splits as a `pyarrow.Table` in memory: the columns of `export --to parquet`, and `split`."""
@@ -343,9 +386,11 @@ class Dataset:
         raise DatasetError(f"rows.parquet ends before document {sequence}", where=str(part.rows))
 
 
-def _opened_again(root: Path, content: Content, splits: tuple[str, ...], tokenizer: Path | None) -> Dataset:
+def _opened_again(
+    root: Path, content: Content, splits: tuple[str, ...], tokenizer: Path | None, teacher: Path | None
+) -> Dataset:
     """What `pickle` calls."""
-    return Dataset(root, content, dataset_family(content.family), splits, tokenizer)
+    return Dataset(root, content, dataset_family(content.family), splits, tokenizer, teacher)
 
 
 def open_dataset(
@@ -353,6 +398,7 @@ def open_dataset(
     split: str | None = None,
     *,
     tokenizer: str | os.PathLike[str] | None = None,
+    teacher: str | os.PathLike[str] | None = None,
     allow_harmful: bool = False,
 ) -> Dataset:
     """Opens the finished dataset at `root`, a folder or an `hf://` place, which is downloaded to the cache once.
@@ -361,6 +407,7 @@ def open_dataset(
     split          "train", or "valid", also called "validation"; None: all splits, one after the other
     tokenizer      for `text`, if the dataset does not contain its tokenizer: the asset of gpt-oss is searched in the
                    usual places, packed chat needs the file that it was packed with
+    teacher        folder with the signals of a teacher: documents have `teacher_ids` and more
     allow_harmful  also opens a dataset whose documents a model must not learn
 
     Files are not checked here; use `spanloom.validate`. Raises DatasetError or ManifestError.
@@ -385,4 +432,5 @@ def open_dataset(
         dataset_family(content.family),
         splits if split is None else (split,),
         None if tokenizer is None else Path(tokenizer),
+        None if teacher is None else Path(teacher),
     )

@@ -5,7 +5,7 @@
     convert         chat data in any known form → a source of conversations
     chat            packed chat: chat sample, generate, pack, and its steps
     chess           chess: chess sample, convert, prepare, validate, inspect, report, train, and its steps
-    models/         any Hugging Face model: model probe, model sample, audit, and the step of its pipeline
+    models/         any Hugging Face model: model probe, model sample, audit, teacher, and its step
     pipelines/      whole pipelines: tasks
     traces/         reasoning traces, and their steps
     toolcalls/      tool calls, and their steps

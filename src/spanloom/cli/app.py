@@ -55,6 +55,7 @@ chat_app = Commands(
 chess_app = Commands(no_args_is_help=True, help="Chess: games and engine variations as training batches.")
 toolcalls_app = Commands(no_args_is_help=True, help="Tool calls: harmful and retain samples for safety training.")
 model_app = Commands(no_args_is_help=True, help="Any Hugging Face model: which tokens it samples, proven.")
+teacher_app = Commands(no_args_is_help=True, help="A teacher's log-probabilities at each trained label of a dataset.")
 traces_app = Commands(
     no_args_is_help=True, help="Reasoning traces: a store, reproducible datasets of it, exports, token datasets."
 )
@@ -65,6 +66,7 @@ app.add_typer(chat_app, name="chat", rich_help_panel=FAMILIES)
 app.add_typer(chess_app, name="chess", rich_help_panel=FAMILIES)
 app.add_typer(toolcalls_app, name="toolcalls", rich_help_panel=FAMILIES)
 app.add_typer(model_app, name="model", rich_help_panel=FAMILIES)
+app.add_typer(teacher_app, name="teacher", rich_help_panel=TRAIN)
 app.add_typer(traces_app, name="traces", rich_help_panel=FAMILIES)
 
 load_lazily(
@@ -98,6 +100,7 @@ load_lazily(
 load_lazily(chat_app, {"chat": ("sample", "generate", "pack")})
 load_lazily(chess_app, {"chess": ("sample", "convert", "prepare", "validate", "inspect", "report", "train")})
 load_lazily(model_app, {"models.commands": ("probe", "sample", "fetch")})
+load_lazily(teacher_app, {"models.teacher": ("score", "validate")})
 load_lazily(
     toolcalls_app,
     {

@@ -6,7 +6,7 @@ In: batches of flat arrays with their lengths. Out: one `.bin` and one `.idx` fo
     .bin   the sequences in a row, in the dtype, nothing between them
     .idx   0   9 bytes  b"MMIDIDX\\0\\0"
            9   u64      version, 1
-           17  u8       dtype code (uint8 1, int32 4)
+           17  u8       dtype code (uint8 1, int32 4, uint16 8)
            18  u64      N, the number of sequences
            26  u64      D + 1, the number of document indices
            34  i32 × N          length of each sequence, in items
@@ -33,7 +33,7 @@ from spanloom.storage import discard, publish, temporary_beside
 from spanloom.supervision import Lengths
 
 INDEX_MAGIC = b"MMIDIDX\x00\x00"
-DTYPE_CODES = {np.dtype(np.uint8): 1, np.dtype(np.int32): 4}
+DTYPE_CODES = {np.dtype(np.uint8): 1, np.dtype(np.int32): 4, np.dtype(np.uint16): 8}
 _INDEX_CHUNK = 1 << 16
 """Sequences per block: memory beside the lengths does not grow with their number."""
 

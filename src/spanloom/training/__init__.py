@@ -10,6 +10,7 @@ loss              the loss per span, with the counts of the whole step
 megatron_lm       Megatron-LM's own script with some of its functions replaced
 megatron_step     our batch and loss in the training step of Megatron-LM
 pretrain_gpt      the entry: that script with our dataset, batch and loss
+distillation/     a teacher's signals in samples, and the loss against them
 pytorch           the dataset for other trainers, without Megatron
 hugging_face      the loss per span in Hugging Face's trainers
 weights           the loss with document weights, for any trainer
@@ -23,6 +24,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from spanloom.training.distillation.loss import distillation_loss as distillation_loss
     from spanloom.training.hugging_face import span_trainer as span_trainer
     from spanloom.training.loss import SpanWeights as SpanWeights
     from spanloom.training.loss import span_normalized_loss as span_normalized_loss
@@ -37,6 +39,7 @@ _FROM = {
     "SpanGPTDataset": ("megatron_dataset", "spanloom[megatron]"),
     "SpanWeights": ("loss", "torch"),
     "StreamDataset": ("pytorch", "torch"),
+    "distillation_loss": ("distillation.loss", "torch"),
     "span_normalized_loss": ("loss", "torch"),
     "span_trainer": ("hugging_face", "torch transformers"),
 }
@@ -48,6 +51,7 @@ __all__ = [
     "SpanGPTDataset",
     "SpanWeights",
     "StreamDataset",
+    "distillation_loss",
     "span_normalized_loss",
     "span_trainer",
 ]

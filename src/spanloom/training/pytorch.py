@@ -21,8 +21,8 @@ from spanloom.dataset.blend import blend
 from spanloom.dataset.root.layout import open_arrays
 from spanloom.dataset.root.opened import content_at
 from spanloom.errors import DatasetError
-from spanloom.megatron.reader import ShardReader
 from spanloom.supervision import IGNORED
+from spanloom.training.distillation.samples import Missing, TeacherOfDocuments
 from spanloom.training.samples.document_weights import document_weights
 from spanloom.training.shard import open_shard, read_content
 
@@ -34,7 +34,10 @@ class _Split:
 
     def __init__(self, root: Path, split: str, *, allow_harmful: bool = False) -> None:
         prefixes = blend(read_content(root, allow_harmful=allow_harmful), root, split).prefixes
-        shards = [_open(Path(prefix), allow_harmful=allow_harmful) for prefix in prefixes]
+        opened = [open_shard(Path(prefix), allow_harmful=allow_harmful) for prefix in prefixes]
+        shards = [open_arrays(root, shard.split, shard.number, shard.content.arrays) for shard in opened]
+        self.numbers = [shard.number for shard in opened]
+        self._firsts = np.cumsum([0, *(shard.sequences for shard in shards)])
         lengths = [shard.lengths(0, shard.sequences) for shard in shards]
         self.ends = np.cumsum(np.concatenate(lengths), dtype=np.int64)
         self._begins = np.cumsum([0, *(int(each.sum(dtype=np.int64)) for each in lengths)])
@@ -45,6 +48,14 @@ class _Split:
             }
             for shard in shards
         ]
+
+    def place(self, document: int) -> tuple[int, int]:
+        """The shard of a document, and its number there."""
+        at = int(np.searchsorted(self._firsts, document, side="right")) - 1
+        return self.numbers[at], document - int(self._firsts[at])
+
+    def has(self, name: str) -> bool:
+        return name in self._arrays[0]
 
     def read(self, name: str, first: int, last: int) -> npt.NDArray[Any]:
         """Positions `first` up to, not including, `last`, which may be in several shards."""
@@ -68,7 +79,7 @@ class _Split:
             "labels": torch.from_numpy(labels),
             "loss_mask": torch.from_numpy(mask),
         }
-        if "span" in self._arrays[0]:
+        if self.has("span"):
             span = np.zeros(last - first, dtype=np.int64)
             span[: supervised - first] = self.read("span", first, supervised)
             sample["span_id"] = torch.from_numpy(span)
@@ -103,6 +114,7 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
 
     With `weights=True` a sample also has `weight`, a float64 scalar: the column `weight` of its row, for
     `spanloom.training.weights`. The property `weights` holds all of them, float64 [documents], for a sampler.
+    With `teacher`, a folder of signals, it has those of its labels: see `spanloom.training.distillation`.
     """
 
     def __init__(
@@ -112,14 +124,18 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
         *,
         max_length: int | None = None,
         weights: bool = False,
+        teacher: Path | str | None = None,
+        missing_teacher: Missing = "error",
         allow_harmful: bool = False,
     ) -> None:
-        """`allow_harmful`: also opens a dataset whose documents a model must not learn.
+        """`missing_teacher`: a document without signals is an error, or its `teacher_mask` is 0. `allow_harmful`: also
+        opens a dataset whose documents a model must not learn.
 
-        Raises DatasetError if `weights` are requested and the rows have none.
+        Raises DatasetError if `weights` are requested and the rows have none, or for signals of another dataset.
         """
         self._split, self._max = _Split(Path(root), split, allow_harmful=allow_harmful), max_length
         self._root, self._name, self.weighted = Path(root), split, weights
+        self._teacher = None if teacher is None else TeacherOfDocuments(teacher, Path(root), missing=missing_teacher)
         if weights:
             self._weights = self.weights
 
@@ -134,6 +150,10 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
         sample = self._split.sample(first, last, end)
         if self.weighted:
             sample["weight"] = torch.tensor(self._weights[index], dtype=torch.float64)
+        if self._teacher is not None:
+            spans = self._split.read("span", first, end) if self._split.has("span") else None
+            place = (self._name, *self._split.place(index))
+            sample |= self._teacher.sample(*place, self._split.read("lossmask", first, end), spans, last - first)
         return sample
 
     @property
@@ -169,11 +189,6 @@ def for_transformers(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     trained = torch.where(batch["loss_mask"] > 0, batch["labels"], IGNORED)
     labels[:, 1:] = trained[:, :-1]
     return {"input_ids": batch["tokens"], "attention_mask": batch["attention_mask"], "labels": labels}
-
-
-def _open(prefix: Path, *, allow_harmful: bool) -> ShardReader:
-    shard = open_shard(prefix, allow_harmful=allow_harmful)
-    return open_arrays(prefix.parent.parent, shard.split, shard.number, shard.content.arrays)
 
 
 def _in_range(index: int, length: int) -> int:

@@ -2,7 +2,7 @@
 
     convert     convert
     dataset/    validate, inspect, stats, manifest show, export, plan, blend
-    models/     audit
+    models/     audit, teacher score, teacher validate
     toolcalls/  toolcalls …
     traces/     traces …
 

@@ -1,4 +1,5 @@
 """Commands for any Hugging Face model.
 
-audit  audit
+audit    audit
+teacher  teacher score, teacher validate
 """

@@ -1,0 +1,159 @@
+"""A dataset → a teacher's signals beside it, and checks of them: `spanloom teacher score` and `validate`.
+
+In: the root of a dataset, a teacher's model folder. Out: the content of the signals' manifest; a `Report`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from spanloom.api.exporting import content_of
+from spanloom.api.scoring_options import ModelOptions, ScoringOptions
+from spanloom.dataset.family import Vocabulary
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import open_arrays, tokenizer_at
+from spanloom.errors import OptionError
+from spanloom.families import dataset_family
+from spanloom.findings import Report
+from spanloom.megatron.readers import ReaderChoice, chosen_reader, open_with
+from spanloom.report.progress import Progress
+from spanloom.supervision import Tokens
+from spanloom.teacher.format import OF_TOP, TeacherContent, arrays_for, span_ids
+from spanloom.teacher.parts import PART_TOKENS
+from spanloom.teacher.positions import documents_of
+from spanloom.teacher.score import Scoring, score
+from spanloom.teacher.teacher import Teacher
+from spanloom.teacher.tokenizer import TEXTS, check_tokenizer
+from spanloom.teacher.validate import validate_signals
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """What a scoring run would read and write. `read`: tokens that the teacher reads, without padding."""
+
+    documents: int
+    labels: int
+    read: int
+    bytes: int
+
+    def as_dict(self) -> dict[str, int]:
+        return vars(self).copy()
+
+
+def scored(root: Path, out: Path, options: ScoringOptions, progress: Progress) -> tuple[TeacherContent, bool]:
+    """The content of the signals' manifest, and whether they were there already."""
+    content = content_of(root, "teacher score")
+    with progress.stage("load", "the teacher"):
+        teacher = _teacher(root, content, options)
+    scoring = Scoring(k=options.top_k, spans=options.spans or None)
+    with progress.stage("score"), progress.counting("score", "labels") as on_progress:
+        return score(root, out, teacher, scoring, on_progress=on_progress)
+
+
+def size_of(root: Path, options: ScoringOptions) -> Size:
+    """What `scored` would read and write."""
+    content = content_of(root, "teacher score")
+    spans = span_ids(list(options.spans) or None, content)
+    counted = {"documents": 0, "labels": 0, "read": 0}
+    for split, shard in _shards(content):
+        arrays = {name: dtype for name, dtype in content.arrays.items() if name in ("tokens", "lossmask", "span")}
+        for part in documents_of(open_arrays(root, split, shard, arrays), spans, PART_TOKENS):
+            counted["documents"] += len(part)
+            counted["labels"] += sum(each.positions.size for each in part)
+            counted["read"] += sum(each.tokens.size for each in part)
+    each = sum(
+        dtype.itemsize * (options.top_k if name in OF_TOP else 1)
+        for name, dtype in arrays_for(content.tokenizer.vocab_size).items()
+    )
+    return Size(**counted, bytes=each * counted["labels"])
+
+
+def checked(
+    folder: Path, root: Path, options: ModelOptions, deep: int, reader: ReaderChoice, progress: Progress
+) -> Report:
+    """The report of `teacher validate`."""
+    content = content_of(root, "teacher validate")
+    if (options.model is None) != (deep == 0):
+        raise OptionError("--model and --deep go together: the teacher scores documents again")
+    teacher = None if options.model is None else _teacher(root, content, options)
+    used = chosen_reader(reader)
+    with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
+        report = validate_signals(folder, root, open_with(used), teacher=teacher, deep=deep, on_progress=on_progress)
+    report.reader = used
+    return report
+
+
+def _teacher(root: Path, content: Content, options: ModelOptions) -> Teacher:
+    """The teacher, whose tokenizer is that of the dataset."""
+    if options.model is None:
+        raise OptionError("a teacher is missing", remedy="give --model DIR, the folder of a causal language model")
+    tokenizer = options.model / "tokenizer.json"
+    if not tokenizer.is_file():
+        raise OptionError("the teacher's folder has no tokenizer.json", where=str(tokenizer))
+    own = tokenizer_at(root, None)
+    vocabulary = dataset_family(content.family).load_vocabulary(content, own)
+    stretches = list(_stretches(root, content, vocabulary))
+    check_tokenizer(vocabulary, content.tokenizer.vocab_size, own, tokenizer, stretches)
+    from spanloom.teacher.hugging import HuggingFaceTeacher  # imports torch
+
+    return HuggingFaceTeacher(
+        options.model,
+        vocabulary=content.tokenizer.vocab_size,
+        dtype=options.dtype,
+        device=options.device,
+        batch_tokens=options.batch_tokens,
+        leave_out_padded=options.padded_ids == "leave-out",
+    )
+
+
+def _stretches(root: Path, content: Content, vocabulary: Vocabulary) -> Iterator[list[int]]:
+    """Ids between special tokens, of documents that are evenly spaced: at most `TEXTS` in all."""
+    shards = _shards(content)
+    each = -(-TEXTS // max(1, len(shards)))
+    for split, shard in shards:
+        reader = open_arrays(root, split, shard, {"tokens": content.arrays["tokens"]})
+        found = 0
+        step = max(1, reader.sequences // each)
+        for sequence in range(0, reader.sequences, step):
+            for stretch in _between_specials(reader.read(sequence, reader.lengths(sequence, 1))["tokens"], vocabulary):
+                yield stretch
+                found += 1
+                if found == each:
+                    break
+            if found == each:
+                break
+
+
+def _between_specials(tokens: Tokens, vocabulary: Vocabulary) -> Iterator[list[int]]:
+    stretch: list[int] = []
+    for token in tokens.tolist():
+        if not vocabulary.is_special(token):
+            stretch.append(token)
+        elif stretch:
+            yield stretch
+            stretch = []
+    if stretch:
+        yield stretch
+
+
+def _shards(content: Content) -> list[tuple[str, int]]:
+    """The splits of shards that have documents."""
+    return [
+        (split, shard.shard)
+        for split in content.totals.splits
+        for shard in content.shards
+        if split in shard.splits and shard.splits[split].sequences
+    ]
+
+
+def summary_of(content: TeacherContent) -> dict[str, Any]:
+    """The counts of signals, for a command that ends."""
+    return {
+        "k": content.k,
+        "labels": {split: counts.positions for split, counts in content.splits.items()},
+        "documents": {split: counts.documents for split, counts in content.splits.items()},
+        "without": content.without,
+        "padded_ids": content.padded,
+        "sha256": content.sha256,
+    }

@@ -1,0 +1,62 @@
+"""A teacher's log-probabilities beside a dataset: `spanloom teacher score` and `validate`."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from spanloom.api.scoring_options import ModelOptions, ScoringOptions
+from spanloom.cli import options as shared
+from spanloom.cli.app import teacher_app
+from spanloom.cli.outputs import file_option, folder_option
+from spanloom.options.option import option
+
+
+@teacher_app.command("score")
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """Store what a teacher thinks of each trained label: its most probable tokens, and the label itself.
+
+    The dataset stays as it is. SIGNALS gets five IndexedDatasets a shard, read by `open_dataset(ROOT, teacher=SIGNALS)`
+    and by the loaders of `spanloom.training`. Every answer is checked: ids, order, sums. The teacher must have the
+    tokenizer of the dataset.
+
+    An interrupted run goes on where it stopped: run the same command again. A document that is longer than the
+    teacher's context has no signals; it is counted and listed in without.jsonl.
+
+    Example: `spanloom teacher score dataset --model teacher/ --top-k 32 --out signals`
+    """
+
+    root: shared.LocalRootArgument
+    out: Annotated[Path | None, folder_option("Folder for the signals. Default: ROOT_teacher, beside ROOT.")] = None
+    options: ScoringOptions
+    dry_run: Annotated[bool, option("Say how many labels, tokens and bytes it is, and stop.")] = False
+    rate: Annotated[int | None, option("With --dry-run: labels a second, to say how many hours it takes.", min=1)] = (
+        None
+    )
+    as_json: shared.Json = False
+    quiet: shared.Quiet = False
+
+
+@teacher_app.command("validate")
+@dataclass(frozen=True, kw_only=True)
+class Validate:
+    """Check signals against their dataset: files, values, and that each entry belongs to its label.
+
+    Exits with 4 on any finding. With --model and --deep the teacher scores some documents again.
+
+    Example: `spanloom teacher validate signals --dataset dataset --model teacher/ --deep 20`
+    """
+
+    signals: Annotated[Path, typer.Argument(help="Folder that `spanloom teacher score` filled.", metavar="SIGNALS")]
+    dataset: Annotated[Path, option("Root of the dataset.", metavar="ROOT")]
+    options: ModelOptions
+    deep: Annotated[int, option("How many documents the teacher scores again.", min=0)] = 0
+    reader: Annotated[
+        Literal["auto", "megatron", "independent"],
+        option("Megatron's own reader of the files, or an independent one. auto: Megatron's if it is installed."),
+    ] = "auto"
+    report_file: Annotated[Path | None, file_option("Write the report here, as JSON.", "--report")] = None
+    as_json: shared.Json = False
+    quiet: shared.Quiet = False

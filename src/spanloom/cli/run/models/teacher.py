@@ -1,0 +1,51 @@
+"""A teacher's log-probabilities beside a dataset: teacher score, teacher validate."""
+
+from rich.console import Console
+
+from spanloom.api.scoring import checked, scored, size_of, summary_of
+from spanloom.cli.app import counted, exit_by, make_progress, print_json, say
+from spanloom.cli.models.teacher import Score, Validate
+from spanloom.provenance import readable_json
+from spanloom.report.summary import findings_text
+from spanloom.storage import write_atomically
+from spanloom.storage.folders.repeated import already_there
+
+
+def score(given: Score) -> None:
+    if given.dry_run:
+        size = size_of(given.root, given.options)
+        hours = None if given.rate is None else size.labels / given.rate / 3600
+        if given.as_json:
+            print_json({**size.as_dict(), "hours": hours})
+            return
+        say(f"{size.labels:,} labels of {size.documents:,} documents; the teacher reads {size.read:,} tokens")
+        say(f"{size.bytes / 1e9:,.3f} GB of signals at k = {given.options.top_k}")
+        if hours is not None:
+            say(f"{hours:,.1f} hours at {given.rate:,} labels a second")
+        return
+    out = given.out or given.root.resolve().with_name(f"{given.root.resolve().name}_teacher")
+    content, same = scored(given.root, out, given.options, make_progress(given.quiet, False))
+    if given.as_json:
+        print_json({"signals": str(out), **summary_of(content)})
+        return
+    if same:
+        say(already_there(out))
+    labels = sum(split.positions for split in content.splits.values())
+    documents = sum(split.documents - split.without for split in content.splits.values())
+    say(f"{labels:,} labels of {documents:,} documents scored, {content.k} tokens each, under {out}")
+    if content.without:
+        say(f"documents without signals: {counted(content.without)}; listed in {out}/without.jsonl")
+    if content.padded:
+        say(f"ids above the tokenizer's left out: {content.padded:,}")
+
+
+def validate(given: Validate) -> None:
+    progress = make_progress(given.quiet, False)
+    report = checked(given.signals, given.dataset, given.options, given.deep, given.reader, progress)
+    if given.report_file is not None:
+        write_atomically(given.report_file, readable_json(report.as_dict()))
+    with exit_by(report):
+        if given.as_json:
+            print_json(report.as_dict())
+        else:
+            Console().print(findings_text(report), soft_wrap=True, highlight=False)

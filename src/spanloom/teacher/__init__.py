@@ -1,0 +1,14 @@
+"""A teacher's log-probabilities beside a dataset, each at the label that it belongs to.
+
+coding     log-probabilities and ids ↔ the integers that are stored; pure
+signals    the top k of some positions, and what must hold of them; pure
+positions  the documents of a dataset, and which of their labels are scored
+format     the files and the manifest of a folder of signals
+tokenizer  whether teacher and dataset have one tokenizer
+teacher    what every source of scores is
+hugging    a causal language model of `transformers` as the teacher
+parts      documents scored together, and stored until all are
+score      scores a dataset
+reader     signals by document
+validate   checks signals against their dataset
+"""

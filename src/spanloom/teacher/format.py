@@ -1,0 +1,172 @@
+"""The format of signals: the files and the manifest of a folder, and reading the manifest.
+
+In: a folder that `spanloom teacher score` filled, and its dataset. Out: `TeacherContent`, checked. A folder holds no
+copy of the dataset, whose files stay as they are; one dataset may have the signals of many teachers.
+
+    SIGNALS/teacher.json                          the commit marker: dataset, teacher, options, counts, files
+    SIGNALS/SPLIT/shard_NN_topk_low.{bin,idx}     uint16, k a position   lower 16 bits of the ids, most probable first
+    SIGNALS/SPLIT/shard_NN_topk_high.{bin,idx}    uint8, k a position    upper 8 bits; only above 65,536 tokens
+    SIGNALS/SPLIT/shard_NN_topk_logp.{bin,idx}    uint16, k a position   their log-probabilities, see `coding`
+    SIGNALS/SPLIT/shard_NN_own.{bin,idx}          uint16, 1 a position   that of the label itself
+    SIGNALS/SPLIT/shard_NN_rest.{bin,idx}         uint16, 1 a position   log of what the top k leave
+    SIGNALS/without.jsonl                         documents that have labels and no signals, and why
+
+Each is a Megatron IndexedDataset with one sequence a document; a split of a shard without signals has no files. Entry j
+of a document belongs to its j-th position t with `lossmask[t] = 1`, of the spans that are scored; its label is
+`tokens[t + 1]`.
+"""
+
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from spanloom.dataset.manifest import Content, ListedFile
+from spanloom.dataset.root.layout import array_prefix
+from spanloom.errors import ArtifactError, DatasetError
+from spanloom.provenance import sha256_json
+from spanloom.storage import read_json
+
+TEACHER_JSON = "teacher.json"
+WITHOUT = "without.jsonl"
+SCHEMA_VERSION = "spanloom_teacher_v1"
+
+TOP_LOW, TOP_HIGH, TOP_LOGP, OWN, REST = "topk_low", "topk_high", "topk_logp", "own", "rest"
+DTYPES: dict[str, np.dtype[Any]] = {
+    TOP_LOW: np.dtype(np.uint16),
+    TOP_HIGH: np.dtype(np.uint8),
+    TOP_LOGP: np.dtype(np.uint16),
+    OWN: np.dtype(np.uint16),
+    REST: np.dtype(np.uint16),
+}
+OF_TOP = (TOP_LOW, TOP_HIGH, TOP_LOGP)
+"""Arrays with k values a position; the others have one."""
+
+NARROW = 65_536
+"""The largest vocabulary whose ids need no upper bits."""
+
+_AGAIN = "score the dataset again: spanloom teacher score ROOT --out SIGNALS …"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class ScoredDataset(_Section):
+    """The dataset of signals. `content_sha256`: of its manifest's `content`; `vocabulary`: size of its tokenizer."""
+
+    content_sha256: str
+    family: str
+    vocabulary: int
+
+
+class ShardSignals(_Section):
+    """One split of one shard. `without`: documents that have labels and no signals."""
+
+    shard: int
+    documents: int
+    positions: int
+    without: int
+    files: list[ListedFile]
+
+
+class SplitSignals(_Section):
+    documents: int
+    positions: int
+    without: int
+    shards: list[ShardSignals]
+
+
+class TeacherContent(_Section):
+    """What decides the bytes of signals, and their inventory.
+
+    teacher      what the teacher is: its source, sha256 of its files, dtype
+    k            tokens a position
+    temperature  of the teacher's distribution: 1
+    spans        names of the spans that are scored; None: all trained labels
+    padded       how many ids above the tokenizer's were left out; they exist in padded vocabularies
+    without      by reason, how many documents have no signals
+    """
+
+    dataset: ScoredDataset
+    teacher: dict[str, Any]
+    k: int
+    temperature: Literal[1]
+    spans: list[str] | None
+    padded: int
+    without: dict[str, int]
+    splits: dict[str, SplitSignals]
+    files: list[ListedFile]
+
+    @property
+    def sha256(self) -> str:
+        return sha256_json(self.model_dump())
+
+    @property
+    def arrays(self) -> dict[str, np.dtype[Any]]:
+        """The arrays of each shard, by name."""
+        return arrays_for(self.dataset.vocabulary)
+
+    def span_ids(self, dataset: Content) -> frozenset[int] | None:
+        return span_ids(self.spans, dataset)
+
+
+class _Whole(_Section):
+    schema_version: Literal["spanloom_teacher_v1"]
+    content: TeacherContent
+    environment: dict[str, Any]
+
+
+def arrays_for(vocabulary: int) -> dict[str, np.dtype[Any]]:
+    """The arrays for a tokenizer of this size."""
+    return {name: dtype for name, dtype in DTYPES.items() if name != TOP_HIGH or vocabulary > NARROW}
+
+
+def prefixes(folder: Path, split: str, shard: int, arrays: dict[str, np.dtype[Any]]) -> dict[str, Path]:
+    """The IndexedDatasets of one split of one shard, without suffix, by the name of the array."""
+    return {name: array_prefix(folder, split, shard, name) for name in arrays}
+
+
+def span_ids(names: list[str] | None, dataset: Content) -> frozenset[int] | None:
+    """The ids of spans by name. Raises DatasetError for one that the dataset does not train."""
+    if names is None:
+        return None
+    known = dataset.span_names
+    if other := [name for name in names if name not in known[1:]]:
+        raise DatasetError(
+            f"the dataset has no span {other[0]!r}", remedy=f"its trained spans are {', '.join(known[1:]) or 'none'}"
+        )
+    return frozenset(known.index(name) for name in names)
+
+
+def read_teacher(folder: Path) -> tuple[TeacherContent, dict[str, Any]]:
+    """`content` and `environment` of finished signals. Raises ArtifactError if they are missing or damaged."""
+    path = folder / TEACHER_JSON
+    try:
+        stored = read_json(path, ArtifactError, "the manifest of signals", _AGAIN)
+    except FileNotFoundError:
+        raise ArtifactError(
+            f"there is no {TEACHER_JSON}: these are no finished signals", where=str(folder), remedy=_AGAIN
+        ) from None
+    try:
+        whole = _Whole.model_validate(stored)
+    except ValidationError as fault:
+        first = fault.errors()[0]
+        place = ".".join(map(str, first["loc"]))[:200] or "(top)"
+        raise ArtifactError(
+            f"{TEACHER_JSON} does not follow {SCHEMA_VERSION} at {place}: {first['msg'][:200]}",
+            where=str(path),
+            remedy=_AGAIN,
+        ) from None
+    return whole.content, whole.environment
+
+
+def check_dataset(content: TeacherContent, dataset: Content, folder: Path, root: Path) -> None:
+    """Raises DatasetError if the signals are those of another dataset."""
+    if content.dataset.content_sha256 != dataset.sha256:
+        raise DatasetError(
+            f"{folder} has the signals of another dataset, or of this one before it was built again",
+            where=str(root),
+            remedy=_AGAIN,
+        )

@@ -1,0 +1,99 @@
+"""Signals by document: for users, batches and trainers. numpy alone; a document is read when it is wanted.
+
+In: a folder of signals and its dataset. Out: `TeacherSignals`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.opened import content_at
+from spanloom.errors import ArtifactError
+from spanloom.megatron.reader import single_sequences
+from spanloom.storage import sha256_file
+from spanloom.teacher.coding import decode_ids, decode_logprobs
+from spanloom.teacher.format import (
+    OWN,
+    REST,
+    TOP_HIGH,
+    TOP_LOGP,
+    TOP_LOW,
+    ShardSignals,
+    TeacherContent,
+    check_dataset,
+    prefixes,
+    read_teacher,
+)
+from spanloom.teacher.signals import Signals
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherSignals:
+    """Opened signals. `folder`: theirs; `spans`: the ids of the spans that are scored, None for all; `shards`: by split
+    and number."""
+
+    folder: Path
+    content: TeacherContent
+    spans: frozenset[int] | None
+    shards: Mapping[tuple[str, int], ShardSignals]
+
+    def document(self, split: str, shard: int, sequence: int) -> Signals | None:
+        """The signals of a document; None if the teacher has none of it."""
+        entry = self.shards.get((split, shard))
+        if entry is None or not entry.positions:
+            return None
+        stored = {
+            name: next(single_sequences(prefix, self.content.arrays[name], [sequence]))
+            for name, prefix in prefixes(self.folder, split, shard, self.content.arrays).items()
+        }
+        k = self.content.k
+        count = stored[OWN].size
+        if not count or stored[TOP_LOW].size != count * k:
+            return None
+        high = stored.get(TOP_HIGH)
+        return Signals(
+            ids=decode_ids(stored[TOP_LOW], high).reshape(count, k),
+            logprobs=decode_logprobs(stored[TOP_LOGP]).reshape(count, k),
+            own=decode_logprobs(stored[OWN]),
+            rest=decode_logprobs(stored[REST]),
+        )
+
+    def scored(self, lossmask: npt.NDArray[Any], spans: npt.NDArray[Any] | None) -> npt.NDArray[np.int64]:
+        """The positions of a document that have an entry, int64 [P]. `lossmask`, `spans`: [T], label-aligned, as on
+        disk."""
+        scored = lossmask > 0
+        if self.spans is not None and spans is not None:
+            scored = scored & np.isin(spans, sorted(self.spans))
+        scored[-1:] = False
+        return np.flatnonzero(scored)
+
+
+def open_teacher(
+    folder: Path | str, root: Path | str, *, dataset: Content | None = None, verify: bool = False
+) -> TeacherSignals:
+    """Finished signals with their dataset, checked against each other.
+
+    Args: root, the dataset's; dataset, the content of its manifest, if it was read; verify, hash every file.
+    Raises ArtifactError for damaged signals, DatasetError for signals of another dataset.
+    """
+    folder, root = Path(folder), Path(root)
+    content, _ = read_teacher(folder)
+    dataset = dataset or content_at(root)
+    check_dataset(content, dataset, folder, root)
+    for counts in content.splits.values():
+        for entry in counts.shards:
+            for file in entry.files:
+                path = folder / file.path
+                if not path.is_file() or path.stat().st_size != file.bytes:
+                    raise ArtifactError(
+                        f"a file of the signals is missing or has not {file.bytes:,} bytes", where=str(path)
+                    )
+                if verify and sha256_file(path) != file.sha256:
+                    raise ArtifactError("a file of the signals was changed", where=str(path))
+    shards = {(split, entry.shard): entry for split, counts in content.splits.items() for entry in counts.shards}
+    return TeacherSignals(folder=folder, content=content, spans=content.span_ids(dataset), shards=shards)

@@ -1,0 +1,325 @@
+"""Scores a dataset: for each trained label, what a teacher thinks of it and of other tokens.
+
+In: a finished dataset, a teacher, k. Out: a folder of signals (`format`). Parts are scored one after the other and
+kept: after an interruption the same command goes on behind the last. The teacher scores one document before the first
+part, when it goes on, and at the end; if its scores differ by more than its tolerance, nothing is finished.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import open_arrays
+from spanloom.dataset.root.lock import check_apart
+from spanloom.dataset.root.opened import content_at
+from spanloom.errors import ConflictError, DatasetError, OptionError
+from spanloom.megatron.indexed import ParallelWriter
+from spanloom.provenance import environment_here, readable_json
+from spanloom.storage import remove_files, sha256_file, write_atomically
+from spanloom.storage.folders.filling import Steps, filling_in_steps
+from spanloom.teacher.format import (
+    OF_TOP,
+    SCHEMA_VERSION,
+    TEACHER_JSON,
+    WITHOUT,
+    ScoredDataset,
+    TeacherContent,
+    arrays_for,
+    check_dataset,
+    prefixes,
+    read_teacher,
+    span_ids,
+)
+from spanloom.teacher.parts import PART_TOKENS, coded, read_part, write_part
+from spanloom.teacher.positions import ScoredDocument, documents_of
+from spanloom.teacher.signals import Signals, TeacherError, what_is_wrong
+from spanloom.teacher.teacher import TOO_LONG, Teacher, Without
+from spanloom.workers import OnProgress
+
+RECORD_NAME = ".spanloom-teacher-unfinished"
+_PARTS = ".parts"
+CANARY_TOKENS = 512
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """What is scored. `k`: tokens a position; `spans`: names of the spans that are scored, None for all."""
+
+    k: int
+    spans: tuple[str, ...] | None = None
+
+
+def score(
+    root: Path,
+    out: Path,
+    teacher: Teacher,
+    scoring: Scoring,
+    *,
+    on_progress: OnProgress | None = None,
+) -> tuple[TeacherContent, bool]:
+    """Fills the folder `out`. Returns the content of its manifest, and whether it was there already.
+
+    `on_progress`: receives the number of labels that are done, and their total. Raises TeacherError for scores that
+    cannot be a teacher's, ConflictError if `out` has anything else.
+    """
+    dataset = content_at(root)
+    _check(dataset, scoring, root)
+    check_apart(root, out)
+    names = None if scoring.spans is None else list(scoring.spans)
+    identity = {
+        "dataset": dataset.sha256,
+        "teacher": teacher.identity,
+        "k": scoring.k,
+        "spans": names,
+    }
+    if (out / TEACHER_JSON).is_file() and not (out / RECORD_NAME).exists():
+        return _standing(out, root, dataset, identity), True
+    run = _Run(root, out, dataset, teacher, scoring, on_progress)
+    with filling_in_steps(out, record_name=RECORD_NAME, identity=identity, last=TEACHER_JSON) as steps:
+        if not steps.finished:
+            data = run.files(steps)
+            if content_at(root).sha256 != dataset.sha256:
+                raise DatasetError("the dataset was changed while it was scored", where=str(root))
+            write_atomically(out / TEACHER_JSON, data)
+        remove_files(out, run.parts())
+    return read_teacher(out)[0], False
+
+
+def _check(dataset: Content, scoring: Scoring, root: Path) -> None:
+    span_ids(None if scoring.spans is None else list(scoring.spans), dataset)
+    if not 1 <= scoring.k <= dataset.tokenizer.vocab_size:
+        raise OptionError(f"k is {scoring.k}; the tokenizer has {dataset.tokenizer.vocab_size:,} tokens")
+    if not {"tokens", "lossmask"} <= dataset.arrays.keys():
+        raise DatasetError("the dataset has no tokens and loss mask", where=str(root))
+
+
+def _standing(out: Path, root: Path, dataset: Content, identity: dict[str, Any]) -> TeacherContent:
+    """The signals that are there, if they are the same."""
+    content, _ = read_teacher(out)
+    check_dataset(content, dataset, out, root)
+    there = {"dataset": dataset.sha256, "teacher": content.teacher, "k": content.k, "spans": content.spans}
+    if differing := [name for name in identity if there[name] != identity[name]]:
+        raise ConflictError(
+            f"this folder has other signals: {differing[0]} differs", where=str(out), remedy="give another --out"
+        )
+    return content
+
+
+class _Run:
+    """One run of `score`."""
+
+    def __init__(
+        self,
+        root: Path,
+        out: Path,
+        dataset: Content,
+        teacher: Teacher,
+        scoring: Scoring,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self._root, self._out, self._dataset, self._teacher, self._k = root, out, dataset, teacher, scoring.k
+        self._names = None if scoring.spans is None else list(scoring.spans)
+        self._spans = span_ids(self._names, dataset)
+        self._arrays = arrays_for(dataset.tokenizer.vocab_size)
+        self._on_progress = on_progress
+        self._parts_in: Counter[tuple[str, int]] = Counter()
+        self._shards = [
+            (split, shard.shard)
+            for split in dataset.totals.splits
+            for shard in dataset.shards
+            if split in shard.splits and shard.splits[split].sequences
+        ]
+
+    def files(self, steps: Steps) -> bytes:
+        """Writes all files but the last. Returns that one."""
+        canary = self._canary(steps)
+        if not steps.ended:
+            steps.begin([])
+            steps.end({"canary": canary})
+        total, done, number = self._total(), 0, 0
+        for place in self._shards:
+            for documents in self._parts_of(*place):
+                number += 1
+                self._parts_in[place] += 1
+                if len(steps.ended) <= number:
+                    self._part(steps, number, documents)
+                done += sum(each.positions.size for each in documents)
+                if self._on_progress is not None:
+                    self._on_progress(done, total)
+        self._same_canary(canary, self._scored_canary(), "at the end")
+        return self._assembled(steps)
+
+    def parts(self) -> list[str]:
+        """The files that are removed at the end."""
+        folder = self._out / _PARTS
+        return [f"{_PARTS}/{path.name}" for path in sorted(folder.glob("*.npz"))]
+
+    def _parts_of(self, split: str, shard: int) -> Iterator[list[ScoredDocument]]:
+        arrays = {name: dtype for name, dtype in self._dataset.arrays.items() if name in ("tokens", "lossmask", "span")}
+        return documents_of(open_arrays(self._root, split, shard, arrays), self._spans, PART_TOKENS)
+
+    def _total(self) -> int:
+        """The labels of the scored spans."""
+        spans = self._names if self._names is not None else self._dataset.span_names[1:]
+        counts = self._dataset.totals.splits.values()
+        return sum(split.span_tokens.get(span, 0) for split in counts for span in spans)
+
+    def _part(self, steps: Steps, number: int, documents: Sequence[ScoredDocument]) -> None:
+        name = f"{_PARTS}/{number:06d}.npz"
+        padded = self._teacher.padded
+        scored, without = self._scored(documents)
+        steps.begin([name])
+        sha256 = write_part(self._out / name, coded(scored, self._k, list(self._arrays)))
+        steps.end(
+            {
+                "sha256": sha256,
+                "without": [[sequence, each.reason, each.detail] for sequence, each in without],
+                "padded": self._teacher.padded - padded,
+            }
+        )
+
+    def _scored(self, documents: Sequence[ScoredDocument]) -> tuple[list[Signals], list[tuple[int, Without]]]:
+        """The signals of each document, of no position where it has none; and the documents without."""
+        longest = self._teacher.context
+        fitting = [each for each in documents if each.positions.size and each.tokens.size <= longest]
+        found = dict(zip((each.sequence for each in fitting), self._teacher.scores(fitting, self._k), strict=True))
+        for each in fitting:
+            self._prove(each, found[each.sequence])
+        without = [
+            (each.sequence, Without(TOO_LONG, f"{each.tokens.size:,} tokens; the teacher takes {longest:,}"))
+            for each in documents
+            if each.tokens.size > longest
+        ]
+        return [found.get(each.sequence, Signals.none(self._k)) for each in documents], without
+
+    def _prove(self, document: ScoredDocument, signals: Signals) -> None:
+        wrong = what_is_wrong(signals, document.labels, self._k, self._dataset.tokenizer.vocab_size)
+        if wrong is not None:
+            position, why = wrong
+            raise TeacherError(
+                f"the teacher's answer is wrong: {why}", where=f"document {document.sequence}, label {position}"
+            )
+
+    def _canary(self, steps: Steps) -> list[float]:
+        """The scores of one document, which must be those of the run before."""
+        scored = self._scored_canary()
+        if steps.ended:
+            self._same_canary(steps.ended[0]["canary"], scored, "since the run that is resumed")
+            known: list[float] = steps.ended[0]["canary"]
+            return known
+        return scored
+
+    def _scored_canary(self) -> list[float]:
+        """Log-probabilities of the labels in the first document with some, in its first tokens."""
+        for place in self._shards:
+            for part in self._parts_of(*place):
+                for each in part:
+                    inside = each.positions < min(CANARY_TOKENS, self._teacher.context)
+                    if inside.any():
+                        last = int(each.positions[inside][-1]) + 1
+                        short = ScoredDocument(
+                            sequence=each.sequence,
+                            tokens=each.tokens[:last],
+                            positions=each.positions[inside],
+                            labels=each.labels[inside],
+                        )
+                        (signals,) = self._teacher.scores([short], self._k)
+                        self._prove(short, signals)
+                        return [round(value, 6) for value in signals.own.tolist()]
+        raise DatasetError("the dataset has no label to score", where=str(self._root))
+
+    def _same_canary(self, before: list[float], now: list[float], when: str) -> None:
+        differ = np.abs(np.array(before) - np.array(now)).max() if len(before) == len(now) else np.inf
+        if not differ <= self._teacher.tolerance:
+            raise TeacherError(
+                f"the teacher scores one document otherwise {when}: by {differ:.2g}, its tolerance is "
+                f"{self._teacher.tolerance:g}",
+                where=str(self._out),
+                remedy="score with one teacher, on one kind of machine",
+            )
+
+    def _assembled(self, steps: Steps) -> bytes:
+        """Joins the parts to the files of signals. Returns the manifest."""
+        names = [
+            f"{path.relative_to(self._out)}{suffix}"
+            for split, shard in self._shards
+            for path in prefixes(self._out, split, shard, self._arrays).values()
+            for suffix in (".bin", ".idx")
+        ]
+        steps.begin([*names, WITHOUT])
+        records = list(steps.ended[1:])
+        splits: dict[str, Any] = {}
+        lines: list[str] = []
+        reasons: Counter[str] = Counter()
+        number = 0
+        for split, shard in self._shards:
+            (self._out / split).mkdir(exist_ok=True)
+            own = records[number : number + self._parts_in[split, shard]]
+            files, positions, documents = self._shard(split, shard, number, own)
+            number += len(own)
+            without = [each for record in own for each in record["without"]]
+            reasons.update(reason for _, reason, _ in without)
+            lines += [
+                json.dumps({"split": split, "shard": shard, "sequence": sequence, "reason": reason, "detail": detail})
+                for sequence, reason, detail in without
+            ]
+            entry = {"documents": documents, "positions": positions, "without": len(without)}
+            whole = splits.setdefault(split, {"documents": 0, "positions": 0, "without": 0, "shards": []})
+            for name, count in entry.items():
+                whole[name] += count
+            whole["shards"].append({"shard": shard, **entry, "files": files})
+        listing = "".join(line + "\n" for line in lines).encode()
+        write_atomically(self._out / WITHOUT, listing)
+        steps.end({})
+        content = {
+            "dataset": ScoredDataset(
+                content_sha256=self._dataset.sha256,
+                family=self._dataset.family,
+                vocabulary=self._dataset.tokenizer.vocab_size,
+            ).model_dump(),
+            "teacher": self._teacher.identity,
+            "k": self._k,
+            "temperature": 1,
+            "spans": self._names,
+            "padded": sum(record["padded"] for record in records),
+            "without": dict(sorted(reasons.items())),
+            "splits": splits,
+            "files": [{"path": WITHOUT, "bytes": len(listing), "sha256": sha256_file(self._out / WITHOUT)}],
+        }
+        TeacherContent.model_validate(content)
+        environment = environment_here({"root": str(self._root.resolve())})
+        return readable_json({"schema_version": SCHEMA_VERSION, "content": content, "environment": environment})
+
+    def _shard(
+        self, split: str, shard: int, before: int, records: Sequence[dict[str, Any]]
+    ) -> tuple[list[dict[str, Any]], int, int]:
+        """Writes the files of one split of one shard. Returns them, its labels with signals, and its documents."""
+        places = prefixes(self._out, split, shard, self._arrays)
+        with ExitStack() as stack:
+            writers = {
+                top: stack.enter_context(
+                    ParallelWriter(
+                        {name: (places[name], dtype) for name, dtype in self._arrays.items() if (name in OF_TOP) == top}
+                    )
+                )
+                for top in (True, False)
+            }
+            positions = 0
+            for number, record in enumerate(records, before + 1):
+                lengths, values = read_part(self._out / f"{_PARTS}/{number:06d}.npz", record["sha256"], self._k)
+                for top, writer in writers.items():
+                    own = {name: flat for name, flat in values.items() if (name in OF_TOP) == top}
+                    count = lengths[next(iter(own))]
+                    writer.append(count, own)
+                    positions += 0 if top else int(count.sum())
+            documents = writers[True].sequences
+            written = [file for writer in writers.values() for file in writer.publish()] if positions else []
+        files = [{"path": f"{split}/{file.path.name}", "bytes": file.bytes, "sha256": file.sha256} for file in written]
+        return files, positions, documents

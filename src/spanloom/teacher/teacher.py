@@ -1,0 +1,42 @@
+"""What every source of scores is: a model in this process, a server.
+
+In: documents. Out: their `Signals`, in order, or why a document has none.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from spanloom.teacher.positions import ScoredDocument
+from spanloom.teacher.signals import Signals
+
+TOO_LONG = "longer_than_context"
+"""The reason of documents that have more tokens than the teacher takes."""
+
+
+@dataclass(frozen=True)
+class Without:
+    """A document has no signals. `reason`: a class, counted in the manifest."""
+
+    reason: str
+    detail: str
+
+
+class Teacher(Protocol):
+    """A source of scores.
+
+    identity   what the teacher is, for the manifest and for resuming: JSON
+    context    the most tokens of a document
+    padded     how many ids above the tokenizer's were left out so far
+    tolerance  by how much two scores of one document may differ
+    """
+
+    identity: dict[str, Any]
+    context: int
+    padded: int
+    tolerance: float
+
+    def scores(self, documents: Sequence[ScoredDocument], k: int) -> list[Signals]:
+        """The signals of documents with at most `context` tokens and at least one position, in their order. What is
+        scored together depends on these documents alone. Raises TeacherError."""
+        ...
