@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Literal
 
 import typer
@@ -40,6 +41,35 @@ BY_SHARD = {
 """Pipeline whose list has one task for the dataset → its list with a task for each shard."""
 
 
+Pipeline = Annotated[
+    Literal[
+        "synth_kd",
+        "synth_raw_to_kd",
+        "packed_chat",
+        "chess_games",
+        "toolcalls_dataset",
+        "traces_dataset",
+        "model_chat",
+        "harmony_chat",
+    ],
+    typer.Argument(metavar="PIPELINE", help="Which pipeline: a YAML file of pipelines/ has its name."),
+]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME=VALUE...",
+        help="Parameters of the pipeline, by the names that they have on Kubeflow; for SYNTH KD `source_uri` and "
+        "`dataset_root` (and `raw_uri`) must be given.",
+    ),
+]
+
+
+def list_of(pipeline: str, shards: int | None) -> ModuleType:
+    """The task list of a pipeline: with a number of shards, the one with a task for each."""
+    name = LISTS[pipeline] if shards is None else BY_SHARD.get(pipeline, LISTS[pipeline])
+    return import_module(f"spanloom.families.{name}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class SlurmOptions:
     """Where Slurm's files go, and how its jobs run."""
@@ -60,27 +90,8 @@ class SlurmOptions:
 @app.command(rich_help_panel=PIPELINE)
 def tasks(
     *,
-    pipeline: Annotated[
-        Literal[
-            "synth_kd",
-            "synth_raw_to_kd",
-            "packed_chat",
-            "chess_games",
-            "toolcalls_dataset",
-            "traces_dataset",
-            "model_chat",
-            "harmony_chat",
-        ],
-        typer.Argument(metavar="PIPELINE", help="Which pipeline: a YAML file of pipelines/ has its name."),
-    ],
-    parameters: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME=VALUE...",
-            help="Parameters of the pipeline, by the names that they have on Kubeflow; for SYNTH KD `source_uri` and "
-            "`dataset_root` (and `raw_uri`) must be given.",
-        ),
-    ] = None,
+    pipeline: Pipeline,
+    parameters: Parameters = None,
     work: Annotated[
         str, place("Folder or URI for what passes between steps; new for each dataset, and shared by all nodes.")
     ] = "work",
@@ -115,8 +126,7 @@ def tasks(
             parse_uri(where)  # raises for an invalid URI before any task runs
         return where if is_uri(where) or not where else str(Path(where).absolute())
 
-    name = LISTS[pipeline] if shards is None else BY_SHARD.get(pipeline, LISTS[pipeline])
-    listed = import_module(f"spanloom.families.{name}")
+    listed = list_of(pipeline, shards)
     values = parameters_of(parameters or [], declared_parameters(listed))
     values |= {name: absolute(value) for name, value in values.items() if name.endswith(("_uri", "_root"))}
     places = {"work": absolute(work), "registry": registry or REGISTRY, "scratch": scratch_size(scratch or SCRATCH)}
