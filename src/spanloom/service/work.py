@@ -19,7 +19,7 @@ from spanloom.service.bodies import check_memory, is_json, json_value
 THREADS = 2
 """Bodies that are worked on at the same time."""
 
-WAITING = 64
+WAITING = 128
 """Bodies that may wait for a thread; with more, a request gets 503."""
 
 SWITCH_SECONDS = 0.0005

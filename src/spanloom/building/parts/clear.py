@@ -1,7 +1,7 @@
 """Clears a work place: removes only the files that Spanloom published there.
 
-In: the place. Out: what is removed, and the names that remain. A folder is Spanloom's if its name is the hash of the identity
-in its `work.json`; in such a folder, only files with Spanloom's file names are removed.
+In: the place. Out: what is removed, and the names that remain. A folder is Spanloom's if its name is the hash of the
+identity in its `work.json`; in such a folder, only files with Spanloom's file names are removed.
 """
 
 import re
