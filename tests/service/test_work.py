@@ -1,4 +1,4 @@
-"""A service under load: a few bodies are worked on at once, a bounded number waits, and probes are answered meanwhile."""
+"""A service under load: a few bodies are worked on at once, a bounded number waits, and probes are answered."""
 
 import gzip
 import threading

@@ -34,12 +34,17 @@ class Work:
 
     def __init__(self) -> None:
         self._threads = CapacityLimiter(THREADS)
+        self._under_way = 0
 
     async def run(self, function: Callable[..., Result], *arguments: Any) -> Result:
         """`function(*arguments)` in a thread. Raises HTTPException 503 if `WAITING` others wait."""
-        if self._threads.statistics().tasks_waiting >= WAITING:
+        if self._under_way >= THREADS + WAITING:
             raise HTTPException(503, "Too many requests are waiting to be worked on", {"retry-after": "1"})
-        return await to_thread.run_sync(function, *arguments, limiter=self._threads)
+        self._under_way += 1
+        try:
+            return await to_thread.run_sync(function, *arguments, limiter=self._threads)
+        finally:
+            self._under_way -= 1
 
 
 async def worked(request: Request, function: Callable[..., Result], *arguments: Any) -> Result:
