@@ -80,7 +80,7 @@ def _asset(place: str) -> dict[str, str] | None:
 
 
 def _model(place: str) -> dict[str, Any]:
-    from spanloom.families.models.documents.rules import MODEL_FILES
+    from spanloom.families.models.defaults import MODEL_FILES
     from spanloom.families.models.model import load_model
     from spanloom.families.models.places import local_model
     from spanloom.storage import sha256_file

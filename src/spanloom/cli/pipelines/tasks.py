@@ -3,6 +3,7 @@
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 from spanloom.cli.app import PIPELINE, app, print_json, say
 from spanloom.errors import SpanloomError
 from spanloom.options.option import option, place
+from spanloom.storage import clear_temporaries_of, is_regular, write_atomically
 from spanloom.storage.folders.filling import check_unused
 from spanloom.storage.uri import is_uri, parse_uri
 from spanloom.tasks.listed import REGISTRY, SCRATCH, declared_parameters, listed_stages
@@ -152,13 +154,21 @@ def _write_slurm(pipeline: str, stages: Sequence[Stage], slurm: SlurmOptions) ->
     else:
         started = in_environment(str(slurm.venv.absolute() / "bin/spanloom") if slurm.venv else _this_program())
     files = slurm_files(pipeline, stages, started, slurm.sbatch or ())
-    check_unused(slurm.out)
     slurm.out.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (slurm.out / name).write_text(text)
+    clear_temporaries_of(slurm.out / name for name in files)
+    check_unused(slurm.out, {name for name, text in files.items() if _holds(slurm.out / name, text)})
+    for name, text in files.items():  # submit.sh is the last: without it, a folder is unfinished
+        if not _holds(slurm.out / name, text):
+            write_atomically(slurm.out / name, text.encode())
         if name.endswith(".sh"):
-            (slurm.out / name).chmod(0o755)
+            with suppress(PermissionError):  # of a file system without modes; it is run by bash
+                (slurm.out / name).chmod(0o755)
     say(f"{len(files)} files under {slurm.out}; submit them with: bash {slurm.out / 'submit.sh'}")
+
+
+def _holds(path: Path, text: str) -> bool:
+    """Whether a file is what an earlier run of the same command wrote."""
+    return is_regular(path) and path.read_bytes() == text.encode()
 
 
 def _this_program() -> str:

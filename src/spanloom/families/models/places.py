@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from spanloom.errors import SpanloomError
-from spanloom.families.models.documents.rules import MODEL_FILES
+from spanloom.families.models.defaults import MODEL_FILES
 from spanloom.families.models.errors import ModelError
 from spanloom.storage.scratch import Scratch, scratch_for
 from spanloom.storage.staging import Download, list_objects, stage_files
