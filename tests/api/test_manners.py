@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.chat_models import write_model
+
 COMPARED = '''
 import decimal, gc, json, locale, logging, multiprocessing, os, random, signal, socket, sys, threading, warnings
 from pathlib import Path
@@ -71,9 +73,14 @@ Path("chat.jsonl").write_text("".join(
 compare("convert", lambda: spanloom.convert("chat.jsonl", "source"))
 compare("convert with workers", lambda: spanloom.convert("chat.jsonl", "source2", workers=2))
 compare("build", lambda: spanloom.build("source", "root", valid_fraction=0.2))
+compare("build for a model", lambda: spanloom.build("source", "of_model", model="model", valid_fraction=0.2))
 compare("validate", lambda: spanloom.validate("root"))
 compare("validate with the source", lambda: spanloom.validate("root", source="source", deep=4))
 compare("read", lambda: [document.text for document in spanloom.open_dataset("root", split="train")])
+compare("inspect", lambda: spanloom.inspect("root", count=2))
+compare("export", lambda: spanloom.export("of_model", "exported", to="trl"))
+compare("plan", lambda: spanloom.plan("root", 256))
+compare("audit", lambda: spanloom.audit("exported", "model"))
 def fails():
     try:
         spanloom.build("nowhere", "root2")
@@ -97,6 +104,11 @@ def run(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", COMPARED + code], cwd=folder, check=False, capture_output=True, text=True, timeout=600
     )
+
+
+@pytest.fixture(autouse=True)
+def _model(tmp_path: Path) -> None:
+    write_model(tmp_path / "model")
 
 
 def test_nothing_of_the_process_is_changed_by_any_call(tmp_path: Path) -> None:

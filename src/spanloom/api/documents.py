@@ -30,6 +30,7 @@ from spanloom.dataset.rows.table import row_batches, rows_schema
 from spanloom.errors import DatasetError, SpanloomError
 from spanloom.families import data_folder, dataset_family
 from spanloom.megatron.reader import ShardReader
+from spanloom.options.keywords import check_given_places
 from spanloom.report.pages.documents import documents_page
 from spanloom.report.terminal import Shown
 from spanloom.storage.uri import is_uri
@@ -363,6 +364,7 @@ def open_dataset(
 
     Files are not checked here; use `spanloom.validate`. Raises DatasetError or ManifestError.
     """
+    check_given_places({"root": root, "tokenizer": tokenizer})
     place = os.fspath(root)
     if is_uri(place):
         raise DatasetError(

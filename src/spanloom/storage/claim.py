@@ -8,7 +8,6 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from spanloom.errors import ConflictError, StorageError
@@ -16,6 +15,7 @@ from spanloom.provenance import canonical_json, git_sha, readable_json
 from spanloom.storage.publishing import signature, signed_by
 from spanloom.storage.staging import read_object
 from spanloom.storage.stores.objects import AlreadyThereError, LostUploadError, Sending
+from spanloom.storage.temporaries import temporary_folder
 from spanloom.storage.transfer import open_store
 from spanloom.storage.uri import Uri
 
@@ -33,7 +33,7 @@ def claim_root(root: Uri, build: dict[str, Any], what: str = "the dataset root")
     """
     uri, store = root / CLAIM_NAME, open_store(root)
     if (claim := read_object(uri)) is None:
-        with TemporaryDirectory(prefix="spanloom-claim-") as directory:
+        with temporary_folder("spanloom-claim-") as directory:
             path = Path(directory) / CLAIM_NAME
             path.write_bytes(readable_json({"build": build, **signature()}))
             # The claim is read again below: if another build was faster, it is theirs.
@@ -52,7 +52,7 @@ def check_create_only(data: bytes, uri: Uri) -> None:
 
     Raises StorageError if the store ignores the condition. With `SKIP_VARIABLE` set to 1, nothing is sent.
     """
-    with TemporaryDirectory(prefix="spanloom-claim-") as directory:
+    with temporary_folder("spanloom-claim-") as directory:
         path = Path(directory) / CLAIM_NAME
         path.write_bytes(data)
         if (fault := overwriting_fault(path, uri)) is not None:

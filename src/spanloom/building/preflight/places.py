@@ -9,7 +9,6 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 from spanloom.errors import SpanloomError, StorageError
@@ -18,6 +17,7 @@ from spanloom.storage.claim import check_same_code, overwriting_fault
 from spanloom.storage.staging import check_no_slash, find, list_objects
 from spanloom.storage.stores.objects import Sending, StoredObject
 from spanloom.storage.stores.retry import keep_trying
+from spanloom.storage.temporaries import temporary_folder
 from spanloom.storage.transfer import open_store
 from spanloom.storage.uri import Uri, is_uri, parse_uri
 
@@ -109,7 +109,7 @@ def check_writes(place: str) -> Kept | None:
     root = parse_uri(place)
     check_same_code(root)
     uri, store = root / name, open_store(root)
-    with TemporaryDirectory(prefix="spanloom-preflight-") as folder:
+    with temporary_folder("spanloom-preflight-") as folder:
         path = Path(folder) / "probe"
         path.write_text(f"{built_by()}\n")
         store.create(path, uri, Sending())

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from spanloom.building.disk import BYTES_PER_DOCUMENT, PART_BYTES_PER_TOKEN, Size
 from spanloom.building.parts.packs import pack_bytes
@@ -24,6 +23,7 @@ from spanloom.conversations.source.folder import (
 from spanloom.errors import SourceError
 from spanloom.storage.staging import list_objects, read_object
 from spanloom.storage.stores.objects import StoredObject
+from spanloom.storage.temporaries import temporary_folder
 from spanloom.storage.uri import is_uri, parse_uri
 
 LOOKED_INTO = 16
@@ -82,7 +82,7 @@ def _listed(place: str) -> Iterator[tuple[Source, dict[str, StoredObject]]]:
         raise SourceError(f"the source has no {MANIFEST_NAME}", where=place, remedy=_CONVERT)
     prefix = f"{uri.key}/" if uri.key else ""
     stored = {entry.uri.key.removeprefix(prefix): entry for entry in list_objects(uri)}
-    with TemporaryDirectory(prefix="spanloom-preflight-") as folder:
+    with temporary_folder("spanloom-preflight-") as folder:
         Path(folder, MANIFEST_NAME).write_bytes(data)
         yield read_listing(Path(folder)), stored
 
