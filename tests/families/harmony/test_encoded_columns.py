@@ -1,6 +1,5 @@
 """A source whose texts another program wrote as views or dictionaries: built, validated against it, shown."""
 
-import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,8 +19,6 @@ def test_texts_of_another_encoding_are_built_validated_and_shown(
     assert cli("build", "--source", source, "--out", root, "--valid-fraction", 0.1).returncode == 0
     validated = cli("validate", root, "--source", source, "--deep", "all", "--json")
     assert validated.returncode == 0, validated.stderr
-    shown = cli("inspect", root, "--id", "s1-3", "--json")
+    shown = cli("inspect", root, "--id", "s1-3")
     assert shown.returncode == 0, shown.stderr
-    (document,) = json.loads(shown.stdout)
-    assert document["id"] == "s1-3"
-    assert "Question s1-3?" in "".join(document["tokens"]["text"])
+    assert "Question s1-3?" in shown.stdout
