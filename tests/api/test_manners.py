@@ -30,7 +30,9 @@ def state():
         "locale": [locale.setlocale(number) for number in (locale.LC_ALL, locale.LC_CTYPE, locale.LC_NUMERIC)],
         "start method": multiprocessing.get_start_method(allow_none=True),
         "hooks": [str(sys.excepthook), str(sys.unraisablehook), str(threading.excepthook), str(sys.displayhook)],
-        "importers": [str(finder) for finder in sys.meta_path if "Six" not in str(finder) and "absl" not in str(finder)],  # of libraries
+        "importers": [  # of libraries
+            str(finder) for finder in sys.meta_path if "Six" not in str(finder) and "absl" not in str(finder)
+        ],
         "path": list(sys.path),
         "streams": [str(sys.stdout), str(sys.stderr), str(sys.stdin)],
         "collector": [gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()],
