@@ -6,9 +6,15 @@ from typing import Annotated, Any
 
 from spanloom.cli.app import PIPELINE, app, print_json
 from spanloom.cli.pipelines.tasks import Parameters, Pipeline, list_of
+from spanloom.families.models.defaults import MODEL_FILES
+from spanloom.families.models.places import local_model
 from spanloom.options.option import option
+from spanloom.storage import sha256_file
+from spanloom.storage.scratch import scratch_for
 from spanloom.tasks.listed import declared_parameters
 from spanloom.tasks.stage import parameters_of, scratch_bytes
+from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset, verify_asset
+from spanloom.tokenizers.o200k.staging import staged_asset
 
 
 @app.command(rich_help_panel=PIPELINE)
@@ -67,9 +73,6 @@ def _own_checks(listed: ModuleType, values: dict[str, str]) -> dict[str, Any]:
 
 def _asset(place: str) -> dict[str, str] | None:
     """The asset, if a place names it or this machine has it; else the tasks use the asset of their image."""
-    from spanloom.storage.scratch import scratch_for
-    from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset, verify_asset
-    from spanloom.tokenizers.o200k.staging import staged_asset
 
     with scratch_for("preflight", [place]) as staging:
         path = locate_asset(staged_asset(staging, place))
@@ -80,10 +83,7 @@ def _asset(place: str) -> dict[str, str] | None:
 
 
 def _model(place: str) -> dict[str, Any]:
-    from spanloom.families.models.defaults import MODEL_FILES
     from spanloom.families.models.model import load_model
-    from spanloom.families.models.places import local_model
-    from spanloom.storage import sha256_file
 
     with local_model(place) as folder:
         load_model(folder)
@@ -91,8 +91,6 @@ def _model(place: str) -> dict[str, Any]:
 
 
 def _tokenizer(place: str) -> dict[str, str]:
-    from spanloom.storage import sha256_file
-    from spanloom.storage.scratch import scratch_for
     from spanloom.tokenizers.json_file import load_json_tokenizer
 
     with scratch_for("preflight", [place]) as staging:
