@@ -13,6 +13,7 @@ from spanloom.storage import sha256_file
 from spanloom.storage.scratch import scratch_for
 from spanloom.tasks.listed import declared_parameters
 from spanloom.tasks.stage import parameters_of, scratch_bytes
+from spanloom.tokenizers.json_file import load_json_tokenizer
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset, verify_asset
 from spanloom.tokenizers.o200k.staging import staged_asset
 
@@ -91,7 +92,6 @@ def _model(place: str) -> dict[str, Any]:
 
 
 def _tokenizer(place: str) -> dict[str, str]:
-    from spanloom.tokenizers.json_file import load_json_tokenizer
 
     with scratch_for("preflight", [place]) as staging:
         path = staging.file(place)
