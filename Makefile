@@ -277,7 +277,7 @@ compile: setup ## The pipelines as YAML; with REGISTRY=… a copy under dist/ wi
 ifeq ($(origin REGISTRY),file)
 	$(BIN)/python -m pipelines.compile $(if $(SHARDS),--out dist --shards $(SHARDS)) $(COMPILE_ARGS)
 else
-	$(BIN)/python -m pipelines.compile --out dist --lock dist/images.json $(if $(SHARDS),--shards $(SHARDS)) $(COMPILE_ARGS)
+	$(BIN)/python -m pipelines.compile --out dist --lock dist/images.json $(if $(filter-out unknown,$(GIT_SHA)),--git-sha $(GIT_SHA)) $(if $(SHARDS),--shards $(SHARDS)) $(COMPILE_ARGS)
 endif
 
 push: ## Push the images that `make images REGISTRY=…` built, and write their digests to dist/images.json

@@ -7,6 +7,7 @@ Without options it writes the committed files; CI compiles again and compares.
 import argparse
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 from kfp import compiler
@@ -131,6 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Compile the pipelines to YAML.")
     parser.add_argument("--out", type=Path, default=Path("pipelines"), help="folder for the YAML files")
     parser.add_argument("--lock", type=Path, help="digests that `make push` wrote: pins every image to its digest")
+    parser.add_argument("--git-sha", help="the commit of the images: tasks with code of another one are refused")
     parser.add_argument(
         "--shards",
         type=_shards,
@@ -192,6 +194,8 @@ def main() -> None:
         kueue_queue=options.kueue_queue,
         kueue_priority=options.kueue_priority,
     )
+    if options.git_sha:
+        placement = replace(placement, env=(*placement.env, ("SPANLOOM_EXPECTED_GIT_SHA", options.git_sha)))
     images = json.loads(options.lock.read_bytes()) if options.lock else {}
     for file in compile_pipelines(options.out, placement, images, options.shards):
         print(file)

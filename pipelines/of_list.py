@@ -85,6 +85,7 @@ class _Graph:
                 memory=self._value(task["memory"], index),
                 hours=task["hours"],
                 cache=task.get("cache", False),
+                preflight=task.get("preflight", False),
             )
             number = f"{index:02d}" if task.get("each") else ""
             made.set_display_name(" ".join(filter(None, (task["step"], task.get("part"), number))))

@@ -49,8 +49,12 @@ class Placement:
         memory: str,
         hours: int,
         cache: bool,
+        preflight: bool = False,
     ) -> dsl.PipelineTask:
-        """Sets sizes, retries and volumes. Steps are idempotent; the cluster decides which failures it retries."""
+        """Sets sizes, retries and volumes. Steps are idempotent; the cluster decides which failures it retries.
+
+        `preflight`: the task compares the scratch volume with what the tasks need.
+        """
         task.set_cpu_request(cpu).set_cpu_limit(cpu)
         task.set_memory_request(memory).set_memory_limit(memory)
         # kfp drops parameters of sizes for a task in a condition, and the condition's graph would lack them.
@@ -67,6 +71,8 @@ class Placement:
             operator = "Exists" if value is None else "Equal"
             kubernetes.add_toleration(task, key=key, operator=operator, value=value, effect=effect)
         self._set_environment(task)
+        if preflight:
+            task.set_env_variable("SPANLOOM_SCRATCH_SIZE", self.scratch)
         if self.pull_secrets:
             kubernetes.set_image_pull_secrets(task, list(self.pull_secrets))
         if self.kueue_queue:

@@ -20,6 +20,9 @@ from spanloom.errors import SpanloomError
 
 GIT_SHA_VARIABLE = "SPANLOOM_GIT_SHA"
 IMAGE_VARIABLE = "SPANLOOM_IMAGE"
+EXPECTED_SHA_VARIABLE = "SPANLOOM_EXPECTED_GIT_SHA"
+"""The commit of the images that a pipeline was compiled for, where they are pinned: a variable of its tasks."""
+
 UNKNOWN_SHA = "unknown"
 
 
@@ -62,6 +65,17 @@ def git_sha() -> str:
         return git("rev-parse", "HEAD") + ("-dirty" if git("status", "--porcelain", "--", ".") else "")
     except (OSError, subprocess.CalledProcessError):
         return UNKNOWN_SHA
+
+
+def check_code() -> dict[str, str]:
+    """The commit of this code. Raises SpanloomError if the pipeline was compiled for images of another one."""
+    expected = os.environ.get(EXPECTED_SHA_VARIABLE)
+    if expected and expected != git_sha():
+        raise SpanloomError(
+            f"the code here is of commit {git_sha()}, the pipeline was compiled for {expected}",
+            remedy="run `make images push compile` in one checkout, and submit the YAML that it writes",
+        )
+    return {"git_sha": git_sha()}
 
 
 def require_git_sha(*, allow_unknown: bool) -> str:

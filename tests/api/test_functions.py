@@ -6,6 +6,7 @@ import pickle
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import datasets
@@ -15,7 +16,7 @@ import pytest
 import spanloom
 from conftest import Cli
 from spanloom.auditing.result import as_json
-from spanloom.errors import ConflictError
+from spanloom.errors import ConflictError, OptionError
 from support.exported_documents import on_disk
 
 
@@ -138,3 +139,28 @@ def model_dataset(tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> tuple[P
         folder / "source", folder / "dataset", model=folder / "model", valid_fraction=0.3, allow_unknown_sha=True
     )
     return made.root, folder / "model"
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: spanloom.convert("", "source"),
+        lambda: spanloom.convert(["a.jsonl", ""], "source"),
+        lambda: spanloom.convert("a.jsonl", ""),
+        lambda: spanloom.build("", "root"),
+        lambda: spanloom.build("source", ""),
+        lambda: spanloom.validate(""),
+        lambda: spanloom.validate("root", source=""),
+        lambda: spanloom.inspect(""),
+        lambda: spanloom.export("", "out", to="trl"),
+        lambda: spanloom.plan("", 256),
+        lambda: spanloom.audit("", "model"),
+        lambda: spanloom.open_dataset(""),
+    ],
+)
+def test_an_empty_text_is_no_place(call: Callable[[], object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a path it would be the current folder."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(OptionError, match="is an empty text, not a place"):
+        call()
+    assert list(tmp_path.iterdir()) == []

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from support.chat_models import write_model
+
 COMPARED = '''
 import decimal, gc, json, locale, logging, multiprocessing, os, random, signal, socket, sys, threading, warnings
 from pathlib import Path
@@ -28,7 +30,9 @@ def state():
         "locale": [locale.setlocale(number) for number in (locale.LC_ALL, locale.LC_CTYPE, locale.LC_NUMERIC)],
         "start method": multiprocessing.get_start_method(allow_none=True),
         "hooks": [str(sys.excepthook), str(sys.unraisablehook), str(threading.excepthook), str(sys.displayhook)],
-        "importers": [str(finder) for finder in sys.meta_path if "Six" not in str(finder)],  # of a library
+        "importers": [  # of libraries
+            str(finder) for finder in sys.meta_path if "Six" not in str(finder) and "absl" not in str(finder)
+        ],
         "path": list(sys.path),
         "streams": [str(sys.stdout), str(sys.stderr), str(sys.stdin)],
         "collector": [gc.isenabled(), gc.get_threshold(), gc.get_freeze_count()],
@@ -71,9 +75,14 @@ Path("chat.jsonl").write_text("".join(
 compare("convert", lambda: spanloom.convert("chat.jsonl", "source"))
 compare("convert with workers", lambda: spanloom.convert("chat.jsonl", "source2", workers=2))
 compare("build", lambda: spanloom.build("source", "root", valid_fraction=0.2))
+compare("build for a model", lambda: spanloom.build("source", "of_model", model="model", valid_fraction=0.2))
 compare("validate", lambda: spanloom.validate("root"))
 compare("validate with the source", lambda: spanloom.validate("root", source="source", deep=4))
 compare("read", lambda: [document.text for document in spanloom.open_dataset("root", split="train")])
+compare("inspect", lambda: spanloom.inspect("root", count=2))
+compare("export", lambda: spanloom.export("of_model", "exported", to="trl"))
+compare("plan", lambda: spanloom.plan("root", 256))
+compare("audit", lambda: spanloom.audit("exported", "model"))
 def fails():
     try:
         spanloom.build("nowhere", "root2")
@@ -97,6 +106,11 @@ def run(folder: Path, code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-c", COMPARED + code], cwd=folder, check=False, capture_output=True, text=True, timeout=600
     )
+
+
+@pytest.fixture(autouse=True)
+def _model(tmp_path: Path) -> None:
+    write_model(tmp_path / "model")
 
 
 def test_nothing_of_the_process_is_changed_by_any_call(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from conftest import REPOSITORY
+from conftest import REPOSITORY, Cli
 from spanloom.dataset import manifest
 from spanloom.errors import ChatError, RecordError, SourceError, SpanloomError
 from spanloom.findings import Finding, Report
@@ -195,3 +195,14 @@ def test_every_option_and_argument_says_what_it_is() -> None:
     }
     assert silent == set()
     assert not [name for name, command in all_commands().items() if not command.help]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["convert", "", "--out", "source"], ["convert", "a.jsonl", "--out", ""], ["validate", ""], ["fetch", "", "d"]],
+)
+def test_an_empty_text_is_no_place(cli: Cli, words: list[str], tmp_path: Path) -> None:
+    done = cli(*words, cwd=tmp_path)
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: an empty text is no place")
+    assert list(tmp_path.iterdir()) == []

@@ -59,7 +59,7 @@ def command_files(modules: set[str]) -> set[str]:
     ("arguments", "files"),
     [
         (["--version"], set()),
-        (["--help"], {"convert", *DATASET, "harmony", "models", *MODELS, *TASKS}),
+        (["--help"], {"convert", *DATASET, "harmony", "models", *MODELS, *TASKS, "pipelines.preflight"}),
         (["build", "--help"], {"harmony"}),
         (["manifest", "show", "--help"], {"dataset", "dataset.look"}),
         (["step", "pack-chat", "--help"], {"chat"}),

@@ -69,3 +69,18 @@ def test_what_needs_temporary_files_says_to_set_tmpdir(places: tuple[Path, Path]
 def test_a_command_that_needs_none_works_without(places: tuple[Path, Path]) -> None:
     done = spanloom(places, "convert /mnt/chat.jsonl -y --out /mnt/source", TMPDIR="/nowhere", HOME="/")
     assert done.returncode == 0, done.stderr
+
+
+def test_a_caller_of_the_api_gets_the_same_line(places: tuple[Path, Path]) -> None:
+    code = (
+        "import spanloom\ntry:\n    spanloom.convert('/mnt/chat.parquet.gz', '/mnt/source')\n"
+        "except spanloom.SpanloomError as error:\n    print(error)\nelse:\n    raise SystemExit('it was converted')\n"
+    )
+    done = subprocess.run(
+        [*NAMESPACE, "sh", "-c", SCRIPT, "sh", *places, sys.executable, "-c", code],
+        env={**os.environ, "TMPDIR": "/nowhere"}, check=False, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    what, remedy = done.stdout.splitlines()
+    assert what == "no folder for temporary files can be written"
+    assert remedy.startswith("  remedy: set TMPDIR to a folder")

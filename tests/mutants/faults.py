@@ -72,6 +72,41 @@ FAULTS: tuple[Fault, ...] = (
         why="damage on the way would be read as data",
         tests=("tests/storage/test_hub.py::test_damage_on_the_way_is_found_and_downloaded_again",),
     ),
+    # --- Before a pipeline, and a service under load ---
+    Fault(
+        name="the-last-fault-of-a-preflight-alone",
+        module="spanloom.building.preflight.checks",
+        old="faults.setdefault(str(known), known)",
+        new="faults = {str(known): known}",
+        why="users would fix one fault of a pipeline after the other",
+        tests=("tests/building/test_preflight.py::test_all_faults_come_at_once_each_with_its_remedy",),
+    ),
+    Fault(
+        name="a-probe-that-stays",
+        module="spanloom.building.preflight.places",
+        old="keep_trying(lambda: store.delete(stored), store=store, uri=uri)",
+        new="pass",
+        why="each run would leave a file in the dataset",
+        tests=("tests/building/test_preflight.py::test_an_output_takes_a_file_and_is_left_as_it_was",),
+    ),
+    Fault(
+        name="all-that-waits-is-taken",
+        module="spanloom.service.work",
+        old="if self._under_way >= THREADS + WAITING:",
+        new="if False:",
+        why="memory and waiting would grow with the clients",
+        tests=(
+            "tests/service/test_work.py::test_two_are_at_work_as_many_wait_as_may_and_the_next_is_told_to_come_again",
+        ),
+    ),
+    Fault(
+        name="tokenizers-loaded-without-a-trial",
+        module="spanloom.tokenizers.trial",
+        old="if digest in _tried:",
+        new="if True:",
+        why="a hostile tokenizer.json would end the process that loads it",
+        tests=("tests/tokenizers/test_trial.py::test_a_file_is_loaded_within_limits_before_it_is_loaded_here",),
+    ),
     # --- The small modules at the bottom ---
     Fault(
         name="shift-to-the-right",

@@ -78,7 +78,7 @@ def test_a_service_uses_the_image_of_its_component(service: str) -> None:
 @pytest.mark.parametrize("service", STEPS)
 def test_a_service_starts_when_those_before_it_have_ended_well(service: str) -> None:
     before = {
-        "verify-tokenizer": {"object-store"},
+        "verify-tokenizer": {"seed"},
         "render-shard": {"seed", "verify-tokenizer"},
         "assemble-split": {f"render-shard-0{shard}" for shard in range(4)},
         "assemble-manifest": {"assemble-split", *(f"write-indexed-0{shard}" for shard in range(4))},

@@ -4,11 +4,18 @@ import json
 import shlex
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from conftest import Cli
+from spanloom.cli.pipelines.tasks import SlurmOptions, _write_slurm
+from spanloom.errors import ConflictError
+from spanloom.families.harmony import task_list
+from spanloom.tasks.listed import declared_parameters, listed_stages
+from spanloom.tasks.stage import parameters_of
+from support.killed import killed_before
 
 GIVEN = ("synth_kd", "source_uri=s3://b/source", "dataset_root=s3://b/root", "--work", "s3://b/work")
 
@@ -71,9 +78,9 @@ def test_the_files_for_slurm_are_bash(cli: Cli, tmp_path: Path) -> None:
     after = "--dependency=afterok:${job_write_indexed%%;*},afterok:${job_assemble_split%%;*}"
     assert f"{after} assemble-manifest.sbatch" in submit
 
-    again = cli("tasks", *GIVEN, "--for", "slurm", "--out", out)
-    assert again.returncode == 1
-    assert "the output directory is not empty: it holds" in again.stderr
+    other = cli("tasks", *GIVEN, "--for", "slurm", "--out", out)
+    assert other.returncode == 1
+    assert "the output directory is not empty: it holds" in other.stderr
 
 
 def test_images_of_apptainer_take_the_place_of_an_environment(cli: Cli, tmp_path: Path) -> None:
@@ -117,3 +124,27 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
     assert done.returncode == code
     assert message in done.stderr
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_same_command_finishes_what_a_kill_left(tmp_path: Path) -> None:
+    """Killed before each change of the file system; a folder with a file of somebody else is refused as before."""
+    stages = listed_stages(
+        task_list, parameters_of(GIVEN[1:3], declared_parameters(task_list)), shards=2, work="s3://b/work"
+    )
+
+    def write(folder: str) -> None:
+        _write_slurm("synth_kd", stages, SlurmOptions(out=tmp_path / folder, venv=tmp_path / "venv"))
+
+    def files(folder: str) -> dict[str, bytes]:
+        return {path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()}
+
+    write("whole")
+    change = 1
+    while killed_before(change, partial(write, f"{change}")):
+        write(f"{change}")
+        assert files(f"{change}") == files("whole")
+        change += 1
+    assert change > 9, "it is killed before each of its files"
+    (tmp_path / "1" / "render-shard.sbatch").write_text("somebody else's")
+    with pytest.raises(ConflictError, match=r"it holds render-shard\.sbatch"):
+        write("1")

@@ -16,6 +16,7 @@ from spanloom.errors import OptionError, SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.models import defaults as model_defaults
+from spanloom.families.models.places import local_model
 from spanloom.findings import FindingsError
 from spanloom.options.keywords import by_keywords
 from spanloom.options.shared import ReusingOptions
@@ -148,7 +149,6 @@ def cut_rules(options: CutOptions) -> "CutRules | None":
 def _built_for_model(options: BuildOptions, progress: "Progress") -> "BuildResult":
     from spanloom.conversations.source.places import local_source
     from spanloom.families.models import build as of_model
-    from spanloom.families.models.places import local_model
 
     assert options.model is not None
     source, model, scratch = os.fspath(options.source), os.fspath(options.model), local(options.scratch)

@@ -30,6 +30,7 @@ from spanloom.dataset.rows.table import row_batches, rows_schema
 from spanloom.errors import DatasetError, SpanloomError
 from spanloom.families import data_folder, dataset_family
 from spanloom.megatron.reader import ShardReader
+from spanloom.options.keywords import check_given_places
 from spanloom.report.pages.documents import documents_page
 from spanloom.report.terminal import Shown
 from spanloom.storage.hub import local_copy
@@ -412,6 +413,7 @@ def open_dataset(
 
     Files are not checked here; use `spanloom.validate`. Raises DatasetError or ManifestError.
     """
+    check_given_places({"root": root, "tokenizer": tokenizer})
     place = os.fspath(root)
     if is_hub(place):
         place = os.fspath(local_copy(place))

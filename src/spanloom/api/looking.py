@@ -20,6 +20,7 @@ from spanloom.errors import OptionError
 from spanloom.families import dataset_family
 from spanloom.families.models import defaults
 from spanloom.law.classes import NAMES
+from spanloom.options.keywords import check_given_places
 from spanloom.options.shared import OnStage
 from spanloom.report.pages.documents import documents_page
 from spanloom.report.progress import Progress
@@ -50,6 +51,7 @@ def inspect(
 
     Raises SpanloomError for an unknown place or id, and if the tokenizer is not found.
     """
+    check_given_places({"root": root, "tokenizer": tokenizer, "html": html})
     folder = local_copy(root)
     content = content_of(folder, "inspect")
     family = dataset_family(content.family)
@@ -97,6 +99,7 @@ def audit(
     The options of `spanloom audit` that are not here, such as `--template`, have its defaults. Returns a `Result`: the
     counts of each class; `exit_code` is 0 if it is clean. Raises OptionError for an unknown class.
     """
+    check_given_places({"data": data, "model": model, "messages": messages, "html": html})
     if unknown := [name for name in declare if name not in NAMES]:
         raise OptionError(f"{unknown[0]} is not a class", remedy=f"one of {', '.join(NAMES)}")
     request = AuditOptions(

@@ -17,6 +17,7 @@ from spanloom.errors import OptionError
 from spanloom.families import data_folder, dataset_family
 from spanloom.findings import Report
 from spanloom.megatron.readers import MEGATRON, chosen_reader, load_reader
+from spanloom.options.keywords import check_given_places
 from spanloom.options.overwriting import check_outputs
 from spanloom.options.shared import OnStage
 from spanloom.provenance import readable_json
@@ -53,6 +54,8 @@ def validate(
     Returns a `Report`: `clean`, `findings`, the counts `checked`, and the `reader`. Raises SpanloomError if there is
     no manifest to check the files against.
     """
+
+    check_given_places({"root": root, "source": source, "tokenizer": tokenizer, "report": report, "html": html})
 
     def path(place: Place | None) -> Path | None:
         return None if place is None else Path(place)

@@ -33,6 +33,7 @@ from spanloom.law.frames import Frames
 from spanloom.law.grammar import USER
 from spanloom.law.judging import Proofs
 from spanloom.law.tables import ORDINARY
+from spanloom.storage.temporaries import check_temporary_folder
 
 _TextOf = Callable[[list[int]], bytes]
 
@@ -219,6 +220,7 @@ class _Many:
 
     def __init__(self, outcomes: Iterator[Proven | Refusal], places: Sequence[int], text_of: _TextOf) -> None:
         self.refused: str | None = None
+        check_temporary_folder()
         self._file = TemporaryFile()  # noqa: SIM115
         self._places, self._sizes = array("q"), array("q")
         self._lengths: set[int] = set()

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -29,6 +28,7 @@ from spanloom.law import classes
 from spanloom.law.documents import Documents, Ints
 from spanloom.law.judging import Judged, judge
 from spanloom.machine import workers_that_fit
+from spanloom.storage.temporaries import temporary_folder
 from spanloom.workers import OnProgress, process_pool
 
 ENCODED = 256
@@ -155,7 +155,7 @@ def audit(
     all_rows = opened.rows
     chosen = _chosen(all_rows, options)
     whole = _Whole()
-    with TemporaryDirectory(prefix="spanloom-audit-") as folder, opened_listing(options.rows) as listing:
+    with temporary_folder("spanloom-audit-") as folder, opened_listing(options.rows) as listing:
         spools = _Spools(Path(folder))
         written, scratch = Written(), None
         if options.messages is not None:

@@ -7,6 +7,7 @@ request   a requested dataset: its identity, and what it is made of
 make      a dataset on one machine: claim the root, make, validate, replace
 steps     what containers run: one shard; the manifest of all shards
 shards/   the rows of shards → parts → files
+preflight/  checks before the tasks of a pipeline start
 parts/    parts on disk, and at a work place between steps
 assembly  inventories of shards → the pending manifest
 disk      will it fit?

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from spanloom.building.assembly import assemble, check_one_build, files_of, made_of
@@ -49,6 +48,7 @@ from spanloom.provenance import git_sha, require_git_sha
 from spanloom.report.progress import Progress
 from spanloom.storage.claim import claim_root
 from spanloom.storage.scratch import Scratch, chosen_scratch, scratch_for
+from spanloom.storage.temporaries import temporary_folder
 from spanloom.storage.uri import is_uri, parse_uri
 from spanloom.workers import Counters
 
@@ -88,7 +88,7 @@ def make_requested(
             return run_shard(staging, request, job, root, task, progress)
 
     def make(folder: Path) -> Manifest:
-        with TemporaryDirectory(prefix="spanloom-") as kept, request.opened() as job:
+        with temporary_folder("spanloom-") as kept, request.opened() as job:
             return make_dataset(job, folder, Path(kept), task, progress, carried=request.carried)
 
     return made_at(root, staging, lambda: request.identity, make)
@@ -133,7 +133,7 @@ def run_shard(
     )
     check_one_number(place, request.shards)
     size = pack_bytes(int(request.size().text_bytes) // request.shards)
-    with TemporaryDirectory(prefix="spanloom-") as kept:
+    with temporary_folder("spanloom-") as kept:
         job = made.of_shard(number, Path(kept), task.max_rejects)
         parts = {**identity, "parts": dict(recipe.identity())}
         with ShardWork(staging, place, parts, number, recipe.form, limit=size) as published:

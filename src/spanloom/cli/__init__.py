@@ -179,10 +179,33 @@ def _extra_of(missing: ModuleNotFoundError, words: Sequence[str]) -> str | None:
 NO_KEYS = "give gs://bucket/key or s3://bucket/key; keys come from the environment, a profile or a role"
 
 
+_PLACES = frozenset(
+    f"--{name}"
+    for name in (
+        "out",
+        "output",
+        "source",
+        "root",
+        "model",
+        "work",
+        "raw",
+        "input",
+        "scratch",
+        "report",
+        "html",
+        "data",
+    )
+)
+"""Options that take a place."""
+
+
 def _check_text(arguments: Sequence[str]) -> None:
     """Raises SpanloomError for an argument that is not UTF-8: Parquet's reader and manifests require UTF-8 names; and
     for an address with keys, which a path, a name or a manifest could show."""
-    for argument in arguments:
+    for before, argument in pairwise(["", *arguments]):
+        if not argument and (not before.startswith("-") or before in _PLACES):
+            remedy = "give a path or a URI; the current folder is `.`"
+            raise SpanloomError(f"an empty text is no place{before and ' ('}{before}{before and ')'}", remedy=remedy)
         if not is_utf8(argument):
             raise SpanloomError("this argument is not UTF-8", where=argument, remedy="rename the file or folder")
         if is_store_with_access(argument.partition("=")[2] if argument.startswith("--") else argument):

@@ -21,7 +21,7 @@ from spanloom.cli.options import Json, Quiet, Verbose
 from spanloom.errors import OutputError
 from spanloom.kubeflow import Executor
 from spanloom.options.option import option
-from spanloom.provenance import git_sha
+from spanloom.provenance import check_code, git_sha
 from spanloom.storage.locks import TAKE_OVER_VARIABLE
 from spanloom.text import visible, visible_json
 
@@ -78,6 +78,7 @@ load_lazily(
         "harmony": ("build", "convert-synth", "sample", "fetch-tokenizer"),
         "models.audit": ("audit",),
         "pipelines.tasks": ("tasks",),
+        "pipelines.preflight": ("preflight",),
     },
 )
 load_lazily(work_app, {"pipelines.work": ("clear",)})
@@ -139,6 +140,11 @@ def _version(
 
         say(f"spanloom {__version__} ({git_sha()})")
         raise typer.Exit
+
+
+@step_app.callback()
+def _of_one_commit() -> None:
+    check_code()
 
 
 executor_here: ContextVar[Executor | None] = ContextVar("executor_here", default=None)

@@ -198,12 +198,22 @@ def step_assemble_source(
 
 @step("verify-tokenizer", "families.harmony.steps.verify_tokenizer")
 def step_verify_tokenizer(
+    *,
     tokenizer: options.TokenizerPlace = None,
+    source: Annotated[str | None, place("The source of the pipeline, which is looked at.")] = None,
+    raw: Annotated[str | None, place("The raw data of the pipeline, from which the source is to be made.")] = None,
+    out: Annotated[str | None, place("The place of the source that is to be made.")] = None,
+    work: Annotated[str | None, place("The pipeline's work place. Default: ROOT.work.")] = None,
+    root: Annotated[str | None, place("The dataset's root.")] = None,
+    shards: Annotated[int | None, option("Tasks of each stage that is run once a shard.", min=1)] = None,
     asset: Annotated[str | None, place("File or URI for a copy of the verified asset.")] = None,
     report: options.Report = None,
     scratch: options.Scratch = None,
 ) -> None:
-    """Step 1: verify the tokenizer asset and load it."""
+    """Step 1: verify the tokenizer asset and load it; and check what the other tasks need, as `preflight` does.
+
+    Places that are given are read, or written to and cleaned up.
+    """
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,6 +15,7 @@ SHARDS = 4
 ABOUT_SHARDS = ", by a task for each shard"
 
 PARAMETERS: dict[str, str | int | float | None] = {"work_uri": "", "assemble_memory": "8Gi"}
+WRITES = ("work_uri",)
 
 REJECTS: dict[str, str | int | float | None] = {"max_rejects": "", "workers": ""}
 """Of a family whose one task has no parameters for them."""

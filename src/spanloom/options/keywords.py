@@ -6,13 +6,13 @@ and editors show with their types and defaults.
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar, get_type_hints
 
 from spanloom.errors import OptionError
-from spanloom.options.option import check_number, option_of
+from spanloom.options.option import check_number, check_places, option_of
 
 Given = ParamSpec("Given")
 Options = TypeVar("Options")
@@ -39,9 +39,25 @@ def by_keywords(options: Callable[Given, Options]) -> Callable[[Callable[[Option
     return join
 
 
+def check_given_places(places: Mapping[str, Any]) -> None:
+    """Raises OptionError for an empty text in the place of a path or a URI."""
+    try:
+        check_places(places)
+    except ValueError as fault:
+        raise OptionError(str(fault), remedy='give a path or a URI; the current folder is "."') from None
+
+
+def _is_place(hint: Any) -> bool:
+    """Whether a value of this type may be a path."""
+    declared = option_of(hint)
+    return "Path" in str(hint) or (declared is not None and declared.more.get("metavar") == "PLACE")
+
+
 def _check(options: Any) -> None:
     """Holds numbers to the limits of their options, as the command line does. Raises OptionError."""
     hints = get_type_hints(type(options), include_extras=True)
+    named = {field.name: getattr(options, field.name) for field in fields(options) if _is_place(hints[field.name])}
+    check_given_places(named)
     for field in fields(options):
         declared, value = option_of(hints[field.name]), getattr(options, field.name)
         if declared is None or isinstance(value, bool) or not isinstance(value, int | float):

@@ -81,6 +81,14 @@ def option_of(hint: Any) -> Option | None:
     return next((each for each in getattr(hint, "__metadata__", ()) if isinstance(each, Option)), None)
 
 
+def check_places(places: Mapping[str, Any]) -> None:
+    """Raises ValueError for a place that is the empty text: as a path it would be the current folder. `places`: by the
+    names of their parameters; a value may be several places."""
+    for name, value in places.items():
+        if value == "" or (isinstance(value, list | tuple) and "" in value):
+            raise ValueError(f"{name} is an empty text, not a place")
+
+
 def check_number(value: Any) -> None:
     """Raises ValueError for a whole number that takes more than 64 bits: no manifest can hold it."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:

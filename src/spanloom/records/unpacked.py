@@ -17,6 +17,7 @@ from typing import Any, BinaryIO, cast
 import pyarrow as pa
 
 from spanloom.errors import SourceError
+from spanloom.storage.temporaries import check_temporary_folder
 
 COMPRESSED = (".gz", ".zst")
 """Endings of compressed files; they follow the ending of the format."""
@@ -54,6 +55,7 @@ def unpacked_file(path: Path) -> Iterator[Path]:
     if path.suffix.lower() not in COMPRESSED:
         yield path
         return
+    check_temporary_folder()
     with tempfile.NamedTemporaryFile(prefix="spanloom-", suffix=plain_suffix(path)) as plain:
         with unpacked(path) as stream:
             shutil.copyfileobj(stream, plain, 1 << 20)

@@ -7,7 +7,9 @@ source was processed (Croissant RAI). No time, no local path: the same export gi
 
 import importlib.util
 import logging
-from collections.abc import Mapping
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any
 
@@ -53,12 +55,32 @@ def wants_croissant(asked: bool | None) -> bool:
 def croissant_json(description: Description, by_language: Mapping[str, Counts], exported: Exported) -> bytes:
     """The metadata of an export. Raises DatasetError if mlcroissant rejects it."""
     allow_pandas()
-    import mlcroissant
+    with _own_settings_kept():
+        import mlcroissant
 
-    # mlcroissant warns of every recommended property that is missing, such as a date, which datasets here do not have.
-    absl = logging.getLogger("absl")
+        return _checked_json(mlcroissant, description, by_language, exported)
+
+
+@contextmanager
+def _own_settings_kept() -> Iterator[None]:
+    """Leaves filters of warnings and handlers of logging as they are. The libraries that mlcroissant imports add
+    filters, and absl adds a handler when it warns: of every recommended property that is missing, such as a date, which
+    datasets here do not have."""
+    absl, handlers = logging.getLogger("absl"), list(logging.root.handlers)
     level = absl.level
     absl.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            yield
+    finally:
+        absl.setLevel(level)
+        for handler in [handler for handler in logging.root.handlers if handler not in handlers]:
+            logging.root.removeHandler(handler)
+
+
+def _checked_json(
+    mlcroissant: Any, description: Description, by_language: Mapping[str, Counts], exported: Exported
+) -> bytes:
     try:
         made: dict[str, Any] = _metadata(mlcroissant, description, by_language, exported).to_json()
         mlcroissant.Dataset(jsonld=deepcopy(made))  # it modifies its argument
@@ -67,8 +89,6 @@ def croissant_json(description: Description, by_language: Mapping[str, Counts], 
             f"mlcroissant rejects the metadata: {' '.join(str(fault).split())}",
             remedy="leave them out with --no-croissant",
         ) from None
-    finally:
-        absl.setLevel(level)
     return readable_json(made)
 
 

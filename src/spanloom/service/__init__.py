@@ -5,6 +5,7 @@ application  routes of families → one ASGI application, with health, metrics a
 access       the bearer token; without one, the allowed addresses and host names
 limits       limits of bodies: the size of each, of all together, and the time
 bodies       JSON bodies: memory and items are estimated before parsing
+work         work on bodies: a few threads, and a bound on what waits
 connections  time limit for the head of a request
 observed     request ids, one line of JSON per request, counters for Prometheus
 answers      errors as JSON

@@ -15,12 +15,13 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
-from anyio import CapacityLimiter, to_thread
+from anyio import CapacityLimiter, fail_after, to_thread
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from spanloom.errors import SpanloomError
 from spanloom.report.pages.texts import TextSection, texts_page
@@ -30,6 +31,7 @@ from spanloom.service.defaults import BODIES_MAX_BYTES, BODY_MAX_BYTES, BODY_SEC
 from spanloom.service.docs_page import docs_page
 from spanloom.service.limits import BodyLimit, LimitedBodies
 from spanloom.service.observed import LOGGER, Metrics, Observed
+from spanloom.service.work import Work
 
 Statuses = Mapping[type[SpanloomError], int]
 """Error class → HTTP status. The first class in an error's MRO that has a status applies."""
@@ -52,6 +54,9 @@ class Guards:
 GUARDS = Guards()
 PAGE_METHODS = ["GET", "HEAD"]
 
+READY_SECONDS = 1.75
+"""For the answer of `/readyz`: a probe that waits longer than 2 s learns nothing."""
+
 
 def create_application(
     *,
@@ -65,7 +70,8 @@ def create_application(
     guards: Guards = GUARDS,
 ) -> FastAPI:
     """Builds the application. `ready` raises a SpanloomError if the service cannot answer now."""
-    app = FastAPI(title=title, version=version, docs_url=None, redoc_url=None)
+    app = FastAPI(title=title, version=version, docs_url=None, redoc_url=None, redirect_slashes=False)
+    app.state.work = Work()
     metrics = Metrics()
     for router in routers:
         app.include_router(router)
@@ -84,28 +90,47 @@ def create_application(
     else:
         app.add_middleware(BearerToken, token=token)
     app.add_middleware(Observed, metrics=metrics)
+    app.add_middleware(OnePath)
     return app
+
+
+class OnePath:
+    """The middleware that takes `/api/traces/` for `/api/traces`: a redirect would make clients send a body twice, and
+    some send a GET after it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["path"] != "/" and scope["path"].endswith("/"):
+            scope = {**scope, "path": scope["path"].rstrip("/") or "/"}
+        await self._app(scope, receive, send)
 
 
 def _own_routes(app: FastAPI, ready: Callable[[], None], metrics: Metrics) -> APIRouter:
     router = APIRouter(tags=["service"])
     own_thread = CapacityLimiter(1)  # the threads of requests may all be busy
 
+    @router.head("/healthz", include_in_schema=False)
     @router.get("/healthz")
     async def healthz() -> dict[str, str]:
         """Whether the process runs."""
         return {"status": "ok"}
 
+    @router.head("/readyz", include_in_schema=False)
     @router.get("/readyz", responses={503: {"description": "It could not answer now."}})
     async def readyz() -> Response:
         """Whether what it needs is there."""
         try:
-            await to_thread.run_sync(ready, limiter=own_thread)
+            with fail_after(READY_SECONDS):  # the thread goes on; until it ends, later answers are the same
+                await to_thread.run_sync(ready, limiter=own_thread, abandon_on_cancel=True)
         except SpanloomError as fault:
             return problem(503, fault.what)
+        except TimeoutError:
+            return problem(503, f"what it needs did not answer in {READY_SECONDS:g} s")
         return Response(b'{"status": "ready"}', media_type="application/json")
 
-    @router.get("/metrics", include_in_schema=False)
+    @router.api_route("/metrics", methods=PAGE_METHODS, include_in_schema=False)
     async def prometheus() -> Response:
         return Response(generate_latest(metrics.registry), headers={"content-type": CONTENT_TYPE_LATEST})
 

@@ -7,7 +7,7 @@ In: the bytes of a body. Out: its JSON value; 413 for a body whose values would 
 """
 
 import json
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from email.message import Message
 from typing import Any
@@ -15,9 +15,6 @@ from typing import Any
 import numpy as np
 from fastapi import HTTPException
 from fastapi.exceptions import RequestValidationError
-from fastapi.routing import APIRoute
-from starlette.requests import Request
-from starlette.responses import Response
 
 MEMORY_FACTOR = 28
 """Maximum bytes of memory per byte of a body, for its values, its text and the body itself. A list of empty objects
@@ -164,28 +161,6 @@ def is_json(content_type: str | None) -> bool:
     message["content-type"] = content_type or ""
     subtype = message.get_content_subtype()
     return message.get_content_maintype() == "application" and (subtype == "json" or subtype.endswith("+json"))
-
-
-class _WeighedRequest(Request):
-    """A request that checks the memory of its body before parsing."""
-
-    async def json(self) -> Any:
-        body = await self.body()
-        check_memory(body)
-        return json.loads(body)
-
-
-class WeighedRoute(APIRoute):
-    """The route class of routers whose routes accept models of JSON."""
-
-    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-        """FastAPI's handler, with a request that checks the memory of its body."""
-        handler = super().get_route_handler()
-
-        async def weighed(request: Request) -> Response:
-            return await handler(_WeighedRequest(request.scope, request.receive))
-
-        return weighed
 
 
 def inlined(schema: dict[str, Any]) -> dict[str, Any]:

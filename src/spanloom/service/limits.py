@@ -5,6 +5,7 @@ In: an ASGI application, limits by path, a total, a deadline. Out: the same appl
     413  a body above its limit: at once if its header says so, otherwise as soon as too many bytes have arrived
     503  a body that, with the bodies of all other requests under way, exceeds the total
     408  a body that arrives too slowly
+    415  a body that is encoded in another way than gzip; limits are of its bytes as they come, and unpacked
 
 A body counts in the total until its request ends. After a body was refused, the bytes that still arrive are discarded
 for a while: a client whose connection is cut while it sends cannot read the answer.
@@ -12,10 +13,12 @@ for a while: a client whose connection is cut while it sends cannot read the ans
 
 import asyncio
 import re
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
+from anyio import to_thread
 from fastapi import HTTPException
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -69,7 +72,11 @@ class LimitedBodies:
         if length.isdigit() and int(length) > limit:
             await _refused(problem(413, _text(limit), _CLOSE), receive, send)
             return
-        body = _Body(receive, limit=limit, seconds=self._seconds)
+        encoding = dict(scope["headers"]).get(b"content-encoding", b"identity").strip().lower()
+        if encoding not in (b"identity", b"gzip", b"x-gzip"):
+            await _refused(problem(415, "A body may be encoded as gzip, and in no other way", _CLOSE), receive, send)
+            return
+        body = _Body(receive, limit=limit, seconds=self._seconds, gzip=encoding != b"identity")
 
         async def counted() -> Message:
             message = await body.receive()
@@ -99,8 +106,10 @@ _CLOSE = {"connection": "close"}
 class _Body:
     """The body of one request. `more`: whether more of it is expected."""
 
-    def __init__(self, receive: Receive, *, limit: int, seconds: float) -> None:
+    def __init__(self, receive: Receive, *, limit: int, seconds: float, gzip: bool = False) -> None:
         self._receive, self._limit, self._seconds = receive, limit, seconds
+        self._inflate = zlib.decompressobj(wbits=31) if gzip else None
+        self._inflated = 0
         self._began = asyncio.get_running_loop().time()
         self._read = 0
         self.more, self.refused, self.held = True, False, 0
@@ -118,7 +127,23 @@ class _Body:
         self.more = message.get("more_body", False)
         if self._read > self._limit:
             self.refuse(413, _text(self._limit))
-        return message
+        return message if self._inflate is None else {**message, "body": await self._plain(message.get("body", b""))}
+
+    async def _plain(self, data: bytes) -> bytes:
+        """The bytes that a piece of a gzip body stands for, at most one more than the limit. 256 KiB may stand for
+        256 MiB: unpacking stops at the limit, and runs beside the event loop."""
+        assert self._inflate is not None
+        room = self._limit + 1 - self._inflated
+        try:
+            plain = await to_thread.run_sync(self._inflate.decompress, data, room)
+        except zlib.error:
+            self.refuse(400, "The body is not gzip, as its header says")
+        self._inflated += len(plain)
+        if self._inflated > self._limit:
+            self.refuse(413, _text(self._limit))
+        if not self.more and not self._inflate.eof:
+            self.refuse(400, "The gzip body ends too early")
+        return plain
 
     def refuse(self, status: int, detail: str, headers: dict[str, str] | None = None) -> NoReturn:
         """Raises HTTPException."""

@@ -6,6 +6,7 @@ In: an ASGI application, an address. Out: a server; its log goes to stderr as li
 import asyncio
 import logging
 import socket
+import sys
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -14,6 +15,7 @@ from spanloom.errors import SpanloomError
 from spanloom.service.connections import CONNECTIONS, timed_protocol
 from spanloom.service.defaults import HEADER_SECONDS
 from spanloom.service.observed import LOGGER, log_to_stderr
+from spanloom.service.work import SWITCH_SECONDS
 
 SHUTDOWN_SECONDS = 10
 
@@ -24,6 +26,7 @@ def serve(app: ASGIApp, *, host: str, port: int, what: str, header_seconds: floa
     `header_seconds`: for the head of a request, see `connections`.
     """
     log_to_stderr()
+    sys.setswitchinterval(SWITCH_SECONDS)
     listening = _socket(host, port)
     log = logging.getLogger(LOGGER)
     config = uvicorn.Config(

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from spanloom.errors import ConflictError, SpanloomError, StorageError
 from spanloom.provenance import built_by, git_sha
@@ -18,6 +17,7 @@ from spanloom.storage.local import sha256_file
 from spanloom.storage.staging import DAMAGED_TRIES, find, stage_file
 from spanloom.storage.stores.objects import SHA256_KEY, AlreadyThereError, LostUploadError, Sending, Store, StoredObject
 from spanloom.storage.stores.retry import keep_trying
+from spanloom.storage.temporaries import temporary_folder
 from spanloom.storage.transfer import Transfers, open_store
 from spanloom.storage.uri import Uri
 
@@ -133,7 +133,7 @@ def _check_same(present: StoredObject, path: Path, sha256: str) -> None:
     if held is not False and digest == sha256:
         return
     if held is not False and digest is None:  # another program's: a checksum of 32 bits does not prove equality
-        with TemporaryDirectory(prefix="spanloom-compare-") as directory:
+        with temporary_folder("spanloom-compare-") as directory:
             digest = sha256_file(stage_file(present.uri, Path(directory) / "object"))
         if digest == sha256:
             return

@@ -7,7 +7,6 @@ Errors that name a path below the scratch folder are raised again with the URI o
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -17,7 +16,7 @@ from spanloom.storage.local import open_lock, publish_bytes, write_atomically
 from spanloom.storage.locks import held
 from spanloom.storage.publishing import publish_file, publish_folder
 from spanloom.storage.staging import stage_file, stage_folder
-from spanloom.storage.temporaries import clear_temporaries
+from spanloom.storage.temporaries import clear_temporaries, temporary_folder
 from spanloom.storage.uri import is_uri, parse_uri
 
 SCRATCH_VARIABLE = "SPANLOOM_SCRATCH"
@@ -96,7 +95,7 @@ class Scratch:
     def _made(self) -> Path:
         if self._directory is None:
             if self._chosen is None:
-                self._directory = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="spanloom-")))
+                self._directory = Path(self._stack.enter_context(temporary_folder("spanloom-")))
             else:
                 self._directory = self._chosen / f"spanloom-{self._name}"
                 self._directory.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,6 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from spanloom.errors import StorageError
 from spanloom.storage.local import free_bytes, fsync_directory, is_name_below, sha256_file
@@ -28,7 +27,7 @@ from spanloom.storage.stores.objects import (
     replaced_meanwhile,
 )
 from spanloom.storage.stores.retry import keep_trying
-from spanloom.storage.temporaries import TEMPORARY_MARK
+from spanloom.storage.temporaries import TEMPORARY_MARK, temporary_folder
 from spanloom.storage.transfer import OnProgress, Transfers, open_store
 from spanloom.storage.uri import Uri
 
@@ -353,7 +352,7 @@ def read_object(uri: Uri, limit: int = 64 << 20) -> bytes | None:
             break
         if stored.bytes > limit:
             raise StorageError(f"the object has {stored.bytes} bytes, too many for a manifest", where=str(uri))
-        with TemporaryDirectory(prefix="spanloom-read-") as directory:
+        with temporary_folder("spanloom-read-") as directory:
             path = Path(directory) / "object"
             try:
                 _stage(Download(uri=uri, path=path), stored, Transfers())

@@ -25,6 +25,7 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
+from spanloom.errors import StorageError
 from spanloom.storage.locks import REFUSED, note_missing
 
 TEMPORARY_MARK = ".spanloom-tmp-"
@@ -107,6 +108,26 @@ def clear_temporaries_of(paths: Iterable[Path], *, spare_held: bool = False) -> 
                 with _kept_free(path) as free:
                     if free or not spare_held:
                         discard(path)
+
+
+def temporary_folder(prefix: str = "spanloom-", folder: Path | None = None) -> "tempfile.TemporaryDirectory[str]":
+    """A temporary folder for a `with` block, in `folder` or where $TMPDIR says. Raises StorageError if there is no
+    place for it."""
+    if folder is None:
+        check_temporary_folder()
+    return tempfile.TemporaryDirectory(prefix=prefix, dir=folder)
+
+
+def check_temporary_folder() -> None:
+    """Raises StorageError if no folder for temporary files can be written: Python raises FileNotFoundError, as if the
+    file that is read did not exist."""
+    try:
+        tempfile.gettempdir()
+    except FileNotFoundError:
+        raise StorageError(
+            "no folder for temporary files can be written",
+            remedy="set TMPDIR to a folder that you may write to, with room for what is unpacked and compared",
+        ) from None
 
 
 def _mode(path: Path) -> int:

@@ -7,6 +7,8 @@ A list is a module of constants:
 
     NAME, ABOUT  the pipeline's name, with underscores, and one line about it
     PARAMETERS   name → default; None: a value is required. Names of paths and URIs end in `_uri` or `_root`
+    READS, WRITES  the parameters of PARAMETERS that are places, by what the tasks do there
+    SOURCE       the parameter among READS that is a source folder with a manifest; optional
     SHARDS       number of tasks of a stage that has one per shard; only if there is such a stage
     TASKS        the tasks, as mappings; a task comes after the tasks that it waits for:
 
@@ -18,6 +20,7 @@ A list is a module of constants:
         after    tasks to wait for, besides those whose outputs are read; optional
         when     a parameter: the task is left out if its value is empty; optional
         cpu, memory, hours   resources of the task
+        preflight  True: it runs the checks of `building/preflight`; optional
         cache    True: Kubeflow may reuse an earlier result; optional
 
 A value is a text in which `{name}` is a parameter, `{index}` the number of the task and `{shards}` the number of

@@ -94,6 +94,17 @@ def scratch_size(quantity: str) -> str:
     return quantity
 
 
+def scratch_bytes(quantity: str) -> int:
+    """`200Gi` → 214748364800, `10G` → 10000000000. Raises SpanloomError as `scratch_size` does."""
+    text = scratch_size(quantity)
+    for power, letter in enumerate("kMGTPE", start=1):
+        if text.endswith(f"{letter}i") or (text.endswith("Ki") and letter == "k"):
+            return int(float(text[:-2]) * 1024**power)
+        if text.endswith(letter):
+            return int(float(text[:-1]) * 1000**power)
+    return int(float(text))
+
+
 def mebibytes(quantity: str) -> int:
     """`16Gi` → 16384; rounded up to a whole number of MiB. Raises SpanloomError for invalid text."""
     match = _SIZE.fullmatch(quantity)

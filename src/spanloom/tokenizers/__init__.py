@@ -4,6 +4,7 @@ o200k/            the o200k vocabulary: its pinned asset, the encoder, token →
 json_file         a tokenizer.json: loaded, and token → bytes
 token_texts       tokens → their text and characters, by the bytes of all tokens
 json_limits       limits on what such a file may cost and do
+trial             such a file, loaded in a process with limits first
 packages          files of registry packages, for set-up
 encoding          texts → ids and offsets by a tokenizer.json
 control_texts     control tokens in texts, encoded as ordinary text

@@ -21,6 +21,9 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.errors import SpanloomError
+from spanloom.storage import read_small
+from spanloom.text import is_utf8
+from spanloom.tokenizers.json_limits import LONGEST_TOKEN
 from spanloom.tokenizers.rendering import wire
 from spanloom.tokenizers.rendering.process import Source, TemplateProcess, shared_process
 from spanloom.tokenizers.rendering.wire import BEGIN_GENERATION, END_GENERATION, Reply
@@ -241,7 +244,7 @@ def _from_folder(folder: Path) -> tuple[dict[str, str], dict[str, str], Path]:
         templates, tokens, file = _from_file(config)
     extra = folder / "special_tokens_map.json"
     if extra.is_file():
-        tokens = {**_special_tokens(_json_object(extra)), **tokens}
+        tokens = {**_special_tokens(_json_object(extra), extra), **tokens}
     alone = folder / "chat_template.jinja"
     if alone.is_file():
         templates["default"], file = _text(alone), alone
@@ -269,23 +272,33 @@ def _from_file(path: Path) -> tuple[dict[str, str], dict[str, str], Path]:
         raise ChatTemplateError(
             "chat_template is neither text nor a list of name and template", where=str(path), remedy="fix it"
         )
-    return templates, _special_tokens(config), path
+    return templates, _special_tokens(config, path), path
 
 
-def _special_tokens(config: Mapping[str, Any]) -> dict[str, str]:
+def _special_tokens(config: Mapping[str, Any], path: Path) -> dict[str, str]:
     """`bos_token` and similar keys, whose values are text or `{"content": text, …}`."""
     tokens = {}
     for key, value in config.items():
+        if not key.endswith("_token"):
+            continue
         if isinstance(value, dict):
-            value = value.get("content")
-        if key.endswith("_token") and isinstance(value, str):
-            tokens[key] = value
+            value = value.get("content", 0)
+        if value is None or (not isinstance(value, str) and key not in _TOKENS):
+            continue
+        if not isinstance(value, str) or len(value) > LONGEST_TOKEN or not is_utf8(value):
+            what = f"{key} is no text of at most {LONGEST_TOKEN:,} characters"
+            raise ChatTemplateError(what, where=str(path), remedy="fix it")
+        tokens[key] = value
     return tokens
+
+
+_TOKENS = frozenset(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
+"""The keys of special tokens that every tokenizer may have. Others, such as `add_bos_token`, may have other values."""
 
 
 def _text(path: Path) -> str:
     try:
-        return path.read_bytes().decode()
+        return read_small(path, ChatTemplateError, "the file", "fix it").decode()
     except UnicodeDecodeError as fault:
         raise ChatTemplateError(f"the file is not UTF-8: {fault.reason}", where=str(path), remedy="fix it") from None
 

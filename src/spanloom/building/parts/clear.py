@@ -1,7 +1,7 @@
 """Clears a work place: removes only the files that Spanloom published there.
 
-In: the place. Out: the removed and the remaining names. A folder is Spanloom's if its name is the hash of the identity
-in its `work.json`; in such a folder, only files with Spanloom's file names are removed.
+In: the place. Out: what is removed, and the names that remain. A folder is Spanloom's if its name is the hash of the
+identity in its `work.json`; in such a folder, only files with Spanloom's file names are removed.
 """
 
 import re
@@ -24,30 +24,51 @@ _FILE = re.compile(rf"(?P<folder>[0-9a-f]{{32}})/(?:{re.escape(WORK_JSON)}|shard
 
 @dataclass(frozen=True, kw_only=True)
 class Cleared:
-    """The removed files, and the names that stay, relative to the place."""
+    """What is removed by folder of a source and options (the number of files, and their bytes), and the names of files
+    that stay, relative to the place."""
 
-    files: int
-    bytes: int
+    folders: dict[str, tuple[int, int]]
     kept: tuple[str, ...]
 
+    @property
+    def files(self) -> int:
+        return sum(files for files, _ in self.folders.values())
 
-def clear_work(place: str) -> Cleared:
-    """Removes what Spanloom published at a work place. Raises SpanloomError if it published nothing there."""
+    @property
+    def bytes(self) -> int:
+        return sum(size for _, size in self.folders.values())
+
+
+def clear_work(place: str, *, remove: bool = True) -> Cleared:
+    """Removes what Spanloom published at a work place; without `remove` only says what that is.
+
+    Raises SpanloomError if it published nothing there.
+    """
     if is_uri(place):
         uri = parse_uri(place)
         prefix = f"{uri.key}/" if uri.key else ""
         objects = {entry.uri.key.removeprefix(prefix): entry for entry in list_objects(uri)}
         ours, kept = _divided({name: entry.bytes for name, entry in objects.items()}, place, partial(_object, uri))
-        _remove_objects([objects[name] for name in ours if not name.endswith(WORK_JSON)])
-        _remove_objects([objects[name] for name in ours if name.endswith(WORK_JSON)])
-        return Cleared(files=len(ours), bytes=sum(objects[name].bytes for name in ours), kept=kept)
+        if remove:
+            _remove_objects([objects[name] for name in ours if not name.endswith(WORK_JSON)])
+            _remove_objects([objects[name] for name in ours if name.endswith(WORK_JSON)])
+        return Cleared(folders=_by_folder({name: objects[name].bytes for name in ours}), kept=kept)
     root = Path(place)
     sizes = {path.relative_to(root).as_posix(): path.stat().st_size for path in root.rglob("*") if is_regular(path)}
     ours, kept = _divided(sizes, place, lambda name: path_below(root, name).read_bytes())
-    clear_temporaries_of(path_below(root, name) for name in ours)
-    remove_files(root, sorted(ours, key=lambda name: name.endswith(WORK_JSON)))
-    remove_if_empty(root)
-    return Cleared(files=len(ours), bytes=sum(sizes[name] for name in ours), kept=kept)
+    if remove:
+        clear_temporaries_of(path_below(root, name) for name in ours)
+        remove_files(root, sorted(ours, key=lambda name: name.endswith(WORK_JSON)))
+        remove_if_empty(root)
+    return Cleared(folders=_by_folder({name: sizes[name] for name in ours}), kept=kept)
+
+
+def _by_folder(sizes: dict[str, int]) -> dict[str, tuple[int, int]]:
+    folders: dict[str, tuple[int, int]] = {}
+    for name, size in sorted(sizes.items()):
+        files, total = folders.get(folder := name.partition("/")[0], (0, 0))
+        folders[folder] = files + 1, total + size
+    return folders
 
 
 def _divided(sizes: dict[str, int], place: str, read: Callable[[str], bytes]) -> tuple[list[str], tuple[str, ...]]:

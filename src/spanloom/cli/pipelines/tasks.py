@@ -3,9 +3,11 @@
 import shutil
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Annotated, Literal
 
 import typer
@@ -13,6 +15,7 @@ import typer
 from spanloom.cli.app import PIPELINE, app, print_json, say
 from spanloom.errors import SpanloomError
 from spanloom.options.option import option, place
+from spanloom.storage import clear_temporaries_of, is_regular, write_atomically
 from spanloom.storage.folders.filling import check_unused
 from spanloom.storage.uri import is_uri, parse_uri
 from spanloom.tasks.listed import REGISTRY, SCRATCH, declared_parameters, listed_stages
@@ -40,6 +43,35 @@ BY_SHARD = {
 """Pipeline whose list has one task for the dataset → its list with a task for each shard."""
 
 
+Pipeline = Annotated[
+    Literal[
+        "synth_kd",
+        "synth_raw_to_kd",
+        "packed_chat",
+        "chess_games",
+        "toolcalls_dataset",
+        "traces_dataset",
+        "model_chat",
+        "harmony_chat",
+    ],
+    typer.Argument(metavar="PIPELINE", help="Which pipeline: a YAML file of pipelines/ has its name."),
+]
+Parameters = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="NAME=VALUE...",
+        help="Parameters of the pipeline, by the names that they have on Kubeflow; for SYNTH KD `source_uri` and "
+        "`dataset_root` (and `raw_uri`) must be given.",
+    ),
+]
+
+
+def list_of(pipeline: str, shards: int | None) -> ModuleType:
+    """The task list of a pipeline: with a number of shards, the one with a task for each."""
+    name = LISTS[pipeline] if shards is None else BY_SHARD.get(pipeline, LISTS[pipeline])
+    return import_module(f"spanloom.families.{name}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class SlurmOptions:
     """Where Slurm's files go, and how its jobs run."""
@@ -60,27 +92,8 @@ class SlurmOptions:
 @app.command(rich_help_panel=PIPELINE)
 def tasks(
     *,
-    pipeline: Annotated[
-        Literal[
-            "synth_kd",
-            "synth_raw_to_kd",
-            "packed_chat",
-            "chess_games",
-            "toolcalls_dataset",
-            "traces_dataset",
-            "model_chat",
-            "harmony_chat",
-        ],
-        typer.Argument(metavar="PIPELINE", help="Which pipeline: a YAML file of pipelines/ has its name."),
-    ],
-    parameters: Annotated[
-        list[str] | None,
-        typer.Argument(
-            metavar="NAME=VALUE...",
-            help="Parameters of the pipeline, by the names that they have on Kubeflow; for SYNTH KD `source_uri` and "
-            "`dataset_root` (and `raw_uri`) must be given.",
-        ),
-    ] = None,
+    pipeline: Pipeline,
+    parameters: Parameters = None,
     work: Annotated[
         str, place("Folder or URI for what passes between steps; new for each dataset, and shared by all nodes.")
     ] = "work",
@@ -115,8 +128,7 @@ def tasks(
             parse_uri(where)  # raises for an invalid URI before any task runs
         return where if is_uri(where) or not where else str(Path(where).absolute())
 
-    name = LISTS[pipeline] if shards is None else BY_SHARD.get(pipeline, LISTS[pipeline])
-    listed = import_module(f"spanloom.families.{name}")
+    listed = list_of(pipeline, shards)
     values = parameters_of(parameters or [], declared_parameters(listed))
     values |= {name: absolute(value) for name, value in values.items() if name.endswith(("_uri", "_root"))}
     places = {"work": absolute(work), "registry": registry or REGISTRY, "scratch": scratch_size(scratch or SCRATCH)}
@@ -142,13 +154,21 @@ def _write_slurm(pipeline: str, stages: Sequence[Stage], slurm: SlurmOptions) ->
     else:
         started = in_environment(str(slurm.venv.absolute() / "bin/spanloom") if slurm.venv else _this_program())
     files = slurm_files(pipeline, stages, started, slurm.sbatch or ())
-    check_unused(slurm.out)
     slurm.out.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (slurm.out / name).write_text(text)
+    clear_temporaries_of(slurm.out / name for name in files)
+    check_unused(slurm.out, {name for name, text in files.items() if _holds(slurm.out / name, text)})
+    for name, text in files.items():  # submit.sh is the last: without it, a folder is unfinished
+        if not _holds(slurm.out / name, text):
+            write_atomically(slurm.out / name, text.encode())
         if name.endswith(".sh"):
-            (slurm.out / name).chmod(0o755)
+            with suppress(PermissionError):  # of a file system without modes; it is run by bash
+                (slurm.out / name).chmod(0o755)
     say(f"{len(files)} files under {slurm.out}; submit them with: bash {slurm.out / 'submit.sh'}")
+
+
+def _holds(path: Path, text: str) -> bool:
+    """Whether a file is what an earlier run of the same command wrote."""
+    return is_regular(path) and path.read_bytes() == text.encode()
 
 
 def _this_program() -> str:

@@ -35,7 +35,10 @@ def remedy(record: Any) -> str:
     """The remedy for a record of no known form."""
     if not isinstance(record, dict):
         return _shapes(record)
-    if wrapped := [key for key, value in record.items() if _holds_records(value, record)]:
+    asked = {
+        key for key, value in record.items() if key.lower() in QUESTIONS and isinstance(value, str) and value.strip()
+    }
+    if wrapped := [key for key, value in record.items() if _holds_records(value, asked)]:
         return _taken_out(record, wrapped)
     if {"role", "text"} <= record.keys() and "parent_id" in record:
         return "each record is one message of a tree: write one record for each path through it"
@@ -139,9 +142,9 @@ def _path(key: str) -> str:
     return f".{key}" if re.fullmatch(r"[A-Za-z_]\w*", key, re.ASCII) else f'.["{key}"]'
 
 
-def _holds_records(value: Any, record: Mapping[str, Any]) -> bool:
+def _holds_records(value: Any, asked: set[str]) -> bool:
     """Whether a value is a list of objects that hold lists of messages, or a question and its answer. An empty question
-    (Self-Instruct's `input`) counts if the record has another one."""
+    (Self-Instruct's `input`) counts if the record has another one. `asked`: the keys of the record with a question."""
     return (
         isinstance(value, list)
         and bool(value)
@@ -151,7 +154,7 @@ def _holds_records(value: Any, record: Mapping[str, Any]) -> bool:
             any(map(_holds_messages, value[0].values()))
             or bool(
                 not value[0].keys().isdisjoint(QUESTIONS)
-                and _key(QUESTIONS, {**record, **value[0]})
+                and (_key(QUESTIONS, value[0]) or asked - value[0].keys())
                 and _key(ANSWERS, value[0])
             )
         )

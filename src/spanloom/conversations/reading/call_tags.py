@@ -20,18 +20,46 @@ import ast
 import json
 import re
 from collections.abc import Iterator
-from itertools import pairwise
+from dataclasses import dataclass
+from itertools import islice, pairwise
 from typing import Any
 
 from spanloom.conversations.reading.schemas import json_schema
 from spanloom.conversations.turns import RecordRefusedError, Refusal
 from spanloom.records.json_lines import unique_keys
 
-_HERMES = re.compile(r"<tool_call>(.*?)</tool_call>", re.DOTALL)
-_RESPONSE = re.compile(r"<tool_response>(.*?)</tool_response>", re.DOTALL)
-_TOOLS = re.compile(r"<tools>(.*?)</tools>", re.DOTALL)
-_OPENHANDS = re.compile(r"<function=([^>\s]+)>(.*?)</function>", re.DOTALL)
-_PARAMETER = re.compile(r"<parameter=([^>\s]+)>(.*?)</parameter>", re.DOTALL)
+
+@dataclass(frozen=True)
+class _Blocks:
+    """Blocks of a text between two tags. Nothing is searched after the last closing tag: from each of many opening tags
+    without one, a search would go through the rest of the text."""
+
+    pattern: re.Pattern[str]
+    closing: str
+
+    def _end(self, text: str) -> int:
+        last = text.rfind(self.closing)
+        return 0 if last < 0 else last + len(self.closing)
+
+    def all(self, text: str) -> Iterator[re.Match[str]]:
+        return self.pattern.finditer(text, 0, self._end(text))
+
+    def without(self, text: str) -> str:
+        end = self._end(text)
+        return self.pattern.sub("", text[:end]) + text[end:]
+
+
+def _between(opening: str, closing: str) -> _Blocks:
+    return _Blocks(re.compile(rf"{opening}(.*?){closing}", re.DOTALL), closing)
+
+
+_HERMES = _between("<tool_call>", "</tool_call>")
+_RESPONSE = _between("<tool_response>", "</tool_response>")
+_TOOLS = _between("<tools>", "</tools>")
+_OPENHANDS = _between(r"<function=([^>\s]{1,1000})>", "</function>")
+_PARAMETER = _between(r"<parameter=([^>\s]{1,1000})>", "</parameter>")
+MOST_TRIES = 128
+"""Places of a text from which JSON or a call is read, and that turn out to be the beginning of none."""
 _EXECUTION = re.compile(r"EXECUTION RESULT of \[([^\]\s]+)\]:\s*")
 _GLAIVE = "<functioncall>"
 _GLAIVE_ARGUMENTS = re.compile(
@@ -80,7 +108,10 @@ def json_of_calls(text: str, where: str) -> tuple[str, Any]:
     if "<tool_call>" in text:
         return written_calls(text, "hermes", where)
     fault: Exception | None = None
-    for match in _JSON_BEGINS.finditer(text):
+    begins = list(_JSON_BEGINS.finditer(text))
+    if len(begins) > 2 * MOST_TRIES:
+        begins = [*begins[:MOST_TRIES], *begins[-MOST_TRIES:]]
+    for match in begins:
         try:
             return text[: match.start()].strip(), unique_keys(text[match.start() :].encode())
         except (ValueError, RecursionError) as wrong:
@@ -105,8 +136,8 @@ def python_calls(text: str) -> list[dict[str, Any]] | None:
 
 def written_results(text: str, style: str) -> list[dict[str, Any]]:
     """The results in a tool message, as `{"name", "content"}`; the name is None if the text has none."""
-    results = [match[1].strip() for match in _RESPONSE.finditer(text)] if style == "hermes" else []
-    if not results or _RESPONSE.sub("", text).strip():
+    results = [match[1].strip() for match in _RESPONSE.all(text)] if style == "hermes" else []
+    if not results or _RESPONSE.without(text).strip():
         return [{"name": None, "content": text}]
     return [{"name": _named(inner), "content": inner} for inner in results]
 
@@ -115,14 +146,14 @@ def results_of_user(text: str, style: str) -> list[tuple[str | None, str]]:
     """Names and results in a user message, for data sets without a role for tools."""
     if style == "openhands" and (match := _EXECUTION.match(text)):
         return [(match[1], text[match.end() :])]
-    if style == "hermes" and text.lstrip().startswith("<tool_response>") and not _RESPONSE.sub("", text).strip():
+    if style == "hermes" and text.lstrip().startswith("<tool_response>") and not _RESPONSE.without(text).strip():
         return [(result["name"], result["content"]) for result in written_results(text, style)]
     return []
 
 
 def written_tools(system: str, style: str) -> list[Any]:
     """The tool definitions in a system text, with JSON Schema's types; [] if there are none."""
-    texts = [match[1] for match in _TOOLS.finditer(system)] if style == "hermes" else [system]
+    texts = [match[1] for match in _TOOLS.all(system)] if style == "hermes" else [system]
     for text in texts:
         for tools in _lists(text):
             return [_definition(tool, style) for tool in tools]
@@ -138,8 +169,8 @@ def _unclear(where: str, what: str) -> RecordRefusedError:
     return RecordRefusedError(Refusal.MARKUP_UNCLEAR, f"{where}: {what}", "--text-as-is keeps such markup as text")
 
 
-def _tagged(text: str, pattern: re.Pattern[str], where: str, read: Any) -> tuple[str, list[dict[str, Any]]]:
-    tags = list(pattern.finditer(text))
+def _tagged(text: str, blocks: _Blocks, where: str, read: Any) -> tuple[str, list[dict[str, Any]]]:
+    tags = list(blocks.all(text))
     if not tags:
         return text, []
     between = [text[before.end() : after.start()] for before, after in pairwise(tags)]
@@ -157,7 +188,7 @@ def _value(text: str) -> Any:
 
 
 def _hermes_call(text: str, where: str) -> dict[str, Any]:
-    if match := _OPENHANDS.fullmatch(text.strip()):
+    if match := _OPENHANDS.pattern.fullmatch(text.strip()):
         return _openhands_call(match, where)
     try:
         call = _value(text)
@@ -172,9 +203,9 @@ def _openhands_call(block: re.Match[str], where: str) -> dict[str, Any]:
     """The arguments are parameters, or the JSON object that Llama 3 writes instead."""
     if block[2].lstrip().startswith("{"):
         return {"name": block[1], "arguments": block[2].strip()}
-    if _PARAMETER.sub("", block[2]).strip():
+    if _PARAMETER.without(block[2]).strip():
         raise _unclear(where, "a call holds text beside its parameters")
-    arguments = {match[1]: match[2].removeprefix("\n").removesuffix("\n") for match in _PARAMETER.finditer(block[2])}
+    arguments = {match[1]: match[2].removeprefix("\n").removesuffix("\n") for match in _PARAMETER.all(block[2])}
     return {"name": block[1], "arguments": arguments}
 
 
@@ -212,7 +243,7 @@ def _toolace_calls(text: str) -> Iterator[dict[str, Any]]:
         name, bracket, _ = rest.partition("(")
         if not bracket:
             raise ValueError(rest)
-        for end in (match.end() for match in re.finditer(r"\)", rest)):
+        for end in _ends_of_call(rest, len(name)):
             try:
                 call = ast.parse(f"f{rest[len(name) : end]}", mode="eval").body
             except SyntaxError:
@@ -224,6 +255,22 @@ def _toolace_calls(text: str) -> Iterator[dict[str, Any]]:
                 break
         else:
             raise ValueError(rest)
+
+
+def _ends_of_call(text: str, opened: int) -> Iterator[int]:
+    """Where the call whose bracket is at `opened` may end, likeliest first: where its brackets close outside of quotes;
+    then after each of the first closing brackets."""
+    depth = 0
+    for match in _BRACKETS.finditer(text, opened):
+        depth += {"(": 1, ")": -1}.get(match[0], 0)
+        if match[0] == ")" and depth == 0:
+            yield match.end()
+            break
+    yield from (match.end() for match in islice(re.finditer(r"\)", text), MOST_TRIES))
+
+
+_BRACKETS = re.compile(r"""[()]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'""", re.DOTALL)
+"""Brackets outside of quotes, and what is in quotes."""
 
 
 def _literal(node: ast.expr) -> Any:
@@ -255,19 +302,19 @@ def _named(text: str) -> str | None:
 def _lists(text: str) -> Iterator[list[dict[str, Any]]]:
     """Lists of named objects in a text; single named objects form one list."""
     decoder = json.JSONDecoder()
-    for match in _DEFINITIONS.finditer(text):
+    for match in islice(_DEFINITIONS.finditer(text), MOST_TRIES):
         try:
             value, _ = decoder.raw_decode(text, match.start())
         except (ValueError, RecursionError):
             continue
         if isinstance(value, list) and value and all(isinstance(tool, dict) for tool in value):
             yield value
-    alone, at = [], 0
-    while (at := text.find("{", at)) >= 0:
+    alone, at, tries = [], 0, 0
+    while (at := text.find("{", at)) >= 0 and tries < MOST_TRIES:
         try:
             value, at = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
-            at += 1
+            at, tries = at + 1, tries + 1
             continue
         if isinstance(value, dict) and ("name" in value or "function" in value):
             alone.append(value)

@@ -146,6 +146,7 @@ _BY_START = [
 ]
 """Patterns of all marks with the same first character: most texts lack the character, and finding that out is fast."""
 _ANY_SHAPE = re.compile("|".join(TEMPLATE_SHAPES.values()))
+_OPENING_BRACKET = re.compile(r"\[([A-Z][A-Z_]{1,30})\]")
 _CLOSING_BRACKET = re.compile(r"\[/([A-Z][A-Z_]{1,30})\]")
 _CLOSING_TAG = re.compile(f"</({'|'.join(TEMPLATE_PAIRS)})>")
 
@@ -189,8 +190,9 @@ def _paired_mark(text: str) -> str | None:
     if edge := _edge(text):
         return edge
     if "[/" in text:
+        opened = frozenset(_OPENING_BRACKET.findall(text))
         for name in _CLOSING_BRACKET.findall(text):
-            if name not in BB_CODE and f"[{name}]" in text:
+            if name not in BB_CODE and name in opened:
                 return f"[{name}]"
     if "</" not in text:
         return None

@@ -13,12 +13,13 @@ from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import Any, BinaryIO
 
 import numpy as np
 import numpy.typing as npt
+
+from spanloom.storage.temporaries import temporary_folder
 
 Digests = npt.NDArray[np.uint64]
 
@@ -130,7 +131,7 @@ class DigestRuns:
 
     def _write_run(self) -> None:
         if self._made is None:
-            self._made = Path(self._stack.enter_context(TemporaryDirectory(prefix="spanloom-", dir=self._folder)))
+            self._made = Path(self._stack.enter_context(temporary_folder("spanloom-", self._folder)))
         held = self._held[: self._count]
         held.sort()
         path = self._made / f"{len(self._runs)}"

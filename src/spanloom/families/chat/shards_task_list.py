@@ -13,6 +13,7 @@ from . import task_list
 NAME = task_list.NAME
 ABOUT = task_list.ABOUT + shard_tasks.ABOUT_SHARDS
 SHARDS = shard_tasks.SHARDS
+READS, WRITES = task_list.READS, task_list.WRITES
 PARAMETERS: dict[str, str | int | float | None] = {
     **{name: value for name, value in task_list.PARAMETERS.items() if name != "shards"},
     "assemble_memory": shard_tasks.PARAMETERS["assemble_memory"],

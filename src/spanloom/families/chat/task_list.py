@@ -41,6 +41,9 @@ PARAMETERS: dict[str, str | int | float | None] = {
     "validate_memory": "16Gi",
 }
 
+READS = ("conversations_uri", "tokenizer_uri")
+WRITES = ("transcripts_uri", "dataset_root")
+
 TASKS: tuple[dict[str, Any], ...] = (
     {
         "step": "generate-chat",

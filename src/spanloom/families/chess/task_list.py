@@ -28,6 +28,9 @@ PARAMETERS: dict[str, str | int | float | None] = {
     "validate_memory": "16Gi",
 }
 
+READS = ("games_uri", "thinking_uri")
+WRITES = ("dataset_root",)
+
 TASKS: tuple[dict[str, Any], ...] = (
     {
         "step": "prepare-chess",

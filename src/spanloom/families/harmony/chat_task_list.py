@@ -21,6 +21,7 @@ _CUT: dict[str, str | int | float | None] = {
 }
 
 PARAMETERS: dict[str, str | int | float | None] = {**task_list.PARAMETERS, **_CUT}
+READS, WRITES, SOURCE = task_list.READS, task_list.WRITES, task_list.SOURCE
 
 _OPTIONS = {f"--{name.replace('_', '-')}": f"{{{name}}}" for name in _CUT}
 

@@ -7,7 +7,7 @@
 Only constants: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not; hence the
 relative import. `spanloom/tasks/listed.py` describes the form of a task.
 A shard is written as soon as it is rendered. A duplicate id fails assemble-split, and no manifest is written.
-Steps that publish under the dataset root or the work place are not cached: publishing existing files again costs only a
+No step is cached. verify-tokenizer looks at places, which change; and publishing existing files again costs only a
 lookup, but a skipped publish would leave the dataset incomplete.
 """
 
@@ -42,17 +42,29 @@ PARAMETERS: dict[str, str | int | float | None] = {
     "validate_memory": "16Gi",
 }
 
+READS = ("source_uri", "tokenizer_uri")
+WRITES = ("dataset_root", "work_uri")
+SOURCE = "source_uri"
+
 _TOKENIZER = ("verify-tokenizer", "tokenizer")
 _RENDERED = ("render-shard", "rendered")
 
 TASKS: tuple[dict[str, Any], ...] = (
     {
         "step": "verify-tokenizer",
-        "options": {"--tokenizer": "{tokenizer_uri}", "--asset": ("out", "tokenizer"), "--report": ("out", "report")},
+        "options": {
+            "--tokenizer": "{tokenizer_uri}",
+            "--source": "{source_uri}",
+            "--shards": "{shards}",
+            "--work": "{work_uri}",
+            "--root": "{dataset_root}",
+            "--asset": ("out", "tokenizer"),
+            "--report": ("out", "report"),
+        },
         "cpu": "1",
         "memory": "1Gi",
         "hours": 1,
-        "cache": True,
+        "preflight": True,
     },
     {
         "step": "render-shard",

@@ -4,7 +4,6 @@ In: the asset. Out: openai-harmony's encoding, made from verified bytes.
 """
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spanloom.errors import TokenizerError
+from spanloom.storage.temporaries import temporary_folder
 from spanloom.tokenizers.o200k.asset import ASSET_DIRECTORY_VARIABLE, ASSET_NAME, verify_asset
 
 if TYPE_CHECKING:  # imported only when the encoding is loaded: most users of the ids do not need it
@@ -77,6 +77,6 @@ def _folder_of(asset: Path) -> Iterator[str]:
     if asset.name == ASSET_NAME:
         yield str(asset.parent)
         return
-    with tempfile.TemporaryDirectory(prefix="spanloom-tokenizer-") as directory:
+    with temporary_folder("spanloom-tokenizer-") as directory:
         Path(directory, ASSET_NAME).symlink_to(asset.resolve())
         yield directory

@@ -40,3 +40,12 @@ MODELS = "data/models"
 
 DEEP = 256
 """Rows that validation of a build renders again."""
+
+MODEL_FILES = (
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "chat_template.jinja",
+    "generation_config.json",
+    "special_tokens_map.json",
+)
+"""The files of a model's folder that decide bytes; those that exist are copied into the dataset."""

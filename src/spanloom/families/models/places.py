@@ -7,13 +7,13 @@ A build holds a copy of them: the folder may change while it runs.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 from spanloom.errors import SpanloomError
-from spanloom.families.models.documents.rules import MODEL_FILES
+from spanloom.families.models.defaults import MODEL_FILES
 from spanloom.families.models.errors import ModelError
 from spanloom.storage.scratch import Scratch, scratch_for
 from spanloom.storage.staging import Download, list_objects, stage_files
+from spanloom.storage.temporaries import temporary_folder
 from spanloom.storage.unchanged import check_unchanged, file_state
 from spanloom.storage.uri import is_uri, parse_uri
 
@@ -44,7 +44,7 @@ def held_model(folder: Path) -> Iterator[Path]:
     if not folder.is_dir():
         yield folder  # to load it raises the error
         return
-    with TemporaryDirectory(prefix="spanloom-model-") as place:
+    with temporary_folder("spanloom-model-") as place:
         held = Path(place) / (folder.resolve().name or "model")
         held.mkdir()
         states = {path: file_state(path) for name in MODEL_FILES if (path := folder / name).is_file()}

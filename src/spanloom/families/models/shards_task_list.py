@@ -13,6 +13,8 @@ from . import task_list
 NAME = task_list.NAME
 ABOUT = task_list.ABOUT + shard_tasks.ABOUT_SHARDS
 SHARDS = shard_tasks.SHARDS
+READS, WRITES = task_list.READS, (*task_list.WRITES, *shard_tasks.WRITES)
+SOURCE = task_list.SOURCE
 PARAMETERS: dict[str, str | int | float | None] = {**task_list.PARAMETERS, **shard_tasks.PARAMETERS}
 
 _TOKENIZED = shard_tasks.made_by_shard(task_list.TASKS[0], shard_tasks.PARTS)

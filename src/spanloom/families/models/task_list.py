@@ -45,6 +45,10 @@ PARAMETERS: dict[str, str | int | float | None] = {
     "validate_memory": "16Gi",
 }
 
+READS = ("source_uri", "model_uri")
+WRITES = ("dataset_root",)
+SOURCE = "source_uri"
+
 TASKS: tuple[dict[str, Any], ...] = (
     {
         "step": "tokenize-conversations",

@@ -14,6 +14,7 @@ from . import task_list
 NAME = task_list.NAME
 ABOUT = task_list.ABOUT + shard_tasks.ABOUT_SHARDS
 SHARDS = shard_tasks.SHARDS
+READS, WRITES = task_list.READS, (*task_list.WRITES, *shard_tasks.WRITES)
 PARAMETERS: dict[str, str | int | float | None] = {
     **task_list.PARAMETERS,
     **shard_tasks.REJECTS,

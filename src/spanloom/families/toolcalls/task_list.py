@@ -52,6 +52,12 @@ PARAMETERS: dict[str, str | int | float | None] = {
     "validate_memory": "8Gi",
 }
 
+READS = (
+    *("template_uri", "tokenizer_uri", "b4_uri", "b4_completions_uri", "agentdojo_uri", "tau2_uri"),
+    *("ultrachat_uri", "xstest_uri", "xstest_completions_uri"),
+)
+WRITES = ("samples_uri", "merged_uri", "harmful_root", "retain_root")
+
 _SOURCES = {
     "b4": ("{b4_uri}", "{b4_completions_uri}"),
     "agentdojo": ("{agentdojo_uri}", ""),

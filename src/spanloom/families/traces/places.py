@@ -7,7 +7,6 @@ in object storage is copied to this machine and read there; writes to the copy a
 import glob
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from spanloom.records.staging import staged_records
 from spanloom.storage import sha256_file
 from spanloom.storage.scratch import Scratch
 from spanloom.storage.staging import find
+from spanloom.storage.temporaries import temporary_folder
 from spanloom.storage.uri import is_uri, parse_uri
 
 STDIN = "-"
@@ -48,7 +48,7 @@ def trace_files(scratch: Scratch, places: Sequence[str], unread: list[str] | Non
     `unread` receives the names of other files in folders.
     """
     # A killed command leaves this folder behind, so it is created only for stdin.
-    made = tempfile.TemporaryDirectory(prefix="spanloom-stdin-") if STDIN in places else nullcontext("")
+    made = temporary_folder("spanloom-stdin-") if STDIN in places else nullcontext("")
     with made as spool:
         yield [file for place in places for file in _files_at(scratch, place, Path(spool), unread)]
 

@@ -44,6 +44,9 @@ PARAMETERS: dict[str, str | int | float | None] = {
     "validate_memory": "16Gi",
 }
 
+READS = ("traces_uri", "tokenizer_uri")
+WRITES = ("dataset_root",)
+
 _STORE = ("ingest-traces", "store")
 _MANIFEST = ("build-traces", "manifest")
 _FORMATS = ("trace", "tunix_sft", "training_example")

@@ -37,7 +37,7 @@ _STEP_SECONDS = 0.5
 _MOST_READ = 1 << 16
 """Bytes that are read of what it says."""
 
-_CODE = "import sys; sys.path[:] = sys.argv[4:]; from spanloom.tokenizers.rendering.serve import main; main()"
+_CODE = "import sys; sys.path[:] = sys.argv[5:]; from spanloom.tokenizers.rendering.serve import main; main()"
 _ENVIRONMENT = ("LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE", "TZ")
 """What Python may need to start. Everything else stays here, such as keys of stores."""
 
@@ -49,6 +49,10 @@ _FRAME = re.compile(r'File "<template>", line (\d+)')
 
 class TemplateLimitError(SpanloomError):
     """A template reached a limit. It stops the command, and is never counted as a refusal."""
+
+
+class LimitedCallError(SpanloomError):
+    """A function reached a limit, or ended its process."""
 
 
 class TemplateDelayError(TemplateLimitError):
@@ -124,6 +128,17 @@ class TemplateProcess:
             self._rendered[source] += len(renderings)
             return replies * len(renderings) if replies[0].kind == wire.UNREAD else replies
 
+    def call(self, module: str, function: str, *arguments: Any) -> str:
+        """The text that a function of a module returns, run within the limits. Raises LimitedCallError at a limit."""
+        source = Source(text=f"{module}.{function}")
+        with self._lock:
+            self._running = self._running or self._start()
+            try:
+                (reply,) = self._exchange(source, wire.CALL, (module, function, arguments), number=0)
+            except TemplateLimitError as stopped:
+                raise LimitedCallError(stopped.what.partition(": ")[2]) from None
+            return reply.text
+
     def close(self) -> None:
         """Ends the process. The next request starts another one."""
         with self._lock:
@@ -193,7 +208,7 @@ class TemplateProcess:
     def _start(self) -> _Running:
         """Raises SpanloomError."""
         alive, ours = os.pipe()
-        limits = (alive, self.limits.memory, self.limits.output)
+        limits = (alive, self.limits.memory, self.limits.output, ",".join(self.limits.modules))
         places = [str(place or Path.cwd()) for place in sys.path]
         # It inherits the mask: Ctrl-C, which goes to the whole process group, is this process's.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})

@@ -25,8 +25,9 @@ PLAIN, TRACED, MARKED = "plain", "traced", "marked"
 BEGIN_GENERATION, END_GENERATION = "\ue0f0", "\ue0f1"
 """Private-use characters, written around the body of `{% generation %}` in a `MARKED` rendering."""
 
-COMPILE, VARIABLES, RENDER = "compile", "variables", "render"
-"""The verbs. The value of `RENDER` is a list of (way to render, values of the template)."""
+COMPILE, VARIABLES, RENDER, CALL = "compile", "variables", "render", "call"
+"""The verbs. The value of `RENDER` is a list of (way to render, values of the template), that of `CALL` the name of a
+module, of a function that returns a text, and its arguments."""
 
 DONE, INVALID, FAILED, FORBIDDEN, RAISED, UNREAD, NO_MEMORY, TOO_LONG = range(8)
 """Kinds of replies. `UNREAD`: to the whole request, which cannot be read. The last two are limits."""
@@ -51,11 +52,13 @@ _MARK_FIELDS = 6
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """`seconds` of a request; `memory` in bytes of address space; `output` in bytes of text, and of marks."""
+    """`seconds` of a request; `memory` in bytes of address space; `output` in bytes of text, and of marks. `modules`:
+    what the process imports before it may open no file any more."""
 
     seconds: float = MAX_SECONDS
     memory: int = MAX_MEMORY
     output: int = MAX_OUTPUT
+    modules: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

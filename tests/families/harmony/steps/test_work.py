@@ -338,7 +338,12 @@ def test_clear_removes_what_is_ours_and_nothing_else(
         publish_folder(copy, gs_place.uri / "work", last="notes.txt")
         publish_file(copy / "notes.txt", gs_place.uri / "beside")
     before = tree(place)
-    done = cli("work", "clear", place, **gs_place.environment)
+    said = cli("work", "clear", place, **gs_place.environment)
+    assert said.returncode == 0, said.stderr
+    assert f"would remove {len(before) - len(names)} files" in said.stdout
+    assert folder.name in said.stdout
+    assert tree(place) == before
+    done = cli("work", "clear", place, "--yes", **gs_place.environment)
     assert done.returncode == 0, done.stderr
     assert f"removed {len(before) - len(names)} files" in done.stdout
     assert [line for line in done.stdout.splitlines() if "stays" in line] == [

@@ -163,15 +163,20 @@ class Cut:
 
 @dataclass(frozen=True, kw_only=True)
 class CutConversation:
-    """The documents of a conversation. `runs`: number of assistant runs; `left_out`: messages in no document."""
+    """The documents of a conversation, or the first of them and the last. `documents`: the number of all; `runs`:
+    number of assistant runs; `left_out`: messages in no document."""
 
     cuts: tuple[Cut, ...]
+    documents: int
     runs: int
     left_out: int
 
 
-def cut_conversation(conversation: LabelledConversation, rules: CutRules) -> CutConversation:
-    """The documents of a conversation; no document if the rules train none of its messages."""
+def cut_conversation(
+    conversation: LabelledConversation, rules: CutRules, *, most: int | None = None
+) -> CutConversation:
+    """The documents of a conversation; no document if the rules train none of its messages. `most`: makes the first
+    ones and the last; all documents of n turns show n² / 2 messages."""
     messages, before = emitted_and_served(conversation.messages, rules.call_format)
     roles = [message["role"] for message in messages]
     runs = assistant_runs(roles)
@@ -185,7 +190,7 @@ def cut_conversation(conversation: LabelledConversation, rules: CutRules) -> Cut
         begins = [(first, first) for first, end in runs if any(labels[first:end])]
         shown_whole = _labelled(messages, labels, range(len(messages)), conversation)
         whole = Cut(number=0, shown=shown_whole, begins=begins, source=before)
-        return CutConversation(cuts=(whole,) if begins else (), runs=len(runs), left_out=0)
+        return CutConversation(cuts=(whole,) if begins else (), documents=int(bool(begins)), runs=len(runs), left_out=0)
     analysis = [message.get("channel") == "analysis" for message in messages]
     analysis_before = [0, *accumulate(analysis)]
     rewritten_before = [0] * (len(messages) + 1)
@@ -194,8 +199,14 @@ def cut_conversation(conversation: LabelledConversation, rules: CutRules) -> Cut
         rewritten_before = [0, *accumulate(rewritten)]
     cuts: list[Cut] = []
     shown_until, analysis_shown = 0, [0] * (len(messages) + 1)
-    for group in _groups(messages, runs, labels, analysis_before, rewritten_before, rules):
+    groups = [*_groups(messages, runs, labels, analysis_before, rewritten_before, rules)]
+    for number, group in enumerate(groups):
         first, hidden, end = runs[group.runs[0]][0], group.hidden, group.end
+        shown_until = end
+        analysis_shown[hidden] += 1
+        analysis_shown[end] -= 1
+        if most is not None and most <= number < len(groups) - 1:
+            continue
         last = runs[group.runs[-1]][0]
         shown, of_shown = before[:last] + messages[last:end], [SPAN_CONTEXT] * first + labels[first:end]
         places: Sequence[int] = range(end)
@@ -212,15 +223,12 @@ def cut_conversation(conversation: LabelledConversation, rules: CutRules) -> Cut
                 divided=group.divided,
             )
         )
-        shown_until = end
-        analysis_shown[hidden] += 1
-        analysis_shown[end] -= 1
     shown_times = accumulate(analysis_shown[:-1])
     left_out = sum(
         at >= shown_until or (hides and not times)
         for at, (hides, times) in enumerate(zip(analysis, shown_times, strict=True))
     )
-    return CutConversation(cuts=tuple(cuts), runs=len(runs), left_out=left_out)
+    return CutConversation(cuts=tuple(cuts), documents=len(groups), runs=len(runs), left_out=left_out)
 
 
 @dataclass(kw_only=True)

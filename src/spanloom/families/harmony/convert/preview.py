@@ -34,10 +34,9 @@ def preview_documents(converted: Converted, asset: Path, most: int | None = None
         conversation = parse_conversation(messages_json(converted.conversation), profile=CHAT_OF_ANY_MODEL)
     except RowRefusedError as refused:
         raise SpanloomError(f"a build refuses this conversation: {refused.detail}", where=converted.where) from None
-    cuts = cut_conversation(conversation, CutRules()).cuts
-    first = cuts[:most]
     # Also render the last document, to find content that openai-harmony refuses; all would be as much as a build.
-    looked_at = [*first, *cuts[len(first) :][-1:]]
+    cut = cut_conversation(conversation, CutRules(), most=most)
+    looked_at, first = cut.cuts, cut.cuts[:most]
     rendered = render_through_harmony([cut.shown for cut in looked_at], encoding)
     for _, reason in rendered.refused:
         raise SpanloomError(f"openai-harmony does not take this conversation: {reason}", where=converted.where)
@@ -46,7 +45,7 @@ def preview_documents(converted: Converted, asset: Path, most: int | None = None
         _shown(rendered.documents.between(number, number + 1), cut, str(converted.row["id"]), vocabulary)
         for number, cut in enumerate(first)
     ]
-    return documents, len(cuts)
+    return documents, cut.documents
 
 
 def _shown(document: TokenDocuments, cut: Cut, conversation: str, vocabulary: Vocabulary) -> ShownDocument:

@@ -24,15 +24,6 @@ from spanloom.storage import sha256_file
 
 T = TypeVar("T")
 
-MODEL_FILES = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "chat_template.jinja",
-    "generation_config.json",
-    "special_tokens_map.json",
-)
-"""The files of a model's folder that decide bytes; those that exist are copied into the dataset."""
-
 PROBE_NAME = "probe.json"
 
 
@@ -100,7 +91,7 @@ class Ingredients:
         return {
             "model": self.model.name,
             "model_files": {
-                name: sha256_file(self.folder / name) for name in MODEL_FILES if (self.folder / name).is_file()
+                name: sha256_file(self.folder / name) for name in defaults.MODEL_FILES if (self.folder / name).is_file()
             },
             "template_sha256": sha256_json(self.model.template.text),
             "stops": {text: token for token, text in sorted(self.model.stops.items())},

@@ -22,8 +22,8 @@ from spanloom.conversations.source.folder import Source, is_wanted, open_source,
 from spanloom.conversations.source.places import staged_source
 from spanloom.dataset.root.layout import MODEL_FOLDER
 from spanloom.families.models import defaults
+from spanloom.families.models.defaults import MODEL_FILES
 from spanloom.families.models.documents.rules import (
-    MODEL_FILES,
     PROBE_NAME,
     Ingredients,
     ModelRules,

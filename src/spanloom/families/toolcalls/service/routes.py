@@ -10,7 +10,6 @@ from io import BytesIO
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, HTTPException, Query, Request
-from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 
 from spanloom.families.toolcalls import defaults
@@ -22,6 +21,7 @@ from spanloom.families.toolcalls.validation import validate_stream
 from spanloom.service.answers import ERRORS_TOLD
 from spanloom.service.bodies import check_memory
 from spanloom.service.limits import BodyLimit
+from spanloom.service.work import worked
 
 MAX_LINES = 200_000
 """The maximum lines of a body, blank ones included. Valid samples reach the limit of bytes first, even the shortest."""
@@ -59,7 +59,7 @@ def toolcalls_router(registries: Registries | None = None) -> APIRouter:
         def report() -> dict[str, Any]:
             return json_report(validate_stream(_weighed(body), rules, BODY_NAME), BODY_NAME, strict=strict)
 
-        return _answer(await run_in_threadpool(report))
+        return await worked(request, lambda: _answer(report()))
 
     @router.get("/schema")
     def schema() -> dict[str, Any]:

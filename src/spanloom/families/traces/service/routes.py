@@ -19,7 +19,6 @@ from fastapi import APIRouter, Header, HTTPException, Query, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WrapValidator, field_validator
 from pydantic_core import PydanticCustomError
-from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers
 from starlette.responses import Response
 
@@ -56,9 +55,10 @@ from spanloom.families.traces.store.source import FormChoice
 from spanloom.families.traces.trace import Trace, check_json, fault_message, trace_model
 from spanloom.service.answers import ERRORS_TOLD, answer, more_errors, problem
 from spanloom.service.application import PAGE_METHODS, Statuses, html
-from spanloom.service.bodies import WeighedRoute, check_memory, inlined, is_json, json_value, shape
+from spanloom.service.bodies import check_memory, inlined, is_json, json_value, shape
 from spanloom.service.limits import BodyLimit
 from spanloom.service.streaming import SEND_SECONDS, HeldStream
+from spanloom.service.work import with_model, worked
 
 MAX_BATCH = 1000
 MAX_PAGE = 100
@@ -182,7 +182,7 @@ class SftExportRequest(BaseModel):
 
 def traces_router(service: TraceService) -> APIRouter:
     """The routes."""
-    router = APIRouter(route_class=WeighedRoute)
+    router = APIRouter()
     _add_traces(router, service)
     _add_datasets(router, service)
     _add_exports(router, service)
@@ -198,7 +198,7 @@ def _add_traces(router: APIRouter, service: TraceService) -> None:
     model = trace_model(service.store.max_step_characters)
 
     @router.get("/api/health", tags=["service"])
-    def health() -> dict[str, str]:
+    async def health() -> dict[str, str]:
         """Whether the process runs."""
         return {"status": "healthy"}
 
@@ -211,7 +211,7 @@ def _add_traces(router: APIRouter, service: TraceService) -> None:
     )
     async def create_trace(request: Request) -> Response:
         """Store a trace under a new id."""
-        (added,) = await run_in_threadpool(_stored, service.store, [await request.body()], request.headers)
+        (added,) = await worked(request, _stored, service.store, [await request.body()], request.headers)
         return answer(list_item(added), 201)
 
     @router.post(
@@ -227,9 +227,12 @@ def _add_traces(router: APIRouter, service: TraceService) -> None:
     )
     async def create_traces(request: Request) -> Response:
         """Store up to 1000 traces, all or none."""
-        body = [await request.body()]
-        created = list(map(list_item, await run_in_threadpool(_stored_batch, service.store, body, request.headers)))
-        return answer({"created_count": len(created), "traces": created}, 201)
+
+        def stored(body: list[bytes]) -> Response:
+            created = list(map(list_item, _stored_batch(service.store, body, request.headers)))
+            return answer({"created_count": len(created), "traces": created}, 201)
+
+        return await worked(request, stored, [await request.body()])
 
     @router.get("/api/traces", tags=tags)
     def list_traces(limit: int = 20, offset: int = 0) -> Response:
@@ -329,34 +332,43 @@ def _checked(values: list[Any], places: Sequence[tuple[str | int, ...]], max_ste
 def _add_datasets(router: APIRouter, service: TraceService) -> None:
     tags: list[Any] = ["datasets"]
 
-    @router.post("/api/datasets/build", status_code=201, tags=tags)
-    def build(request: ServiceBuildRequest) -> Response:
-        """Freeze a selection of the store in a manifest, in place of one of the same key."""
-        manifest, path = build_dataset(service.store, service.root, request, reproducible=request.reproducible)
+    def made(wanted: ServiceBuildRequest) -> Response:
+        manifest, path = build_dataset(service.store, service.root, wanted, reproducible=wanted.reproducible)
         return answer(built(manifest, path), 201)
+
+    @router.post(
+        "/api/datasets/build", status_code=201, tags=tags, openapi_extra=_body_of(TypeAdapter(ServiceBuildRequest))
+    )
+    async def build(request: Request) -> Response:
+        """Freeze a selection of the store in a manifest, in place of one of the same key."""
+        return await with_model(request, ServiceBuildRequest, made)
+
+    def ingested(wanted: IngestRequest) -> Response:
+        path = _ingestible(service.ingest_dir, wanted.path)
+        began = None if wanted.created_at is None else timestamps.given(wanted.created_at)
+        counts = ingest_file(
+            service.store,
+            path,
+            source_name=wanted.source_name,
+            ids=wanted.ids,
+            strict=wanted.strict,
+            created_at=began,
+            choice=FormChoice(form=None if wanted.map is None else wanted.map.form(), recognise=wanted.recognise),
+            called=wanted.path,
+        )
+        of_others = wanted.recognise or wanted.map is not None
+        return answer(counts.as_dict() | ({"left_out": dict(counts.left_out)} if of_others else {}), 201)
 
     @router.post(
         "/api/datasets/ingest",
         status_code=201,
         tags=tags,
         responses={400: {"description": "No such file below the ingest directory, or no valid trace in it."}},
+        openapi_extra=_body_of(TypeAdapter(IngestRequest)),
     )
-    def ingest(request: IngestRequest) -> Response:
+    async def ingest(request: Request) -> Response:
         """Store the traces of a file below the service's ingest directory; with `recognise` or `map` data of others."""
-        path = _ingestible(service.ingest_dir, request.path)
-        began = None if request.created_at is None else timestamps.given(request.created_at)
-        ingested = ingest_file(
-            service.store,
-            path,
-            source_name=request.source_name,
-            ids=request.ids,
-            strict=request.strict,
-            created_at=began,
-            choice=FormChoice(form=None if request.map is None else request.map.form(), recognise=request.recognise),
-            called=request.path,
-        )
-        of_others = request.recognise or request.map is not None
-        return answer(ingested.as_dict() | ({"left_out": dict(ingested.left_out)} if of_others else {}), 201)
+        return await with_model(request, IngestRequest, ingested)
 
     @router.get("/api/datasets", tags=tags)
     def list_datasets() -> Response:
@@ -431,30 +443,42 @@ def _add_exports(router: APIRouter, service: TraceService) -> None:
         "/api/tunix/sft/export",
         tags=["exports"],
         responses={**stream, 400: {"description": "Neither a key nor ids, or an invalid id."}},
+        openapi_extra=_body_of(TypeAdapter(SftExportRequest)),
     )
-    def sft_export(request: SftExportRequest) -> Response:
+    async def sft_export(request: Request) -> Response:
         """Traces in Gemma's template, of a dataset or by id, in the order of the request."""
-        export_fields = request.model_dump(include={field.name for field in fields(ExportOptions)})
-        options = ExportOptions(**{**export_fields, "system": request.system or None})
-        if request.dataset_key:
+        return await with_model(request, SftExportRequest, exported)
+
+    def exported(wanted: SftExportRequest) -> Response:
+        export_fields = wanted.model_dump(include={field.name for field in fields(ExportOptions)})
+        options = ExportOptions(**{**export_fields, "system": wanted.system or None})
+        if wanted.dataset_key:
             try:
-                manifest = _manifest(service, request.dataset_key)
+                manifest = _manifest(service, wanted.dataset_key)
             except UnknownDatasetError:
-                return problem(404, f"Manifest not found for dataset: {request.dataset_key}")
+                return problem(404, f"Manifest not found for dataset: {wanted.dataset_key}")
             return _stream(service, manifest.ids, "tunix_sft", options, manifest.build_id)
-        if not request.trace_ids:
+        if not wanted.trace_ids:
             return problem(400, "Either dataset_key or trace_ids must be provided")
         try:
-            ids = [str(UUID(text.strip())) for text in request.trace_ids]
+            ids = [str(UUID(text.strip())) for text in wanted.trace_ids]
         except ValueError as fault:
             return problem(400, str(fault))
         return _stream(service, ids, "tunix_sft", options)
 
-    @router.post("/api/tunix/sft/manifest", status_code=201, tags=["exports"])
-    def sft_manifest(request: TrainingRequest) -> Response:
+    @router.post(
+        "/api/tunix/sft/manifest",
+        status_code=201,
+        tags=["exports"],
+        openapi_extra=_body_of(TypeAdapter(TrainingRequest)),
+    )
+    async def sft_manifest(request: Request) -> Response:
         """The YAML that Tunix takes for a run on a dataset."""
-        _manifest(service, request.dataset_key)
-        return answer(training_manifest(request), 201)
+        return await with_model(request, TrainingRequest, trained)
+
+    def trained(wanted: TrainingRequest) -> Response:
+        _manifest(service, wanted.dataset_key)
+        return answer(training_manifest(wanted), 201)
 
 
 def _stream(

@@ -3,13 +3,13 @@
 In: a store, a request. Out: `manifest.json`.
 """
 
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.places import opened_store
 from spanloom.storage.scratch import scratch_for
+from spanloom.storage.temporaries import temporary_folder
 
 
 def build_traces(
@@ -19,7 +19,7 @@ def build_traces(
     with (
         scratch_for("build-traces", [store, manifest], scratch) as staging,
         opened_store(staging, store) as opened,
-        tempfile.TemporaryDirectory(prefix="spanloom-") as folder,
+        temporary_folder("spanloom-") as folder,
     ):
         built, path = build_dataset(opened, Path(folder), request, reproducible=reproducible)
         staging.bring_home(path, manifest)

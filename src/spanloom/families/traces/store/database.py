@@ -44,7 +44,7 @@ from sqlalchemy import (
 
 from spanloom.families.traces.defaults import MAX_STEP_CHARACTERS
 from spanloom.families.traces.store import timestamps
-from spanloom.families.traces.store.faults import named_faults
+from spanloom.families.traces.store.faults import PROBE_SECONDS, named_faults
 from spanloom.families.traces.trace import (
     CheckedTrace,
     Payload,
@@ -165,12 +165,19 @@ class TraceCounts:
 
 
 class Store:
-    """Opened by `open_store`; call `close` at the end. `max_step_characters`: the limit recorded in the store."""
+    """Opened by `open_store`; call `close` at the end. `max_step_characters`: the limit recorded in the store. `locks`:
+    whether one writer keeps out all others, as in a SQLite file that is not read-only."""
 
     def __init__(
-        self, engine: Engine, probe: Callable[[], Engine], called: str, secrets: frozenset[str] = frozenset()
+        self,
+        engine: Engine,
+        probe: Callable[[], Engine],
+        called: str,
+        secrets: frozenset[str] = frozenset(),
+        *,
+        locks: bool = False,
     ) -> None:
-        self.called = called
+        self.called, self._locks = called, locks
         self.max_step_characters = MAX_STEP_CHARACTERS
         # Creating an engine takes milliseconds, and only a service needs the one for `check`.
         self._engine, self._probe, self._secrets = engine, cache(probe), secrets
@@ -198,9 +205,13 @@ class Store:
                 self.max_step_characters = connection.execute(value).scalar() or MAX_STEP_CHARACTERS
 
     def check(self) -> None:
-        """Raises StoreError if the store does not answer. Never waits for a connection that others use."""
-        with named_faults(self.called, self._secrets), self._probe().connect() as connection:
+        """Raises StoreError if the store does not answer, or takes no writer; StoreBusyError if one holds a SQLite file
+        for more than a second. Never waits for a connection that others use."""
+        with named_faults(self.called, self._secrets, PROBE_SECONDS), self._probe().connect() as connection:
             connection.execute(select(SCHEMA.c.version).limit(1)).all()
+            connection.rollback()
+            if self._locks:
+                connection.execution_options(spanloom_begin="BEGIN IMMEDIATE").begin().rollback()
 
     @contextmanager
     def writing(self, *, shared: bool = False) -> Iterator["Writer"]:

@@ -13,6 +13,8 @@ from spanloom.families.traces.errors import StoreBusyError, StoreError
 from spanloom.presentable import presentable
 
 WAIT_SECONDS = 60
+PROBE_SECONDS = 1
+"""For another writer of a SQLite file: of commands and requests, and of the question whether the store is ready."""
 
 _REMEDIES = {
     "42501": "let this user create tables (GRANT CREATE ON SCHEMA public TO …), and read and write them",
@@ -27,8 +29,9 @@ _REMEDIES = {
 
 
 @contextmanager
-def named_faults(called: str, secrets: frozenset[str]) -> Iterator[None]:
-    """Raises errors of the database as StoreError with the store's name. `secrets`: removed from the message."""
+def named_faults(called: str, secrets: frozenset[str], wait: int = WAIT_SECONDS) -> Iterator[None]:
+    """Raises errors of the database as StoreError with the store's name. `secrets`: removed from the message. `wait`:
+    how long the connection waits for another writer of a SQLite file, in seconds."""
     try:
         yield
     except PoolTimeout:
@@ -40,7 +43,7 @@ def named_faults(called: str, secrets: frozenset[str]) -> Iterator[None]:
         what = presentable(" ".join(what.split()), secrets)
         if "database is locked" in what:
             raise StoreBusyError(
-                f"another writer held the store for more than {WAIT_SECONDS} s", where=called, remedy="try again"
+                f"another writer held the store for more than {wait} s", where=called, remedy="try again"
             ) from None
         # SQLite has no error of its own if there is no space for the index of its log.
         index = getattr(getattr(fault, "orig", None), "sqlite_errorname", "") == "SQLITE_IOERR_SHMSIZE"

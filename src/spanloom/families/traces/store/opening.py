@@ -30,7 +30,7 @@ from spanloom.families.traces.store.database import (
     Store,
     written,
 )
-from spanloom.families.traces.store.faults import WAIT_SECONDS, named_faults
+from spanloom.families.traces.store.faults import PROBE_SECONDS, WAIT_SECONDS, named_faults
 from spanloom.presentable import presentable, secrets_of
 from spanloom.storage.locks import NO_LOCKS
 
@@ -67,12 +67,13 @@ def open_store(url: str, *, create: bool = False) -> Store:
     pool: dict[str, Any] = {"pool_size": 8, "max_overflow": CONNECTIONS - 8}
     if place.get_backend_name() == "sqlite":
         place = _sqlite_place(place, called, create)
-        engine, probe = _sqlite(place, **pool), partial(_sqlite, place, poolclass=NullPool)
+        engine, probe = _sqlite(place, **pool), partial(_sqlite, place, PROBE_SECONDS, poolclass=NullPool)
     else:
         place = place.set(drivername="postgresql+psycopg")
         engine = create_engine(place, connect_args=_POSTGRES, pool_pre_ping=True, **pool)
         probe = partial(create_engine, place, connect_args=_POSTGRES, poolclass=NullPool)
-    store = Store(engine, probe, called, secrets)
+    locks = place.get_backend_name() == "sqlite" and place.query.get("mode") != "ro"
+    store = Store(engine, probe, called, secrets, locks=locks)
     try:
         with named_faults(called, secrets):
             _check_schema(engine, called, create)
@@ -149,11 +150,11 @@ def _check_locks(folder: Path, called: str) -> None:
         ) from None
 
 
-def _sqlite(place: URL, **pool: Any) -> Engine:
+def _sqlite(place: URL, wait: int = WAIT_SECONDS, **pool: Any) -> Engine:
     fixed = place.query.get("mode") == "ro"
     engine = create_engine(
         place.set(drivername="sqlite+pysqlite"),
-        connect_args={"timeout": WAIT_SECONDS, "check_same_thread": False},
+        connect_args={"timeout": wait, "check_same_thread": False},
         **pool,
     )
 
