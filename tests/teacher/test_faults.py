@@ -18,8 +18,8 @@ from spanloom.megatron.independent import IndependentDataset
 from spanloom.megatron.indexed import ParallelWriter
 from spanloom.megatron.readers import open_with
 from spanloom.teacher.coding import encode_logprobs
-from spanloom.teacher.hugging import HuggingFaceTeacher
 from spanloom.teacher.score import Scoring, score
+from spanloom.teacher.sources.hugging import HuggingFaceTeacher
 from spanloom.teacher.validate import validate_signals
 from support.teachers import documents, write_scored_dataset, write_teacher
 

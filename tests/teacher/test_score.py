@@ -12,10 +12,10 @@ from spanloom.errors import ConflictError, SpanloomError
 from spanloom.megatron.readers import open_with
 from spanloom.teacher import score as scoring
 from spanloom.teacher.format import read_teacher
-from spanloom.teacher.hugging import HuggingFaceTeacher
 from spanloom.teacher.reader import open_teacher
 from spanloom.teacher.score import Scoring, score
 from spanloom.teacher.signals import TeacherError
+from spanloom.teacher.sources.hugging import HuggingFaceTeacher
 from spanloom.teacher.validate import validate_signals
 from support.teachers import documents, expected, write_scored_dataset, write_teacher
 

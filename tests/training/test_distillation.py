@@ -11,8 +11,8 @@ import torch.distributed as dist
 import spanloom
 from spanloom.dataset.root.opened import content_at
 from spanloom.errors import DatasetError, OptionError
-from spanloom.teacher.hugging import HuggingFaceTeacher
 from spanloom.teacher.score import Scoring, score
+from spanloom.teacher.sources.hugging import HuggingFaceTeacher
 from spanloom.training import DocumentDataset, SpanWeights, distillation_loss, span_normalized_loss
 from spanloom.training.distillation import loss as module
 from spanloom.training.loss import SpanCounts

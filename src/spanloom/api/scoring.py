@@ -1,6 +1,6 @@
 """A dataset → a teacher's signals beside it, and checks of them: `spanloom teacher score` and `validate`.
 
-In: the root of a dataset, a teacher's model folder. Out: the content of the signals' manifest; a `Report`.
+In: the root of a dataset, a teacher. Out: the content of the signals' manifest; a `Report`.
 """
 
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.api.exporting import content_of
-from spanloom.api.scoring_options import ModelOptions, ScoringOptions
+from spanloom.api.scoring_options import ScoringOptions, TeacherOptions
 from spanloom.dataset.family import Vocabulary
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import open_arrays, tokenizer_at
@@ -19,11 +19,11 @@ from spanloom.findings import Report
 from spanloom.megatron.readers import ReaderChoice, chosen_reader, open_with
 from spanloom.report.progress import Progress
 from spanloom.supervision import Tokens
-from spanloom.teacher.format import OF_TOP, TeacherContent, arrays_for, span_ids
+from spanloom.teacher.format import OF_TOP, TeacherContent, arrays_for, read_teacher, span_ids
 from spanloom.teacher.parts import PART_TOKENS
 from spanloom.teacher.positions import documents_of
 from spanloom.teacher.score import Scoring, score
-from spanloom.teacher.teacher import Teacher
+from spanloom.teacher.sources.teacher import Teacher
 from spanloom.teacher.tokenizer import TEXTS, check_tokenizer
 from spanloom.teacher.validate import validate_signals
 
@@ -45,7 +45,7 @@ def scored(root: Path, out: Path, options: ScoringOptions, progress: Progress) -
     """The content of the signals' manifest, and whether they were there already."""
     content = content_of(root, "teacher score")
     with progress.stage("load", "the teacher"):
-        teacher = _teacher(root, content, options)
+        teacher = _teacher(root, content, options, options.top_k)
     scoring = Scoring(k=options.top_k, spans=options.spans or None)
     with progress.stage("score"), progress.counting("score", "labels") as on_progress:
         return score(root, out, teacher, scoring, on_progress=on_progress)
@@ -70,13 +70,15 @@ def size_of(root: Path, options: ScoringOptions) -> Size:
 
 
 def checked(
-    folder: Path, root: Path, options: ModelOptions, deep: int, reader: ReaderChoice, progress: Progress
+    folder: Path, root: Path, options: TeacherOptions, deep: int, reader: ReaderChoice, progress: Progress
 ) -> Report:
     """The report of `teacher validate`."""
     content = content_of(root, "teacher validate")
-    if (options.model is None) != (deep == 0):
-        raise OptionError("--model and --deep go together: the teacher scores documents again")
-    teacher = None if options.model is None else _teacher(root, content, options)
+    given = any(each is not None for each in (options.model, options.vllm, options.server))
+    if given != (deep > 0):
+        raise OptionError("--deep N needs a teacher, and a teacher --deep N: it scores documents again")
+    k = read_teacher(folder)[0].k
+    teacher = _teacher(root, content, options, k) if given else None
     used = chosen_reader(reader)
     with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
         report = validate_signals(folder, root, open_with(used), teacher=teacher, deep=deep, on_progress=on_progress)
@@ -84,23 +86,43 @@ def checked(
     return report
 
 
-def _teacher(root: Path, content: Content, options: ModelOptions) -> Teacher:
-    """The teacher, whose tokenizer is that of the dataset."""
-    if options.model is None:
-        raise OptionError("a teacher is missing", remedy="give --model DIR, the folder of a causal language model")
-    tokenizer = options.model / "tokenizer.json"
+def _teacher(root: Path, content: Content, options: TeacherOptions, k: int) -> Teacher:
+    """The teacher, whose tokenizer is that of the dataset. `k`: tokens a label."""
+    given = {"--model": options.model, "--vllm": options.vllm, "--server": options.server}
+    if sum(value is not None for value in given.values()) != 1:
+        raise OptionError(f"a teacher is one of {', '.join(given)}", remedy="give one of them")
+    folder = options.model or options.vllm
+    tokenizer = options.tokenizer if folder is None else folder / "tokenizer.json"
+    if tokenizer is None:
+        raise OptionError("a server does not give its tokenizer", remedy="--tokenizer FILE, that of its model")
     if not tokenizer.is_file():
-        raise OptionError("the teacher's folder has no tokenizer.json", where=str(tokenizer))
+        raise OptionError("the teacher has no tokenizer.json", where=str(tokenizer))
     own = tokenizer_at(root, None)
     vocabulary = dataset_family(content.family).load_vocabulary(content, own)
-    stretches = list(_stretches(root, content, vocabulary))
-    check_tokenizer(vocabulary, content.tokenizer.vocab_size, own, tokenizer, stretches)
-    from spanloom.teacher.hugging import HuggingFaceTeacher  # imports torch
+    size = content.tokenizer.vocab_size
+    check_tokenizer(vocabulary, size, own, tokenizer, list(_stretches(root, content, vocabulary)))
+    if options.server is not None:
+        from spanloom.teacher.sources.server import ServerTeacher
+
+        return ServerTeacher(options.server, model=options.served_model, concurrency=options.concurrency)
+    if options.vllm is not None:
+        from spanloom.teacher.sources.vllm import VllmTeacher
+
+        return VllmTeacher(
+            options.vllm,
+            k=k,
+            dtype=options.dtype or "bfloat16",
+            tensor_parallel=options.tensor_parallel,
+            quantization=options.quantization,
+            context=options.context,
+        )
+    assert options.model is not None
+    from spanloom.teacher.sources.hugging import HuggingFaceTeacher  # imports torch
 
     return HuggingFaceTeacher(
         options.model,
-        vocabulary=content.tokenizer.vocab_size,
-        dtype=options.dtype,
+        vocabulary=size,
+        dtype=options.dtype or "float32",
         device=options.device,
         batch_tokens=options.batch_tokens,
         leave_out_padded=options.padded_ids == "leave-out",

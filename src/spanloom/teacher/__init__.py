@@ -5,8 +5,7 @@ signals    the top k of some positions, and what must hold of them; pure
 positions  the documents of a dataset, and which of their labels are scored
 format     the files and the manifest of a folder of signals
 tokenizer  whether teacher and dataset have one tokenizer
-teacher    what every source of scores is
-hugging    a causal language model of `transformers` as the teacher
+sources/   where scores come from: a model in this process, vLLM, a server
 parts      documents scored together, and stored until all are
 score      scores a dataset
 reader     signals by document

@@ -40,7 +40,7 @@ from spanloom.teacher.format import (
 from spanloom.teacher.parts import PART_TOKENS, coded, read_part, write_part
 from spanloom.teacher.positions import ScoredDocument, documents_of
 from spanloom.teacher.signals import Signals, TeacherError, what_is_wrong
-from spanloom.teacher.teacher import TOO_LONG, Teacher, Without
+from spanloom.teacher.sources.teacher import TOO_LONG, Teacher, Without
 from spanloom.workers import OnProgress
 
 RECORD_NAME = ".spanloom-teacher-unfinished"

@@ -20,6 +20,9 @@ MOST_ABOVE_ONE = 1e-4
 EQUAL = 1e-4
 """Two log-probabilities of one token at one position differ by less."""
 
+INFINITE = -9_000
+"""Servers write -9999 for minus infinity."""
+
 NEAR_ZERO = 1e-6
 """A log-probability may be so much above 0: the rounding of float32."""
 
@@ -81,6 +84,7 @@ def what_is_wrong(
     of_label = np.where(held, logprobs, 0).sum(axis=1)
     rules: list[tuple[Any, str]] = [
         (~np.isfinite(logprobs).all(axis=1) | ~np.isfinite(own) | np.isnan(rest), "a value is not a number"),
+        ((logprobs < INFINITE).any(axis=1) | (own < INFINITE), "a value stands for minus infinity"),
         ((logprobs > NEAR_ZERO).any(axis=1) | (own > NEAR_ZERO) | (rest > NEAR_ZERO), "a log-probability is above 0"),
         (probabilities > 1 + MOST_ABOVE_ONE + coded, "the probabilities exceed 1: these are no log-probabilities"),
         (probabilities + np.exp(rest.astype(np.float64)) > 1 + 1e-3 + coded, "the probabilities and the rest exceed 1"),

@@ -42,7 +42,7 @@ from spanloom.teacher.format import (
 from spanloom.teacher.parts import PART_TOKENS
 from spanloom.teacher.positions import ScoredDocument, documents_of
 from spanloom.teacher.signals import Signals, what_is_wrong
-from spanloom.teacher.teacher import Teacher
+from spanloom.teacher.sources.teacher import Teacher
 from spanloom.workers import OnProgress
 
 SHIFTS = (-1, 0, 1)

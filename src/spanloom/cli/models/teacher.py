@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from spanloom.api.scoring_options import ModelOptions, ScoringOptions
+from spanloom.api.scoring_options import ScoringOptions, TeacherOptions
 from spanloom.cli import options as shared
 from spanloom.cli.app import teacher_app
 from spanloom.cli.outputs import file_option, folder_option
@@ -44,14 +44,14 @@ class Score:
 class Validate:
     """Check signals against their dataset: files, values, and that each entry belongs to its label.
 
-    Exits with 4 on any finding. With --model and --deep the teacher scores some documents again.
+    Exits with 4 on any finding. With a teacher and --deep it scores some documents again.
 
     Example: `spanloom teacher validate signals --dataset dataset --model teacher/ --deep 20`
     """
 
     signals: Annotated[Path, typer.Argument(help="Folder that `spanloom teacher score` filled.", metavar="SIGNALS")]
     dataset: Annotated[Path, option("Root of the dataset.", metavar="ROOT")]
-    options: ModelOptions
+    options: TeacherOptions
     deep: Annotated[int, option("How many documents the teacher scores again.", min=0)] = 0
     reader: Annotated[
         Literal["auto", "megatron", "independent"],

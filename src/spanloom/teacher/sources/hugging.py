@@ -55,7 +55,7 @@ class HuggingFaceTeacher:
         self.tolerance = TOLERANCE[dtype]
         self.identity = {
             "source": "model",
-            "files": {name: sha256_file(folder / name) for name in _files(folder)},
+            "files": hashes_of_weights(folder),
             "dtype": dtype,
             "device": self._device.type,
             "batch_tokens": batch_tokens,
@@ -176,6 +176,11 @@ def _loaded(folder: Path, dtype: torch.dtype, device: str | None) -> Any:
             f"transformers cannot load the model: {str(fault).splitlines()[0][:200]}", where=str(folder)
         ) from None
     return model.to(chosen).eval().requires_grad_(False)
+
+
+def hashes_of_weights(folder: Path) -> dict[str, str]:
+    """sha256 of the files that decide scores, by name. Raises TeacherError if weights are missing."""
+    return {name: sha256_file(folder / name) for name in _files(folder)}
 
 
 def _files(folder: Path) -> list[str]:
