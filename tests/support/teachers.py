@@ -5,6 +5,7 @@ nothing with `spanloom.teacher`.
 """
 
 from collections.abc import Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +65,11 @@ def write_scored_dataset(folder: Path, *, conversations: int = 40, **options: An
     return folder / "root", write_teacher(model, learned=documents(folder / "root"))
 
 
+@lru_cache(maxsize=4)
+def _loaded(model: Path) -> Any:
+    return AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+
+
 def documents(root: Path, split: str = "train", shard: int = 0) -> list[tuple[np.ndarray, np.ndarray]]:
     """Tokens and loss mask of each document, label-aligned as on disk."""
     arrays = [IndependentDataset(root / split / f"shard_{shard:02d}_{name}") for name in ("tokens", "lossmask")]
@@ -73,7 +79,7 @@ def documents(root: Path, split: str = "train", shard: int = 0) -> list[tuple[np
 def expected(model: Path, tokens: np.ndarray, lossmask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Log-probabilities of all tokens at each trained position, float64 [P, V], and the labels, [P]: one document alone
     through the whole model, in float32."""
-    loaded = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
+    loaded = _loaded(model)
     with torch.no_grad():
         logits = loaded(torch.from_numpy(tokens.astype(np.int64))[None]).logits[0].double().numpy()
     shifted = logits - logits.max(-1, keepdims=True)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from spanloom.teacher.positions import ScoredDocument
 from spanloom.teacher.signals import Signals, TeacherError, rest_of
@@ -19,9 +20,9 @@ class Answer:
     the first; `ids`, `logprobs`: of all entries, end to end."""
 
     echoed: Sequence[int]
-    counts: Sequence[int]
-    ids: Sequence[int]
-    logprobs: Sequence[float]
+    counts: npt.ArrayLike
+    ids: npt.ArrayLike
+    logprobs: npt.ArrayLike
 
 
 def prompt_of(document: ScoredDocument) -> list[int]:

@@ -4,9 +4,10 @@ In: a model folder. Out: `Signals`. vLLM batches the documents of a part by itse
 """
 
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from spanloom.errors import OptionError
 from spanloom.teacher.positions import ScoredDocument
@@ -67,11 +68,16 @@ class VllmTeacher:
 
 
 def _answer(output: Any) -> Answer:
+    """Each position of vLLM's flat form begins with the token itself, which is there twice where it is ranked."""
     flat = output.prompt_logprobs
-    edges = [*flat.start_indices, len(flat.token_ids)]
-    return Answer(
-        echoed=output.prompt_token_ids,
-        counts=[end - begin for begin, end in pairwise(edges)],
-        ids=flat.token_ids,
-        logprobs=flat.logprobs,
+    ids, logprobs = np.asarray(flat.token_ids, np.int64), np.asarray(flat.logprobs, np.float64)
+    begins = np.asarray(flat.start_indices, np.int64)
+    counts = np.diff([*begins.tolist(), ids.size])
+    own = np.repeat(begins, counts)  # of each entry, where its position begins
+    again = (ids == ids[own]) & (logprobs == logprobs[own]) & (np.arange(ids.size) != own)
+    left = np.ones(ids.size, np.bool_)
+    left[own[again]] = False
+    counts = counts - np.bincount(
+        np.searchsorted(begins, np.flatnonzero(~left), side="right") - 1, minlength=counts.size
     )
+    return Answer(echoed=output.prompt_token_ids, counts=counts, ids=ids[left], logprobs=logprobs[left])
