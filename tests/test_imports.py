@@ -16,7 +16,7 @@ SLOW = {
     "boto3", "botocore", "chess", "fastapi", "fastokens", "google", "google_crc32c", "huggingface_hub", "jinja2",
     "jsonschema", "matplotlib", "megatron", "mlcroissant", "numpy", "openai_harmony", "prometheus_client", "psycopg",
     "pyarrow", "pyarrow.compute", "pydantic", "requests", "rich", "sqlalchemy", "starlette", "tiktoken", "tiktoken_ext",
-    "tokenizers", "torch", "transformers", "urllib.request", "urllib3", "uvicorn",
+    "tokenizers", "torch", "transformers", "urllib.request", "urllib3", "uvicorn", "vllm",
 }  # fmt: skip
 """What takes 13 ms or more to import, and the packages of optional extras."""
 
