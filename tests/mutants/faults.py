@@ -662,6 +662,14 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/teacher/test_score.py",),
     ),
     Fault(
+        name="entries-of-the-token-before-a-label",
+        module="spanloom.teacher.sources.answers",
+        old="places = document.positions + 1",
+        new="places = document.positions",
+        why="servers' log-probabilities would be one token early",
+        tests=("tests/teacher/test_answers.py",),
+    ),
+    Fault(
         name="shifted-entries-pass",
         module="spanloom.teacher.validate",
         old="if best != 0 and shares[best]",
