@@ -4,8 +4,9 @@ In: what was wrong, where, what to do. Out: an exception whose text tells the us
 """
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from pickle import UnpicklingError
 from tokenize import TokenError
 
@@ -48,6 +49,17 @@ class SpanloomError(Exception):
         lines = (what, where and f"  where: {where}", remedy and f"  remedy: {remedy}")
         # A line feed in a quoted name or value must not start a new line of the message.
         super().__init__("\n".join(line.replace("\n", "↵") for line in lines if line))
+
+    def renamed(self, named: Callable[[str], str]) -> "SpanloomError":
+        """The same error with `named` on each of its texts: paths of scratch become the places that users know."""
+
+        def of(text: str | None) -> str | None:
+            return None if text is None else named(text)
+
+        other = SpanloomError(named(self.what), where=of(self.where), remedy=of(self.remedy))
+        copied = copy(self)
+        copied.what, copied.where, copied.remedy, copied.args = other.what, other.where, other.remedy, other.args
+        return copied
 
     def __reduce__(self) -> tuple[object, ...]:
         # Raised in worker processes: keyword arguments do not survive the default pickling of exceptions.

@@ -135,12 +135,12 @@ def scratch_for(command: str, places: Sequence[object], chosen: Path | None = No
 
 
 def _naming_uris(error: SpanloomError, scratch: Scratch) -> SpanloomError:
-    def named(text: str | None) -> str | None:
+    def named(text: str) -> str:
         for path, uri in scratch.stands_for.items():
-            text = text and text.replace(str(path), uri)
+            text = text.replace(str(path), uri)
         return text
 
-    return type(error)(named(error.what) or "", where=named(error.where), remedy=named(error.remedy))
+    return error.renamed(named)
 
 
 @contextmanager

@@ -45,6 +45,9 @@ class PreflightError(SpanloomError):
         passing = all(isinstance(fault, StoreGivenUpError) for fault in faults)
         self.exit_code = EXIT_TEMPORARY if passing else EXIT_FAILURE
 
+    def renamed(self, named: Callable[[str], str]) -> SpanloomError:
+        return PreflightError([fault.renamed(named) for fault in self.faults])
+
     def __reduce__(self) -> tuple[object, ...]:
         return (PreflightError, (self.faults,))
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from conftest import REPOSITORY, Cli
+from spanloom.building.preflight.checks import PreflightError
 from spanloom.dataset import manifest
 from spanloom.errors import StorageError
 from spanloom.families.harmony.convert.chat import local_inputs
@@ -235,6 +236,8 @@ def test_errors_speak_of_uris_not_of_scratch(tmp_path: Path, gs_place: Place) ->
     path = tmp_path / "o200k_base.tiktoken"
     path.write_bytes(b"not the asset")
     publish_file(path, gs_place.uri / "tokenizer" / path.name)
-    with pytest.raises(StorageError, match="13 bytes, 3613922 are expected") as refusal:
+    with pytest.raises(PreflightError, match="13 bytes, 3613922 are expected") as refusal:
         verify_tokenizer(tokenizer=str(gs_place.uri / "tokenizer"))
-    assert refusal.value.where == f"{gs_place.uri}/tokenizer/o200k_base.tiktoken"
+    (fault,) = refusal.value.faults
+    assert isinstance(fault, StorageError)
+    assert fault.where == f"{gs_place.uri}/tokenizer/o200k_base.tiktoken"
