@@ -150,6 +150,34 @@ def test_another_teacher_does_not_go_on(
         score(root, tmp_path / "out", other, Scoring(k=K))
 
 
+def test_the_parts_of_other_signals_are_kept(
+    scored: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command with another k does not remove what was scored."""
+    root, model, _ = scored
+    monkeypatch.setattr(scoring, "PART_TOKENS", 300)
+    teacher = teacher_of(root, model)
+    scores, calls = teacher.scores, 0
+
+    def some(*given: object) -> object:
+        nonlocal calls
+        calls += 1
+        if calls == 4:
+            raise KeyboardInterrupt
+        return scores(*given)  # type: ignore[arg-type]
+
+    teacher.scores = some  # type: ignore[method-assign,assignment]
+    with pytest.raises(KeyboardInterrupt):
+        score(root, tmp_path / "out", teacher, Scoring(k=K))
+    parts = sorted((tmp_path / "out/.parts").iterdir())
+    assert len(parts) == 2
+    with pytest.raises(ConflictError, match="beginning of other signals: k differs"):
+        score(root, tmp_path / "out", teacher, Scoring(k=K + 1))
+    assert sorted((tmp_path / "out/.parts").iterdir()) == parts
+    score(root, tmp_path / "out", teacher, Scoring(k=K))
+    assert not (tmp_path / "out/.parts").exists()
+
+
 def test_other_signals_are_not_replaced(scored: tuple[Path, Path, Path]) -> None:
     root, model, folder = scored
     with pytest.raises(ConflictError, match="k differs"):

@@ -81,6 +81,7 @@ def score(
     }
     if (out / TEACHER_JSON).is_file() and not (out / RECORD_NAME).exists():
         return _standing(out, root, dataset, identity), True
+    _check_begun(out, identity)
     run = _Run(root, out, dataset, teacher, scoring, on_progress)
     with filling_in_steps(out, record_name=RECORD_NAME, identity=identity, last=TEACHER_JSON) as steps:
         if not steps.finished:
@@ -98,6 +99,25 @@ def _check(dataset: Content, scoring: Scoring, root: Path) -> None:
         raise OptionError(f"k is {scoring.k}; the tokenizer has {dataset.tokenizer.vocab_size:,} tokens")
     if not {"tokens", "lossmask"} <= dataset.arrays.keys():
         raise DatasetError("the dataset has no tokens and loss mask", where=str(root))
+
+
+def _check_begun(out: Path, identity: dict[str, Any]) -> None:
+    """Raises ConflictError if the folder has parts of other signals: they took hours, and are not removed."""
+    if not (out / RECORD_NAME).is_file():
+        return
+    with (out / RECORD_NAME).open("rb") as stream:
+        first = stream.readline()
+    try:
+        begun = json.loads(first)["identity"]
+        differing = [name for name, value in identity.items() if begun.get(name) != value]
+    except (ValueError, KeyError, TypeError, AttributeError):  # killed before it was written
+        return
+    if differing:
+        raise ConflictError(
+            f"this folder has the beginning of other signals: {differing[0]} differs",
+            where=str(out),
+            remedy="run the command that began it, or give another --out",
+        )
 
 
 def _standing(out: Path, root: Path, dataset: Content, identity: dict[str, Any]) -> TeacherContent:
