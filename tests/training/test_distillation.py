@@ -13,8 +13,10 @@ from spanloom.dataset.root.opened import content_at
 from spanloom.errors import DatasetError, OptionError
 from spanloom.teacher.score import Scoring, score
 from spanloom.teacher.sources.hugging import HuggingFaceTeacher
-from spanloom.training import DocumentDataset, SpanWeights, distillation_loss, span_normalized_loss
+from spanloom.training import DocumentDataset, SpanWeights, distillation_loss, hugging_face, span_normalized_loss
 from spanloom.training.distillation import loss as module
+from spanloom.training.distillation.loss import TeacherLoss
+from spanloom.training.hugging_face import span_trainer
 from spanloom.training.loss import SpanCounts
 from spanloom.training.pytorch import collate
 from support.ranks import run_ranks
@@ -231,6 +233,57 @@ def test_a_student_comes_nearer_to_its_teacher(scored: tuple[Path, Path, Path], 
         optimizer.step()
         values.append(float(loss))
     assert sum(values[-4:]) < 0.7 * sum(values[:4])
+
+
+@pytest.mark.parametrize("share", [0.0, 0.25])
+def test_a_trainer_of_hugging_face_trains_against_a_teacher(
+    scored: tuple[Path, Path, Path], tmp_path: Path, share: float
+) -> None:
+    """The first loss that is logged is that of the definition, over both micro-batches of the step."""
+    from transformers import AutoModelForCausalLM, Trainer, TrainingArguments
+
+    root, _, folder = scored
+    student_folder = tmp_path / "student"
+    student_folder.mkdir()
+    tokenizer = (scored[1] / "tokenizer.json").read_bytes()
+    (student_folder / "tokenizer.json").write_bytes(tokenizer)
+    student = AutoModelForCausalLM.from_pretrained(write_teacher(student_folder, seed=5)).eval()
+    weights = SpanWeights.equal(content_at(root).span_names)
+    data = DocumentDataset(root, teacher=folder)
+    batch = collate([data[0], data[1], data[2], data[3]])
+    with torch.no_grad():
+        logits = student(input_ids=batch["tokens"], attention_mask=batch["attention_mask"]).logits.double()
+    whole = logits.log_softmax(-1)
+    ids, rest = batch["teacher_ids"], batch["teacher_rest"].double()
+    top = batch["teacher_logprobs"].double()
+    own = torch.cat([whole.gather(2, ids), whole.scatter(2, ids, -torch.inf).logsumexp(2, keepdim=True)], 2)
+    theirs = torch.cat([top, rest[..., None]], 2)
+    losses = (1 - share) * (theirs.exp() * (theirs - own)).sum(2)
+    losses = losses - share * whole.gather(2, batch["labels"][..., None])[..., 0]
+    wanted = 0.0
+    for span in range(1, len(weights) + 1):
+        chosen = (batch["loss_mask"] > 0) & (batch["span_id"] == span)
+        wanted += float(losses[chosen].mean()) if chosen.any() else 0.0
+    arguments = TrainingArguments(
+        output_dir=str(tmp_path / "out"),
+        per_device_train_batch_size=2,
+        gradient_accumulation_steps=2,
+        max_steps=1,
+        logging_steps=1,
+        remove_unused_columns=False,
+        report_to=[],
+        use_cpu=True,
+        save_strategy="no",
+        data_seed=0,
+    )
+    trainer = span_trainer(Trainer, weights, teacher=TeacherLoss(cross_entropy=share))(
+        model=student,
+        args=arguments,
+        train_dataset=torch.utils.data.Subset(data, [0, 1, 2, 3]),
+        data_collator=hugging_face.collate,
+    )
+    trainer.train()
+    assert trainer.state.log_history[0]["loss"] == pytest.approx(wanted, rel=1e-3)
 
 
 if __name__ == "__main__":

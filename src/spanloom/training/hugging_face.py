@@ -19,7 +19,10 @@ import torch
 from spanloom.errors import DatasetError
 from spanloom.supervision import IGNORED
 from spanloom.training import pytorch
+from spanloom.training.distillation.loss import TeacherLoss
 from spanloom.training.loss import SpanCounts, SpanWeights, span_normalized_loss, span_sums, summed_over_ranks
+
+TEACHER_KEYS = ("teacher_ids", "teacher_logprobs", "teacher_own", "teacher_rest", "teacher_mask")
 
 
 def collate(samples: Sequence[Mapping[str, Any]], *, max_length: int | None = None) -> dict[str, torch.Tensor]:
@@ -28,6 +31,7 @@ def collate(samples: Sequence[Mapping[str, Any]], *, max_length: int | None = No
         input_ids, attention_mask   the model's; attention_mask is 0 on padding
         labels                      token t itself, −100 where it carries no loss: models shift labels themselves
         span_id                     of token t
+        teacher_…                   of the label that position t predicts, if the documents have them
 
     `max_length` cuts longer documents at their end, as `truncation` does.
     """
@@ -35,6 +39,7 @@ def collate(samples: Sequence[Mapping[str, Any]], *, max_length: int | None = No
         batch = pytorch.collate([dict(sample) for sample in samples])
         columns = {**pytorch.for_transformers(batch), "span_id": torch.zeros_like(batch["span_id"])}
         columns["span_id"][:, 1:] = batch["span_id"][:, :-1]  # ours is of the label, token t + 1
+        columns |= {key: value for key, value in batch.items() if key in TEACHER_KEYS}
     else:
         of_rows = {
             key: [torch.as_tensor(sample[key], dtype=torch.int64) for sample in samples]
@@ -50,8 +55,9 @@ def collate(samples: Sequence[Mapping[str, Any]], *, max_length: int | None = No
     return {key: value[:, :max_length] for key, value in columns.items()}
 
 
-def span_trainer(trainer: type[Any], weights: SpanWeights) -> type[Any]:
-    """Returns a subclass of `trainer` that trains L and logs each span.
+def span_trainer(trainer: type[Any], weights: SpanWeights, *, teacher: TeacherLoss | None = None) -> type[Any]:
+    """Returns a subclass of `trainer` that trains L and logs each span. `teacher`: L of the loss against a teacher,
+    whose signals the documents have (`DocumentDataset(root, teacher=SIGNALS)`); labels without signals are left out.
 
     Logged beside `loss` (L, a mean over the steps since the last log): `NAME_loss` and `NAME_tokens` over those steps;
     in evaluation `eval_loss`, `eval_NAME_loss` and `eval_NAME_tokens` over all batches (with several ranks the trainer
@@ -83,9 +89,12 @@ def span_trainer(trainer: type[Any], weights: SpanWeights) -> type[Any]:
         def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any) -> Any:
             mask, span = _supervision(inputs)
             outputs = model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
-            losses = torch.nn.functional.cross_entropy(
-                outputs.logits[:, :-1].float().transpose(1, 2), inputs["labels"][:, 1:], reduction="none"
-            )
+            logits, labels = outputs.logits[:, :-1], inputs["labels"][:, 1:]
+            if teacher is None:
+                losses = torch.nn.functional.cross_entropy(logits.float().transpose(1, 2), labels, reduction="none")
+            else:
+                said = {key: inputs[key][:, :-1] for key in TEACHER_KEYS}
+                losses = teacher.of(logits, labels, said)
             own = SpanCounts.of(mask, span, spans)
             self._seen[model.training].add(span_sums(losses.detach(), mask, span, spans), own)
             counts = self._step_counts if model.training and self._step_counts is not None else own
@@ -117,7 +126,10 @@ def span_trainer(trainer: type[Any], weights: SpanWeights) -> type[Any]:
 
 def _supervision(batch: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, torch.Tensor]:
     """Loss mask and span of the label that each position predicts, without the last position: `[B, S − 1]`."""
-    return (batch["labels"][:, 1:] != IGNORED).to(torch.float32), batch["span_id"][:, 1:]
+    mask = (batch["labels"][:, 1:] != IGNORED).to(torch.float32)
+    if "teacher_mask" in batch:
+        mask = mask * batch["teacher_mask"][:, :-1]
+    return mask, batch["span_id"][:, 1:]
 
 
 def _check_spans(loss_mask: torch.Tensor, span_id: torch.Tensor, weights: SpanWeights) -> None:

@@ -8,7 +8,8 @@ Beside the logits and their gradient, memory is k + 2 values a label. Logits may
 vocabulary, as Megatron's tensor parallelism splits them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -70,6 +71,29 @@ def distillation_loss(
     if labels is not None:
         loss = (1 - cross_entropy) * loss - cross_entropy * found[:, k]
     return loss.view(teacher_rest.shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherLoss:
+    """The options of `distillation_loss`, for trainers that call it with batches. `cross_entropy`: its share."""
+
+    cross_entropy: float = 0.0
+    divergence: Divergence = "forward"
+    temperature: float = 1.0
+
+    def of(self, logits: torch.Tensor, labels: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+        """float32 [B, S]. logits [B, S, V], labels [B, S]: of the label that each position predicts; `batch`: with the
+        `teacher_…` of these positions, as samples of `DocumentDataset` have them."""
+        return distillation_loss(
+            logits,
+            batch["teacher_ids"],
+            batch["teacher_logprobs"],
+            batch["teacher_rest"],
+            divergence=self.divergence,
+            temperature=self.temperature,
+            labels=labels.clamp(min=0) if self.cross_entropy else None,
+            cross_entropy=self.cross_entropy,
+        )
 
 
 def _divergence(teacher: torch.Tensor, student: torch.Tensor, kind: Divergence) -> torch.Tensor:
