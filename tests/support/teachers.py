@@ -36,11 +36,11 @@ def write_teacher(
     torch.manual_seed(seed)
     config = LlamaConfig(
         vocab_size=vocabulary or size,
-        hidden_size=32,
+        hidden_size=64,  # heads of 32, which vLLM needs
         intermediate_size=64,
         num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
         max_position_embeddings=context,
         initializer_range=0.1,
     )

@@ -72,7 +72,7 @@ def test_what_is_missing_is_said(made: tuple[Path, Path], tmp_path: Path) -> Non
     shutil.copytree(model, tmp_path / "bare")
     (tmp_path / "bare/model.safetensors").unlink()
     for words, said in (
-        ([root], "a teacher is missing"),
+        ([root], "a teacher is one of --model, --vllm, --server"),
         ([root, "--model", tmp_path], "has no tokenizer.json"),
         ([root, "--model", tmp_path / "bare"], "model"),
         ([root, "--model", model, "--top-k", 10**6], "the tokenizer has"),
