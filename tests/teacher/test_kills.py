@@ -27,7 +27,7 @@ def test_killed_runs_end_in_equal_bytes(tmp_path: Path) -> None:
             parts = chosen.randint(1, 8)
             while process.poll() is None and len(list(out.glob(".parts/*.npz"))) < parts:
                 time.sleep(0.001)
-            time.sleep(chosen.uniform(0, 0.05))
+            time.sleep(chosen.uniform(0, 0.01))
             process.kill()
             process.communicate()
         resumed += (out / ".parts").is_dir()
