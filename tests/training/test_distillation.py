@@ -231,7 +231,7 @@ def test_a_student_comes_nearer_to_its_teacher(scored: tuple[Path, Path, Path], 
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        values.append(float(loss))
+        values.append(loss.item())
     assert sum(values[-4:]) < 0.7 * sum(values[:4])
 
 

@@ -207,13 +207,12 @@ class Dataset:
         self._tokenizer = tokenizer
         self._parts: list[_Part] = []
         first = 0
-        for split in splits:
-            for shard in content.shards:
-                if split in shard.splits and shard.splits[split].sequences:
-                    arrays = open_arrays(root, split, shard.shard, content.arrays)
-                    rows = rows_file(root, split, shard.shard).absolute()  # a pickled document reads it elsewhere
-                    self._parts.append(_Part(split=split, shard=shard.shard, first=first, arrays=arrays, rows=rows))
-                    first += arrays.sequences
+        for split, shard in content.filled():
+            if split in splits:
+                arrays = open_arrays(root, split, shard, content.arrays)
+                rows = rows_file(root, split, shard).absolute()  # a pickled document reads it elsewhere
+                self._parts.append(_Part(split=split, shard=shard, first=first, arrays=arrays, rows=rows))
+                first += arrays.sequences
         self._length = first
         self._group: tuple[Path, int, list[dict[str, Any]]] | None = None
 

@@ -56,9 +56,8 @@ def size_of(root: Path, options: ScoringOptions) -> Size:
     content = content_of(root, "teacher score")
     spans = span_ids(list(options.spans) or None, content)
     counted = {"documents": 0, "labels": 0, "read": 0}
-    for split, shard in _shards(content):
-        arrays = {name: dtype for name, dtype in content.arrays.items() if name in ("tokens", "lossmask", "span")}
-        for part in documents_of(open_arrays(root, split, shard, arrays), spans, PART_TOKENS):
+    for split, shard in content.filled():
+        for part in documents_of(root, content, split, shard, spans, PART_TOKENS):
             counted["documents"] += len(part)
             counted["labels"] += sum(each.positions.size for each in part)
             counted["read"] += sum(each.tokens.size for each in part)
@@ -131,7 +130,7 @@ def _teacher(root: Path, content: Content, options: TeacherOptions, k: int) -> T
 
 def _stretches(root: Path, content: Content, vocabulary: Vocabulary) -> Iterator[list[int]]:
     """Ids between special tokens, of documents that are evenly spaced: at most `TEXTS` in all."""
-    shards = _shards(content)
+    shards = content.filled()
     each = -(-TEXTS // max(1, len(shards)))
     for split, shard in shards:
         reader = open_arrays(root, split, shard, {"tokens": content.arrays["tokens"]})
@@ -157,16 +156,6 @@ def _between_specials(tokens: Tokens, vocabulary: Vocabulary) -> Iterator[list[i
             stretch = []
     if stretch:
         yield stretch
-
-
-def _shards(content: Content) -> list[tuple[str, int]]:
-    """The splits of shards that have documents."""
-    return [
-        (split, shard.shard)
-        for split in content.totals.splits
-        for shard in content.shards
-        if split in shard.splits and shard.splits[split].sequences
-    ]
 
 
 def summary_of(content: TeacherContent) -> dict[str, Any]:

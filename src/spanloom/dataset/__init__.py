@@ -1,6 +1,7 @@
 """Token datasets of every family: their files, and the code that all families share.
 
 manifest      what a dataset is made of, and the mark that it is finished: the type, the schema, reading and writing
+marker        the file that marks a folder beside a dataset as finished
 defaults      the defaults of the commands that all families share
 root/         the files of a root: names, inventory, lock, replacement, local and remote roots
 rows/         the row table: one row a sequence

@@ -197,6 +197,15 @@ class Content(_Section):
         """`listed_files` by their paths."""
         return {file.path: file for file in self.listed_files()}
 
+    def filled(self) -> list[tuple[str, int]]:
+        """The splits of shards that have documents, split by split: `("train", 0), ("train", 1), ("valid", 0)`."""
+        return [
+            (split, shard.shard)
+            for split in self.totals.splits
+            for shard in self.shards
+            if split in shard.splits and shard.splits[split].sequences
+        ]
+
     def listed_files(self) -> Iterator[ListedFile]:
         """Every file in the manifest: first the files of no shard, then shard by shard."""
         yield from self.files

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from spanloom.dataset.manifest import Content, ListedFile
+from spanloom.dataset.marker import read_marker
 from spanloom.dataset.root.layout import array_prefix
-from spanloom.errors import ArtifactError, DatasetError
+from spanloom.errors import DatasetError
 from spanloom.provenance import sha256_json
-from spanloom.storage import read_json
 
 TEACHER_JSON = "teacher.json"
 WITHOUT = "without.jsonl"
@@ -142,23 +142,8 @@ def span_ids(names: list[str] | None, dataset: Content) -> frozenset[int] | None
 
 def read_teacher(folder: Path) -> tuple[TeacherContent, dict[str, Any]]:
     """`content` and `environment` of finished signals. Raises ArtifactError if they are missing or damaged."""
-    path = folder / TEACHER_JSON
-    try:
-        stored = read_json(path, ArtifactError, "the manifest of signals", _AGAIN)
-    except FileNotFoundError:
-        raise ArtifactError(
-            f"there is no {TEACHER_JSON}: these are no finished signals", where=str(folder), remedy=_AGAIN
-        ) from None
-    try:
-        whole = _Whole.model_validate(stored)
-    except ValidationError as fault:
-        first = fault.errors()[0]
-        place = ".".join(map(str, first["loc"]))[:200] or "(top)"
-        raise ArtifactError(
-            f"{TEACHER_JSON} does not follow {SCHEMA_VERSION} at {place}: {first['msg'][:200]}",
-            where=str(path),
-            remedy=_AGAIN,
-        ) from None
+    what, missing = "the manifest of signals", "these are no finished signals"
+    whole = read_marker(folder, TEACHER_JSON, _Whole, what=what, schema=SCHEMA_VERSION, missing=missing, again=_AGAIN)
     return whole.content, whole.environment
 
 

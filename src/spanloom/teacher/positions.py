@@ -6,12 +6,14 @@ is 1 and its span is one that is scored; its label is `tokens[t + 1]`.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.megatron.reader import ShardReader
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import open_arrays
 from spanloom.supervision import Lengths, Tokens
 
 
@@ -44,7 +46,11 @@ def scored_documents(
         )
 
 
-def documents_of(reader: ShardReader, spans: frozenset[int] | None, tokens: int) -> Iterator[list[ScoredDocument]]:
-    """All documents, in lists of about `tokens` tokens, which depend on the dataset alone."""
-    for first, lengths, arrays in reader.batches(tokens):
-        yield list(scored_documents(first, lengths, arrays, spans))
+def documents_of(
+    root: Path, dataset: Content, split: str, shard: int, spans: frozenset[int] | None, tokens: int
+) -> Iterator[list[ScoredDocument]]:
+    """All documents of one split of one shard, in lists of about `tokens` tokens, which depend on the dataset alone."""
+    names = ("tokens", "lossmask", "span")
+    arrays = {name: dtype for name, dtype in dataset.arrays.items() if name in names}
+    for first, lengths, flat in open_arrays(root, split, shard, arrays).batches(tokens):
+        yield list(scored_documents(first, lengths, flat, spans))

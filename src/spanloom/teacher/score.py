@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from spanloom.dataset.manifest import Content
-from spanloom.dataset.root.layout import open_arrays
 from spanloom.dataset.root.lock import check_apart
 from spanloom.dataset.root.opened import content_at
 from spanloom.errors import ConflictError, DatasetError, OptionError
@@ -150,12 +149,7 @@ class _Run:
         self._arrays = arrays_for(dataset.tokenizer.vocab_size)
         self._on_progress = on_progress
         self._parts_in: Counter[tuple[str, int]] = Counter()
-        self._shards = [
-            (split, shard.shard)
-            for split in dataset.totals.splits
-            for shard in dataset.shards
-            if split in shard.splits and shard.splits[split].sequences
-        ]
+        self._shards = dataset.filled()
 
     def files(self, steps: Steps) -> bytes:
         """Writes all files but the last. Returns that one."""
@@ -182,8 +176,7 @@ class _Run:
         return [f"{_PARTS}/{path.name}" for path in sorted(folder.glob("*.npz"))]
 
     def _parts_of(self, split: str, shard: int) -> Iterator[list[ScoredDocument]]:
-        arrays = {name: dtype for name, dtype in self._dataset.arrays.items() if name in ("tokens", "lossmask", "span")}
-        return documents_of(open_arrays(self._root, split, shard, arrays), self._spans, PART_TOKENS)
+        return documents_of(self._root, self._dataset, split, shard, self._spans, PART_TOKENS)
 
     def _total(self) -> int:
         """The labels of the scored spans."""

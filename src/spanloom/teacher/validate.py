@@ -10,7 +10,6 @@ validation, not through that of users, and decoded here a second time.
 """
 
 import json
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.dataset.manifest import Content
-from spanloom.dataset.root.layout import open_arrays
 from spanloom.dataset.root.opened import content_at
 from spanloom.errors import ArtifactError, DatasetError
-from spanloom.findings import Finding, Report
+from spanloom.findings import Report
 from spanloom.megatron.readers import OpenIndexed
 from spanloom.storage import sha256_file
 from spanloom.teacher.format import (
@@ -74,22 +71,19 @@ class SignalsCheck:
         self._files(content)
         if not self.report.clean:
             return self.report
-        known = self._without(content)
+        known, spans = self._without(content), content.span_ids(dataset)
         total = sum(split.documents for split in content.splits.values())
         places = {(split, each.shard): each for split, counts in content.splits.items() for each in counts.shards}
-        expected = {
-            (split, shard.shard)
-            for split in dataset.totals.splits
-            for shard in dataset.shards
-            if split in shard.splits and shard.splits[split].sequences
-        }
-        if places.keys() != expected:
-            self._wrong("teacher", f"there are signals of {len(places)} splits of shards, of {len(expected)} in all")
+        expected = dataset.filled()
+        if places.keys() != {*expected}:
+            self.report.wrong(
+                "teacher", f"there are signals of {len(places)} splits of shards, of {len(expected)} in all"
+            )
             return self.report
         step = max(1, total // self._deep) if self._deep else 0
         done = 0
         for (split, shard), entry in places.items():
-            for documents in self._documents(dataset, content, split, shard):
+            for documents in documents_of(self._root, dataset, split, shard, spans, PART_TOKENS):
                 for document in documents:
                     chosen = bool(step) and done % step == 0
                     self._document(
@@ -103,9 +97,6 @@ class SignalsCheck:
         self._scored_again(content.k)
         return self.report
 
-    def _wrong(self, check: str, message: str, **where: Any) -> None:
-        self.report.add([Finding(check=check, message=message, **where)])
-
     def _files(self, content: TeacherContent) -> None:
         listed = [
             *content.files,
@@ -114,9 +105,11 @@ class SignalsCheck:
         for file in listed:
             path = self._folder / file.path
             if not path.is_file() or path.stat().st_size != file.bytes:
-                self._wrong("files", f"the file is missing or has not {file.bytes:,} bytes", file=file.path)
+                self.report.wrong("files", f"the file is missing or has not {file.bytes:,} bytes", file=file.path)
             elif sha256_file(path) != file.sha256:
-                self._wrong("files", "the file was changed: its sha256 is not that of the manifest", file=file.path)
+                self.report.wrong(
+                    "files", "the file was changed: its sha256 is not that of the manifest", file=file.path
+                )
         self.report.ran("files", len(listed))
 
     def _without(self, content: TeacherContent) -> dict[tuple[str, int, int], str]:
@@ -127,19 +120,15 @@ class SignalsCheck:
                 each = json.loads(line)
                 known[each["split"], each["shard"], each["sequence"]] = str(each["reason"])
             except (ValueError, KeyError, TypeError):
-                self._wrong("without", "the line is not that of a document", file=WITHOUT, line=number)
+                self.report.wrong("without", "the line is not that of a document", file=WITHOUT, line=number)
         counted: dict[str, int] = {}
         for reason in known.values():
             counted[reason] = counted.get(reason, 0) + 1
         if counted != content.without:
-            self._wrong("without", f"{WITHOUT} lists {counted}, the manifest counts {content.without}", file=WITHOUT)
+            self.report.wrong(
+                "without", f"{WITHOUT} lists {counted}, the manifest counts {content.without}", file=WITHOUT
+            )
         return known
-
-    def _documents(
-        self, dataset: Content, content: TeacherContent, split: str, shard: int
-    ) -> Iterator[list[ScoredDocument]]:
-        arrays = {name: dtype for name, dtype in dataset.arrays.items() if name in ("tokens", "lossmask", "span")}
-        return documents_of(open_arrays(self._root, split, shard, arrays), content.span_ids(dataset), PART_TOKENS)
 
     def _document(
         self,
@@ -156,16 +145,16 @@ class SignalsCheck:
         for name, values in stored.items():
             items = wanted * (content.k if name in OF_TOP else 1)
             if values.size != items:
-                self._wrong("entries", f"{name} has {values.size} entries, the document has {items}", **where)
+                self.report.wrong("entries", f"{name} has {values.size} entries, the document has {items}", **where)
                 return
         if without is not None and not document.positions.size:
-            self._wrong("without", "the document has no label, and is listed as without signals", **where)
+            self.report.wrong("without", "the document has no label, and is listed as without signals", **where)
         if not wanted:
             return
         signals = _decoded(stored, content.k)
         wrong = _wrong_values(signals, document.labels, content)
         if wrong is not None:
-            self._wrong("values", wrong[1], **where, offset=int(document.positions[wrong[0]]))
+            self.report.wrong("values", wrong[1], **where, offset=int(document.positions[wrong[0]]))
         top = signals.ids[:, 0]
         for shift, counted in self._agreement.items():
             own = top[max(-shift, 0) : top.size - max(shift, 0)]
@@ -198,10 +187,10 @@ class SignalsCheck:
         others = max(share for shift, share in shares.items() if shift)
         by_chance = CHANCE * (max(shares.values()) / self._agreement[0][1]) ** 0.5
         if best != 0 and shares[best] - shares[0] > by_chance:
-            self._wrong("alignment", f"top 1 is the label most often {best:+d} labels away: {words}")
+            self.report.wrong("alignment", f"top 1 is the label most often {best:+d} labels away: {words}")
         elif shares[0] - others <= by_chance:
             message = f"the teacher agrees with the labels no more often than with those beside them: {words}"
-            self._wrong("alignment unknown", message, severity="warning")
+            self.report.wrong("alignment unknown", message, severity="warning")
 
     def _scored_again(self, k: int) -> None:
         """Scores the chosen documents with the teacher, one by one."""
@@ -216,7 +205,7 @@ class SignalsCheck:
             wrong = (differ > tolerance) | (ranked > tolerance) | ((scored.ids != stored.ids) & clear).any(axis=1)
             if wrong.any():
                 at = int(wrong.argmax())
-                self._wrong(
+                self.report.wrong(
                     "teacher",
                     f"the teacher scores it otherwise: {scored.own[at]:.4f}, stored is {stored.own[at]:.4f}",
                     split=split,

@@ -113,11 +113,9 @@ def _root(root: Path, reading: Reading) -> Opened:
     """A finished dataset of Spanloom."""
     content = manifest.read(root).content
     units = []
-    for split in content.totals.splits:
-        for shard in content.shards:
-            if split in shard.splits and shard.splits[split].sequences:
-                prefix = array_prefix(root, split, shard.shard, "tokens")
-                units += indexed_units(prefix, f"{split}/{prefix.name}", reading, ROWS_OF_UNIT)
+    for split, shard in content.filled():
+        prefix = array_prefix(root, split, shard, "tokens")
+        units += indexed_units(prefix, f"{split}/{prefix.name}", reading, ROWS_OF_UNIT)
     declared = _declared(content)
     container = f"root of {content.family}"
     return Opened(

@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from spanloom.dataset.manifest import Content, ListedFile
+from spanloom.dataset.marker import read_marker
 from spanloom.dataset.root.layout import shard_name
 from spanloom.dataset.root.opened import content_at
 from spanloom.dataset.root.shard_files import check_hash, check_size, shard_files
 from spanloom.errors import ArtifactError, DatasetError
-from spanloom.storage import read_json, sha256_file
+from spanloom.storage import sha256_file
 
 PLAN_JSON = "plan.json"
 SCHEMA_VERSION = "spanloom_plan_v1"
@@ -180,23 +181,10 @@ def expected_sizes(shard: ShardPlan) -> dict[str, int]:
 
 def read_plan(folder: Path) -> tuple[PlanContent, dict[str, Any]]:
     """`content` and `environment` of a finished plan. Raises ArtifactError if it is missing or damaged."""
-    path = folder / PLAN_JSON
-    try:
-        stored = read_json(path, ArtifactError, "the plan", _AGAIN)
-    except FileNotFoundError:
-        raise ArtifactError(
-            f"there is no {PLAN_JSON}: this is not a finished plan", where=str(folder), remedy=_AGAIN
-        ) from None
-    try:
-        whole = _Whole.model_validate(stored)
-    except ValidationError as fault:
-        first = fault.errors()[0]
-        place = ".".join(map(str, first["loc"]))[:200] or "(top)"
-        raise ArtifactError(
-            f"the plan does not follow {SCHEMA_VERSION} at {place}: {first['msg'][:200]}",
-            where=str(path),
-            remedy=_AGAIN,
-        ) from None
+    missing = "this is not a finished plan"
+    whole = read_marker(
+        folder, PLAN_JSON, _Whole, what="the plan", schema=SCHEMA_VERSION, missing=missing, again=_AGAIN
+    )
     return whole.content, whole.environment
 
 
