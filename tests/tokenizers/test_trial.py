@@ -1,6 +1,7 @@
 """Hostile files of a model's folder end in one line that names the file and the key, in a stated time."""
 
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,7 @@ def test_a_file_is_loaded_within_limits_before_it_is_loaded_here(
     path = tmp_path / "tokenizer.json"
     small_tokenizer().save(str(path))
     monkeypatch.setattr(trial, "_tried", set())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(trial, "MEMORY", 1 << 20)
 
     def load(_path: str) -> Tokenizer:
@@ -80,10 +82,15 @@ def test_a_file_is_loaded_within_limits_before_it_is_loaded_here(
         json_file.load_json_tokenizer(path, extra="chat")
 
 
-def test_a_file_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "tokenizer.json"
+@pytest.mark.parametrize("cached", [True, False])
+def test_a_file_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, cached: bool) -> None:
+    """By one process, or by all that have the user's cache, which need not be there."""
+    path, cache = tmp_path / "tokenizer.json", tmp_path / "cache"
     small_tokenizer().save(str(path))
+    if not cached:
+        cache.write_text("a file in its place")
     monkeypatch.setattr(trial, "_tried", set())
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     json_file.load_json_tokenizer(path, extra="chat")
 
     def start(*_: object) -> None:
@@ -91,3 +98,9 @@ def test_a_file_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(trial, "TemplateProcess", start)
     json_file.load_json_tokenizer(path, extra="chat")
+    monkeypatch.setattr(trial, "_tried", set())  # as in the next process
+    with nullcontext() if cached else pytest.raises(AssertionError):
+        json_file.load_json_tokenizer(path, extra="chat")
+    path.write_text(path.read_text() + " ")
+    with pytest.raises(AssertionError):
+        json_file.load_json_tokenizer(path, extra="chat")

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from spanloom.building.make import BuildResult
     from spanloom.families.harmony.contract.history import CutRules
     from spanloom.families.models.documents.rules import ModelRules
+    from spanloom.megatron.validator import Validator
     from spanloom.report.progress import Progress
 
 OF_MODELS = [field.name for field in fields(ModelOptions)]
@@ -75,7 +76,10 @@ def build(options: BuildKeywords) -> "BuildResult":
 def built(options: BuildOptions, progress: "Progress") -> "BuildResult":
     """Runs the build. Findings do not raise: they are in the report."""
     check_options(options)
-    return (_built_for_harmony if options.model is None else _built_for_model)(options, progress)
+    from spanloom.megatron.validator import validating_process
+
+    with validating_process(options.reader) as validator:  # starts before the imports of this process
+        return (_built_for_harmony if options.model is None else _built_for_model)(options, progress, validator)
 
 
 def check_options(options: BuildOptions) -> None:
@@ -91,35 +95,32 @@ def check_options(options: BuildOptions) -> None:
         raise SpanloomError(f"{wrong_options} cannot be combined with what is built", remedy=remedy)
 
 
-def _built_for_harmony(options: BuildOptions, progress: "Progress") -> "BuildResult":
-    from spanloom.megatron.validator import validating_process
+def _built_for_harmony(options: BuildOptions, progress: "Progress", validator: "Validator") -> "BuildResult":
+    from spanloom.conversations.source.places import local_source
+    from spanloom.families.harmony.build import build as run
+    from spanloom.families.harmony.options import BuildOptions as HarmonyOptions
 
-    with validating_process(options.reader) as validator:  # starts before the imports of this process
-        from spanloom.conversations.source.places import local_source
-        from spanloom.families.harmony.build import build as run
-        from spanloom.families.harmony.options import BuildOptions as HarmonyOptions
-
-        rules = cut_rules(options)
-        source = os.fspath(options.source)
-        with local_source(source, local(options.scratch)) as folder:
-            settings = HarmonyOptions(
-                **_of_both(options),
-                source=folder,
-                source_as_given=pinned(source),
-                tokenizer=local(options.tokenizer),
-                rules=rules,
-                caps=Caps(
-                    max_rows=options.max_rows,
-                    max_rows_per_shard=options.max_rows_per_shard,
-                    max_tokens=options.max_tokens,
-                ),
-                valid_fraction=options.valid_fraction,
-                renderer=options.renderer,
-                audit_fraction=options.audit_fraction,
-            )
-            progress.detail(f"{settings}")
-            progress.detail(", ".join(f"{name} {version}" for name, version in library_versions().items()))
-            return run(settings, progress, validator)
+    rules = cut_rules(options)
+    source = os.fspath(options.source)
+    with local_source(source, local(options.scratch)) as folder:
+        settings = HarmonyOptions(
+            **_of_both(options),
+            source=folder,
+            source_as_given=pinned(source),
+            tokenizer=local(options.tokenizer),
+            rules=rules,
+            caps=Caps(
+                max_rows=options.max_rows,
+                max_rows_per_shard=options.max_rows_per_shard,
+                max_tokens=options.max_tokens,
+            ),
+            valid_fraction=options.valid_fraction,
+            renderer=options.renderer,
+            audit_fraction=options.audit_fraction,
+        )
+        progress.detail(f"{settings}")
+        progress.detail(", ".join(f"{name} {version}" for name, version in library_versions().items()))
+        return run(settings, progress, validator)
 
 
 def _of_both(options: BuildOptions) -> dict[str, Any]:
@@ -146,7 +147,7 @@ def cut_rules(options: CutOptions) -> "CutRules | None":
     )
 
 
-def _built_for_model(options: BuildOptions, progress: "Progress") -> "BuildResult":
+def _built_for_model(options: BuildOptions, progress: "Progress", validator: "Validator") -> "BuildResult":
     from spanloom.conversations.source.places import local_source
     from spanloom.families.models import build as of_model
 
@@ -163,7 +164,7 @@ def _built_for_model(options: BuildOptions, progress: "Progress") -> "BuildResul
             caps=RowCaps(max_rows=options.max_rows, max_rows_per_shard=options.max_rows_per_shard),
         )
         progress.detail(f"{settings}")
-        return of_model.build(settings, progress)
+        return of_model.build(settings, progress, validator)
 
 
 def model_rules(options: ModelOptions, train: str | None, turns: str | None, valid_fraction: float) -> "ModelRules":

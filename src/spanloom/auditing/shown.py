@@ -39,7 +39,7 @@ def shown_document(
         spans.tolist(),
         trained.tolist(),
         [(int(flag), span) for flag, span in disk],
-        auditor.model.tokenizer.vocabulary(),
+        auditor.model.tokenizer.vocabulary,
     )
     frames = judged.frames.frame_of(np.arange(first, last))
     edges = np.flatnonzero((np.diff(spans) != 0) | (np.diff(frames) != 0)) + 1

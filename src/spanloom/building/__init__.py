@@ -5,6 +5,7 @@ options   how a build runs, alike in all families
 ordered   jobs done by workers, results in order
 request   a requested dataset: its identity, and what it is made of
 make      a dataset on one machine: claim the root, make, validate, replace
+validating  validation in a process of its own, which loads its libraries meanwhile
 steps     what containers run: one shard; the manifest of all shards
 shards/   the rows of shards → parts → files
 preflight/  checks before the tasks of a pipeline start

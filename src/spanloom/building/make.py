@@ -7,7 +7,6 @@ the requested one is only validated; another one is a conflict, or is replaced o
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import Any, Generic, TypeVar
 
 from spanloom.building.conclude import conclude
@@ -29,9 +28,7 @@ from spanloom.dataset.root.lock import (
 )
 from spanloom.dataset.root.made import Differs, made_or_standing
 from spanloom.dataset.root.replace import check_replaceable, finish_replacing, is_replacing, replace_dataset
-from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.findings import Report
-from spanloom.megatron.readers import ReaderChoice, chosen_reader, load_reader
 from spanloom.provenance import git_sha
 from spanloom.report.progress import Progress
 from spanloom.report.views import is_own_view, remove_views
@@ -230,18 +227,3 @@ def _to_be_replaced(
 def _say_kept(root: Path, names: Iterable[str], progress: Progress) -> None:
     for name in names:
         progress.say(f"warning: {root / name} was not made by Spanloom, or was edited; it stays as it is")
-
-
-def validated_here(
-    family: DatasetFamily, progress: Progress, reader: ReaderChoice, *, unit: str = "documents", **options: Any
-) -> Validate:
-    """Validation in this process. `unit`: what progress counts; `options`: those of `validate_dataset`."""
-
-    def validate(root: Path, written: Manifest) -> tuple[Report, float]:  # noqa: ARG001  # see `Validate`
-        load_reader(chosen_reader(reader))
-        began = monotonic()
-        with progress.stage("validate"), progress.counting("validate", unit) as on_progress:
-            report = validate_dataset(root, family, reader=reader, on_progress=on_progress, **options)
-        return report, monotonic() - began
-
-    return validate

@@ -49,8 +49,7 @@ def make_tables(grammar: Grammar, tokenizer: JsonTokenizer, padding: frozenset[i
     flags = np.full(size + 1, ABSENT, np.uint8)
     first_bytes = np.zeros(size + 1, np.uint8)
     special = {tokenizer.id_of(text) for text in tokenizer.special_texts()} | grammar.stops
-    for token in range(size):
-        data = tokenizer.token_bytes(token)
+    for token, data in enumerate(tokenizer.pieces(range(size))):
         first_bytes[token] = data[0] if data else 0
         if token in special:
             flags[token] = 0 if token in grammar.written or token in padding else UNWRITTEN

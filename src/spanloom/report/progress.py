@@ -87,9 +87,9 @@ class Progress:
         """Shows the documents written, per shard."""
         return self._watched("documents", _meters("write", counters, documents, "written"))
 
-    def checking(self, counters: Counters, documents: int) -> AbstractContextManager[None]:
+    def checking(self, counters: Counters, documents: int, unit: str = "documents") -> AbstractContextManager[None]:
         """Shows the documents validated; they are counted in shard 0."""
-        return self._watched("documents", [_Meter("validate", counters, range(1), documents, "checked")])
+        return self._watched(unit, [_Meter("validate", counters, range(1), documents, "checked")])
 
     @contextmanager
     def counting(self, verb: str, unit: str) -> Iterator[Callable[[int, int], None]]:

@@ -3,9 +3,9 @@
 In: a local file. Out: encodings with ids and offsets in code points; the id of a token by its name.
 """
 
-import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,14 @@ import numpy as np
 from spanloom.storage import sha256_file
 from spanloom.supervision import Tokens
 from spanloom.tokenizers.character_spans import Offsets
-from spanloom.tokenizers.json_file import JsonVocabulary, load_json_tokenizer, tokenizer_faults
+from spanloom.tokenizers.json_file import (
+    JsonVocabulary,
+    Written,
+    load_json_tokenizer,
+    name_of,
+    part_of,
+    tokenizer_faults,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,11 +42,8 @@ class JsonTokenizer:
         self._loaded = load_json_tokenizer(path, extra=extra)
         self.sha256 = sha256_file(path)
         self._vocabulary: dict[str, int] = self._loaded.get_vocab(with_added_tokens=True)
-        self._pieces: JsonVocabulary | None = None
-        self._added: dict[int, bytes] = {}
-        self._bytes = _Bytes(self)
         self.vocab_size = max(self._vocabulary.values()) + 1
-        self.name = f"{json.loads(self._loaded.to_str())['model']['type'].lower()}_{self.vocab_size}"
+        self.name = name_of(self._loaded, self.vocab_size)
 
     def entry(self, eod: int) -> dict[str, Any]:
         """The tokenizer as a manifest lists it. `eod`: the id of the token that ends a document."""
@@ -71,22 +75,41 @@ class JsonTokenizer:
         """The texts of all added tokens, special or not, and their ids. The tokenizer splits a text at them first."""
         return {token.content: number for number, token in self._loaded.get_added_tokens_decoder().items()}
 
+    def added_tokens(self) -> Mapping[int, Any]:
+        """The added tokens by id, as the tokenizers package describes them."""
+        added: Mapping[int, Any] = self._loaded.get_added_tokens_decoder()
+        return added
+
+    def part(self, name: str) -> dict[str, Any]:
+        """A part of the file, see `part_of`."""
+        return part_of(self._loaded, name)
+
+    @property
+    def model(self) -> Any:
+        """The model of the tokenizers package."""
+        return self._loaded.model
+
     def token_bytes(self, token: int) -> bytes:
-        """The bytes that a token represents; for an added token, its text in UTF-8."""
-        if not self._added:
-            self._added = {number: text.encode() for text, number in self.added_texts().items()}
-        added = self._added.get(token)
-        return self.vocabulary().piece(token) if added is None else added
+        """The bytes that a token represents; for an added token, its text in UTF-8; empty for an id without a token."""
+        return self._bytes[token]
 
     def pieces(self, tokens: Iterable[int]) -> list[bytes]:
-        """The bytes of each token, looked up once for each id."""
+        """The bytes of each token, see `token_bytes`."""
         return list(map(self._bytes.__getitem__, tokens))
 
+    @cached_property
+    def _bytes(self) -> "_Bytes":
+        added = self.added_texts()
+        plain = {text: number for text, number in self._vocabulary.items() if text not in added}
+        pieces = Written(self.part("decoder")).all_bytes(list(plain))
+        found = _Bytes(zip(plain.values(), pieces, strict=True))
+        found.update((number, text.encode()) for text, number in added.items())
+        return found
+
+    @cached_property
     def vocabulary(self) -> JsonVocabulary:
         """The bytes of each token, or its name if it is special."""
-        if self._pieces is None:
-            self._pieces = JsonVocabulary(self._loaded)
-        return self._pieces
+        return JsonVocabulary(self._loaded)
 
     def id_of(self, token: str) -> int | None:
         """The id of a token by its name, or None if there is no such token."""
@@ -94,12 +117,7 @@ class JsonTokenizer:
 
 
 class _Bytes(dict[int, bytes]):
-    """Token → its bytes, looked up once."""
-
-    def __init__(self, tokenizer: JsonTokenizer) -> None:
-        super().__init__()
-        self._tokenizer = tokenizer
+    """Token → its bytes; none for an id without a token."""
 
     def __missing__(self, token: int) -> bytes:
-        piece = self[token] = self._tokenizer.token_bytes(token)
-        return piece
+        return b""

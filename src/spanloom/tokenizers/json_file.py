@@ -52,6 +52,18 @@ def tokenizer_faults(path: Path, what: str = "the tokenizer cannot encode a text
         raise TokenizerError(f"{what}: {fault}", where=str(path), remedy="give a tokenizer.json that works") from None
 
 
+def part_of(tokenizer: Any, name: str) -> dict[str, Any]:
+    """`decoder`, `normalizer` or `pre_tokenizer` of a loaded tokenizer, as its file has it; empty if it has none."""
+    part = getattr(tokenizer, name)
+    state: dict[str, Any] = {} if part is None else json.loads(part.__getstate__())
+    return state
+
+
+def name_of(tokenizer: Any, vocab_size: int) -> str:
+    """The name of a loaded tokenizer in manifests: the type of its model, and the size of its vocabulary."""
+    return f"{type(tokenizer.model).__name__.lower()}_{vocab_size}"
+
+
 class JsonVocabulary:
     """The tokens of a loaded tokenizer. The file's decoder determines how tokens are written.
 
@@ -60,11 +72,11 @@ class JsonVocabulary:
 
     def __init__(self, tokenizer: Any, structure: Collection[str] = ()) -> None:
         self._tokenizer = tokenizer
-        described = json.loads(self._tokenizer.to_str())
-        self._written = Written(described)
-        added = described.get("added_tokens", [])
+        self._written = Written(part_of(tokenizer, "decoder"))
         self._special: dict[int, str] = {
-            token["id"]: token["content"] for token in added if token["special"] or token["content"] in structure
+            number: token.content
+            for number, token in tokenizer.get_added_tokens_decoder().items()
+            if token.special or token.content in structure
         }
 
     def is_special(self, token: int) -> bool:
@@ -82,10 +94,9 @@ class JsonVocabulary:
 
 
 class Written:
-    """How a file writes the bytes of ordinary tokens, by its decoder. `described`: the values of the file."""
+    """How a file writes the bytes of ordinary tokens, by its decoder as the file has it."""
 
-    def __init__(self, described: Mapping[str, Any]) -> None:
-        decoder = described.get("decoder") or {}
+    def __init__(self, decoder: Mapping[str, Any]) -> None:
         kinds = {part.get("type") for part in (decoder, *decoder.get("decoders", []))}
         self.byte_level, self.fallback = "ByteLevel" in kinds, "ByteFallback" in kinds
         self.spaces = "Metaspace" in kinds or self.fallback

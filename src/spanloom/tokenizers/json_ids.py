@@ -23,11 +23,11 @@ CACHE_BYTES = 64_000_000
 
 
 class IdEncoder:
-    """The encoder of one file. `fast`: whether fastokens can load the file."""
+    """The encoder of one file. `fast`: whether fastokens encodes; it is not loaded if `fast` is false."""
 
-    def __init__(self, tokenizer: JsonTokenizer) -> None:
+    def __init__(self, tokenizer: JsonTokenizer, *, fast: bool = True) -> None:
         self._tokenizer = tokenizer
-        self._fast = _fast_tokenizer(tokenizer)
+        self._fast = _fast_tokenizer(tokenizer) if fast else None
 
     @property
     def fast(self) -> bool:

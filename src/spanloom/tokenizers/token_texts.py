@@ -126,7 +126,7 @@ def _of_file(path: Path, changed: int, size: int) -> TokenTexts | None:  # noqa:
 
 
 def _made(file: dict[str, Any]) -> TokenTexts | None:
-    model, added, written = file["model"], file["added_tokens"], Written(file)
+    model, added, written = file["model"], file["added_tokens"], Written(file.get("decoder") or {})
     normal = _parts(file.get("normalizer"), "normalizers")
     forms = [part["type"] for part in normal if part["type"] in ("NFC", "NFKC")]
     replaced = _SPACES in normal

@@ -1,18 +1,22 @@
 """A `tokenizer.json` is loaded in a process with limits before this process loads it: the file is untrusted.
 
 In: a file. Out: nothing; or a TokenizerError with the key of the file that is wrong. A file that takes all memory, or
-that ends the process it is loaded in, ends the process of `rendering`. Each file is tried once by a process; workers of
-a build load what their parent has tried.
+that ends the process it is loaded in, ends the process of `rendering`. What loads is noted in the user's cache by its
+hash, and is not tried again by the same code; workers of a build load what their parent has tried.
 """
 
 import json
+from contextlib import suppress
+from functools import cache
 from hashlib import sha256
+from importlib.metadata import version
 from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
-from spanloom.errors import TokenizerError
-from spanloom.storage import read_small
+from spanloom.errors import SpanloomError, TokenizerError
+from spanloom.storage import read_small, sha256_file
+from spanloom.storage.local import cache_folder
 from spanloom.tokenizers.json_limits import refusal, refusal_of_file
 from spanloom.tokenizers.rendering.process import LimitedCallError, TemplateProcess
 from spanloom.tokenizers.rendering.wire import Limits
@@ -36,8 +40,9 @@ def try_tokenizer(path: Path) -> None:
     if parent_process() is not None:
         return
     data = read_small(path, TokenizerError, "the tokenizer", _REMEDY, limit=MOST_BYTES)
-    digest = sha256(data).digest()
-    if digest in _tried:
+    digest = sha256(data).hexdigest()
+    note = cache_folder() / "tried-tokenizers" / _code() / digest
+    if digest in _tried or note.is_file():
         return
     process = TemplateProcess(Limits(seconds=SECONDS, memory=MEMORY, modules=(__name__, "tokenizers", "fastokens")))
     try:
@@ -49,10 +54,22 @@ def try_tokenizer(path: Path) -> None:
     if reason:
         raise TokenizerError(f"the tokenizer is refused: {reason}", where=str(path), remedy=_REMEDY)
     _tried.add(digest)
+    with suppress(OSError, SpanloomError):  # without the note, the next process tries the file too
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.touch()
 
 
-_tried: set[bytes] = set()
+_tried: set[str] = set()
 """The sha256 of files that this process has tried."""
+
+
+@cache
+def _code() -> str:
+    """Of what a trial depends on besides the file: the code of this package and the libraries."""
+    packages = {name: version(name) for name in ("tokenizers", "fastokens")}
+    folder = Path(__file__).parent
+    code = [sha256_file(path) for path in (Path(__file__), folder / "json_limits.py")]
+    return sha256(json.dumps([packages, code]).encode()).hexdigest()[:16]
 
 
 def reason_against(data: bytes) -> str:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tokenizers.models import BPE
+from tokenizers.pre_tokenizers import ByteLevel, Metaspace, PreTokenizer
 
 from spanloom.families.models.conversation import Conversation, read_conversation
 from spanloom.families.models.documents.rules import ModelRules, load_ingredients
@@ -15,10 +17,12 @@ from spanloom.families.models.paths.prover import PathProver
 from spanloom.families.models.probe.form import find_form, variable_sets
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
 from spanloom.families.models.prove.documents import Document
+from spanloom.tokenizers.encoding import JsonTokenizer
 from support.chat_models import write_model
 from support.drawn_chats import drawn_record
 from support.model_material import Pair, models_of, records
 from support.nightly import drawn, nightly
+from tokenizers import AddedToken, Tokenizer
 
 BY_DAY = ("otc_qwen-3", "otc_qwen-2.5", "trl_gptoss", "otc_glm-4.7-flash")
 TEMPLATES: dict[str, str] = json.loads((Path(__file__).parents[2] / "cases/templates/documents.json").read_text())
@@ -101,19 +105,25 @@ def test_documents_of_templates_that_look_at_texts_are_those_of_the_full_proof(n
 
 
 def test_a_tokenizer_of_the_sentencepiece_kind_is_not_cut(tmp_path: Path) -> None:
-    file = tmp_path / "tokenizer.json"
-    file.write_text(
-        '{"added_tokens": [{"id": 0, "content": "</s>", "special": true}], "model": {"type": "BPE"},'
-        ' "pre_tokenizer": {"type": "Metaspace", "prepend_scheme": "first"}}'
-    )
-    assert clean_tokens(file) == frozenset()
+    tokenizer = _saved(tmp_path, Metaspace(), AddedToken("</s>", special=True))
+    assert clean_tokens(tokenizer) == frozenset()
 
 
 def test_tokens_that_overlap_or_take_white_space_are_not_cut_at(tmp_path: Path) -> None:
-    file = tmp_path / "tokenizer.json"
-    file.write_text(
-        '{"added_tokens": [{"id": 0, "content": "<|a|>"}, {"id": 1, "content": "<|b|>", "rstrip": true},'
-        ' {"id": 2, "content": "<c>"}, {"id": 3, "content": "c><d>"}], "model": {"type": "BPE"},'
-        ' "pre_tokenizer": {"type": "ByteLevel"}}'
+    tokenizer = _saved(
+        tmp_path,
+        ByteLevel(),
+        AddedToken("<|a|>", normalized=False),
+        AddedToken("<|b|>", normalized=False, rstrip=True),
+        AddedToken("<c>", normalized=False),
+        AddedToken("c><d>", normalized=False),
     )
-    assert clean_tokens(file) == {"<|a|>"}
+    assert clean_tokens(tokenizer) == {"<|a|>"}
+
+
+def _saved(folder: Path, splitter: PreTokenizer, *added: AddedToken) -> JsonTokenizer:
+    tokenizer = Tokenizer(BPE())
+    tokenizer.pre_tokenizer = splitter
+    tokenizer.add_tokens(list(added))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return JsonTokenizer(folder / "tokenizer.json", extra="chat")

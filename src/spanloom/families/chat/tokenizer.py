@@ -7,7 +7,6 @@ Control strings in the text of a record become markers: that is the format. The 
 users for them.
 """
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,7 +18,7 @@ from spanloom.errors import ChatError, TokenizerError
 from spanloom.families.chat.blocks.markers import CONTROL_STRINGS, MARKER_NAMES, Markers
 from spanloom.storage import sha256_file
 from spanloom.text import is_utf8
-from spanloom.tokenizers.json_file import load_json_tokenizer, tokenizer_faults
+from spanloom.tokenizers.json_file import load_json_tokenizer, name_of, tokenizer_faults
 from spanloom.tokenizers.o200k.asset import ASSET_NAME, ASSET_SHA256, locate_asset, verify_asset
 from spanloom.tokenizers.o200k.encoder import EncodedTexts, Encoder
 
@@ -104,7 +103,7 @@ def _load_json(path: Path) -> ChatTokenizer:
     except ChatError as error:
         raise ChatError(error.what, where=str(path), remedy=error.remedy) from None
     # The name does not depend on the path, so that the same dataset is made from any copy of the tokenizer.
-    name = f"{json.loads(loaded.to_str())['model']['type'].lower()}_{engine.vocab_size}"
+    name = name_of(loaded, engine.vocab_size)
     return ChatTokenizer(path=path.resolve(), name=name, sha256=sha256_file(path), engine=engine)
 
 

@@ -5,24 +5,19 @@ Intermediates are under `out/.work`. They are kept when a build stops, so that t
 removed when the build is done.
 """
 
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
-from spanloom import workers
 from spanloom.building.make import BuildResult
 from spanloom.building.request import DatasetRequest, build_requested
 from spanloom.building.shards.files import DatasetJob
+from spanloom.building.validating import validating
 from spanloom.conversations.source.folder import Source, open_source, read_listing
-from spanloom.dataset import manifest
 from spanloom.dataset.family import DatasetFamily
-from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.lock import check_apart
-from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import SourceError
 from spanloom.families.harmony import chat_dataset, dataset
 from spanloom.families.harmony.contract.profile import (
@@ -37,11 +32,8 @@ from spanloom.families.harmony.estimate import estimate
 from spanloom.families.harmony.options import BuildOptions, check_options, settled
 from spanloom.families.harmony.recipe import recipe_of
 from spanloom.families.harmony.render.routes import ROWS_WORTH_LOADING, loading_ahead, renderer_version, worker_bytes
-from spanloom.findings import Report
 from spanloom.machine import workers_that_fit
-from spanloom.megatron.readers import ReaderChoice
-from spanloom.megatron.validator import Validator, validating_process
-from spanloom.report.pages.plots import load_plotting
+from spanloom.megatron.validator import Validator
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import TRAIN, VALID, empty_valid
 from spanloom.tokenizers.o200k.asset import ASSET_SHA256, locate_asset, verify_asset
@@ -71,14 +63,24 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
         if not shard.rows:
             progress.say(f"warning: {shard.where} has 0 rows; it will have no files")
     family = FAMILIES[profile_of_family(profile_of_source(source.format).family)]
-    with _ready(validator, options.reader) as process:
+    with validating(
+        family,
+        options.reader,
+        progress,
+        validator=validator,
+        ahead=_load_checks,
+        source=options.source,
+        deep=options.deep,
+        tokenizer=asset,
+        workers=options.workers,
+    ) as validate:
         result = build_requested(
             root,
             _request_of(options, source, asset),
             family,
             options,
             progress,
-            validate=lambda target, written: _validate(options, asset, target, written, process, progress),
+            validate=validate,
             differs=lambda content: _other_renderer(content, options),
         )
     if result.report.clean:
@@ -144,54 +146,9 @@ def _useful_workers(profile: Profile, rows: int) -> int:
     return max(1, min(workers_that_fit(worker_bytes(profile)), rows // ROWS_WORTH_LOADING))
 
 
-@contextmanager
-def _ready(validator: Validator | None, reader: ReaderChoice) -> Iterator[Validator]:
-    """The validating process, started if needed. While workers render, it imports the checks, and this process imports
-    matplotlib."""
-    with validating_process(reader) if validator is None else nullcontext(validator) as process:
-        process.pool.submit(_load_checks)
-        # Not a daemon: if the build fails at once, Python would stop this thread inside matplotlib's C++ code, and
-        # abort() would end the process.
-        threading.Thread(target=load_plotting).start()
-        yield process
-
-
-def _validate(
-    options: BuildOptions, asset: Path, root: Path, written: Manifest, validator: Validator, progress: Progress
-) -> tuple[Report, float]:
-    documents = written.content.totals.sequences
-    with progress.stage("validate"), progress.checking(validator.counters, documents):
-        future = validator.pool.submit(
-            _validate_here,
-            root,
-            source=options.source,
-            deep=options.deep,
-            tokenizer=asset,
-            workers=options.workers,
-            reader=options.reader,
-        )
-        return validator.pool.result(future, "validation")
-
-
 def _load_checks() -> None:
     """Runs in the validating process: imports what it needs besides Megatron's reader."""
     from spanloom.families.harmony import tiktoken_encoding  # noqa: F401
-
-
-def _validate_here(root: Path, **arguments: Any) -> tuple[Report, float]:
-    """Runs `validate_dataset` in a worker and updates its counters. Returns the report and the duration in seconds."""
-    counters, checked = workers.counters_here, 0
-
-    def count(done: int, _: int) -> None:
-        nonlocal checked
-        if counters:
-            counters.add(0, checked=done - checked)
-        checked = done
-
-    began = monotonic()
-    family = FAMILIES[profile_of_family(manifest.read_any(root).content.family)]
-    report = validate_dataset(root, family, **arguments, on_progress=count)
-    return report, monotonic() - began
 
 
 def _warn_of_empty_splits(result: BuildResult, options: BuildOptions, progress: Progress) -> None:

@@ -5,11 +5,13 @@ are in `out/.work/parts` and are kept if a build stops, so that the same command
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
-from spanloom.building.make import BuildResult, validated_here
+from spanloom.building.make import BuildResult
 from spanloom.building.options import RunOptions
 from spanloom.building.request import build_requested
+from spanloom.building.validating import validating
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.conversations.source.folder import open_source
 from spanloom.dataset.root.lock import check_apart
@@ -18,6 +20,8 @@ from spanloom.families.models import defaults
 from spanloom.families.models.documents.rules import Ingredients, ModelRules, by_either_proof, load_ingredients
 from spanloom.families.models.places import held_model
 from spanloom.families.models.steps.tokenize_conversations import check_caps_of, request_of
+from spanloom.families.models.verify.frames import frames_ahead
+from spanloom.megatron.validator import Validator
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import TRAIN, VALID, empty_valid
 
@@ -47,8 +51,10 @@ class BuildOptions(RunOptions):
         return self.out or Path(defaults.CAPPED_ROOT if self.caps.any else defaults.ROOT)
 
 
-def build(options: BuildOptions, progress: Progress | None = None) -> BuildResult:
+def build(options: BuildOptions, progress: Progress | None = None, validator: Validator | None = None) -> BuildResult:
     """Builds and validates a dataset. The same options and source give the same bytes, whatever the workers.
+
+    `validator`: the validating process, if it is already running.
 
     Raises SpanloomError: for invalid options and folders before any work, for conversations, ids and conflicts later.
     Findings do not raise: they are in the report.
@@ -60,10 +66,10 @@ def build(options: BuildOptions, progress: Progress | None = None) -> BuildResul
     for folder in (options.source, options.model):
         check_apart(folder, out)
     with held_model(options.model) as model:
-        return _built(options, model, progress)
+        return _built(options, model, progress, validator)
 
 
-def _built(options: BuildOptions, model: Path, progress: Progress) -> BuildResult:
+def _built(options: BuildOptions, model: Path, progress: Progress, validator: Validator | None) -> BuildResult:
     """`build`, of checked options. `model`: the copy of the model's folder."""
     source = open_source(options.source, shards=options.shards)
     for shard in source.shards:
@@ -77,14 +83,19 @@ def _built(options: BuildOptions, model: Path, progress: Progress) -> BuildResul
     }
 
     def built(loaded: Ingredients) -> BuildResult:
-        return build_requested(
-            options.root,
-            request_of(source, loaded, options.caps, given=given),
+        request = request_of(source, loaded, options.caps, given=given)
+        ahead = partial(frames_ahead, model, request.identity["config"])
+        with validating(
             family,
-            options,
+            options.reader,
             progress,
-            validate=validated_here(family, progress, options.reader, source=options.source, deep=options.deep),
-        )
+            validator=validator,
+            ahead=ahead,
+            source=options.source,
+            deep=options.deep,
+            workers=options.workers,
+        ) as validate:
+            return build_requested(options.root, request, family, options, progress, validate=validate)
 
     result = by_either_proof(built, ingredients, progress)
     totals = result.manifest.content.totals

@@ -87,17 +87,19 @@ def load_model(
     stops: Sequence[str] = (),
     date: datetime | None = None,
     template: Path | None = None,
+    fast: bool = True,
 ) -> Model:
     """The model in a folder.
 
     Args: `stops`, texts or ids of stop tokens instead of those of `generation_config.json`; `date`, today's date for
-    the template; `template`, a file instead of the folder's.
+    the template; `template`, a file instead of the folder's; `fast`, false to encode with `tokenizers` alone, for few
+    texts: fastokens takes a second to load.
     Raises ModelError for a missing folder, undeclared or unknown stop tokens; TokenizerError; ChatTemplateError.
     """
     if not folder.is_dir():
         raise ModelError("the model's folder is missing", where=str(folder), remedy="give a folder with tokenizer.json")
     tokenizer = JsonTokenizer(folder / "tokenizer.json", extra="chat")
-    encoder = IdEncoder(tokenizer)
+    encoder = IdEncoder(tokenizer, fast=fast)
     config = folder / "tokenizer_config.json"
     tokens = load_special_tokens(config) if template is not None and config.is_file() else None
     chat_template = load_chat_template(template or folder, special_tokens=tokens, now=date or UNDATED)

@@ -8,9 +8,10 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from spanloom.building.make import BuildResult, validated_here
+from spanloom.building.make import BuildResult
 from spanloom.building.options import RunOptions
 from spanloom.building.request import build_requested
+from spanloom.building.validating import validating
 from spanloom.dataset.root.lock import check_apart
 from spanloom.families.traces import dataset as family
 from spanloom.families.traces.encoding.tokenizer import load_tokenizer
@@ -56,5 +57,5 @@ def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | 
         shards=options.shards,
         given={"store": store.called, "tokenizer": str(options.tokenizer)},
     )
-    validate = validated_here(family, progress, options.reader)
-    return build_requested(options.out, request, family, options, progress, validate=validate)
+    with validating(family, options.reader, progress) as validate:
+        return build_requested(options.out, request, family, options, progress, validate=validate)

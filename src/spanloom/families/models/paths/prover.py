@@ -73,7 +73,7 @@ class PathProver:
         self._constants: dict[str, Tokens] = {}
         self.reason = ""
         self._next_ends = False  # whether the marker of the next message ends a turn
-        clean = clean_tokens(model.tokenizer.path)
+        clean = clean_tokens(model.tokenizer)
         self._clean = re.compile("|".join(map(re.escape, sorted(clean, key=len, reverse=True))) or "(?!)")
         self._ends = tuple(clean)
         self.unusable = self._why_unusable(clean)

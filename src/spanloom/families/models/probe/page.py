@@ -21,7 +21,7 @@ from spanloom.tokenizers.json_file import JsonVocabulary
 
 def probe_page(result: ProbeResult, *, most: int = 0) -> str:
     """The page as HTML. `most`: how many tokens of a document are shown, 0 for all."""
-    vocabulary = result.model.tokenizer.vocabulary()
+    vocabulary = result.model.tokenizer.vocabulary
     documents: list[ShownDocument] = []
     for number, tried in enumerate(result.tried):
         if isinstance(tried.outcome, Refusal):

@@ -5,13 +5,13 @@ from the template: nothing that the build wrote is believed.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -23,7 +23,7 @@ from spanloom.dataset.validate.content import check_stated
 from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.errors import SpanloomError
 from spanloom.families.models.conversation import Conversation
-from spanloom.families.models.defaults import KEEP, SPAN_NAMES, SPLIT
+from spanloom.families.models.defaults import KEEP, MODEL_FILES, SPAN_NAMES, SPLIT
 from spanloom.families.models.documents.rules import parsed_date
 from spanloom.families.models.model import Model, find_eod, load_model
 from spanloom.families.models.probe.form import form_of, variable_sets
@@ -41,6 +41,10 @@ from spanloom.law.declared import TRAINED_SPANS, declared_by
 from spanloom.law.documents import Bools, Documents, Ints, counts
 from spanloom.law.frames import Frames
 from spanloom.law.judging import judge
+from spanloom.provenance import sha256_json
+from spanloom.storage import sha256_file
+
+T = TypeVar("T")
 
 Carried = tuple[ModelFrames | None, tuple[Finding, ...]]
 """The frames of the model in a dataset, None if they cannot be read off tokens; and what contradicts its config."""
@@ -52,28 +56,39 @@ _finding = Lock()
 def frames_of(root: Path, content: Content) -> Carried:
     """The frames of a dataset's model, found once for all its shards."""
     with _finding:
-        return _frames_of(root, _Content(content))
+        frames, found = _frames_of(_model_files(root / MODEL_FOLDER, content.config))
+        if frames is None or not _OF_MASKS & set(frames.unshown):
+            return frames, found
+        return _believed(root, _Keyed(content.config_sha256, content))
 
 
-class _Content:
-    """What a manifest says of a dataset, equal if the hash of its options is."""
+def frames_ahead(folder: Path, config: Mapping[str, Any]) -> None:
+    """Finds the frames of a model before a dataset carries it: `frames_of` a dataset of these files and this config
+    then takes them, in this process."""
+    with _finding:
+        _frames_of(_model_files(folder, config))
 
-    def __init__(self, content: Content) -> None:
-        self.content = content
 
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Content) and other.content.config_sha256 == self.content.config_sha256
+@dataclass(frozen=True)
+class _Keyed(Generic[T]):
+    """A value for the cache of a function, equal if its key is."""
 
-    def __hash__(self) -> int:
-        return hash(self.content.config_sha256)
+    key: Hashable
+    value: T = field(compare=False)
+
+
+def _model_files(folder: Path, config: Mapping[str, Any]) -> _Keyed[tuple[Path, Mapping[str, Any]]]:
+    """A model's folder and the config of a dataset, equal if the bytes of both are."""
+    hashes = [(name, sha256_file(path)) for name in MODEL_FILES if (path := folder / name).is_file()]
+    return _Keyed((sha256_json(config), *hashes), (folder, config))
 
 
 @lru_cache(maxsize=2)
-def _frames_of(root: Path, of: _Content) -> Carried:
-    config = of.content.config
+def _frames_of(of: _Keyed[tuple[Path, Mapping[str, Any]]]) -> Carried:
+    folder, config = of.value
     try:
         date = None if config["date"] is None else parsed_date(config["date"])
-        model = load_model(root / MODEL_FOLDER, stops=list(config["stops"]), date=date)
+        model = load_model(folder, stops=list(config["stops"]), date=date, fast=False)
         found = tuple(_contradictions(model, config))
         form = form_of(model.template, config["variables"], rewrite=config.get("call_ids") != KEEP)
         proving = Proving(
@@ -83,10 +98,9 @@ def _frames_of(root: Path, of: _Content) -> Carried:
         what = fault.what if isinstance(fault, SpanloomError) else f"{type(fault).__name__}: {fault}"
         return None, (Finding(check="carried", message=f"the model cannot be read: {what}", file=MODEL_FOLDER),)
     try:
-        frames = find_frames(model, proving)
+        return find_frames(model, proving), found
     except SpanloomError:  # no token of its own begins the assistant's messages
         return None, found
-    return _believed(frames, root, of.content, found)
 
 
 _OF_MASKS = frozenset(
@@ -102,11 +116,13 @@ _OF_MASKS = frozenset(
 """Classes that the model's own conversations have only if their frames are misread, or their proofs are wrong."""
 
 
-def _believed(frames: ModelFrames, root: Path, content: Content, found: tuple[Finding, ...]) -> Carried:
+@lru_cache(maxsize=2)
+def _believed(root: Path, of: _Keyed[Content]) -> Carried:
     """The frames, whose proofs are by the builder's code. Where these contradict the frames, they are made again by the
     code of validation: if both agree, the frames are misread; else the builder is wrong."""
-    if not _OF_MASKS & set(frames.unshown):
-        return frames, found
+    content = of.value
+    frames, found = _frames_of(_model_files(root / MODEL_FOLDER, content.config))
+    assert frames is not None
     reference = Reference(root, content)
     wrong = next((each.id for each, document in frames.documents if not _agrees(reference, each, document)), None)
     if wrong is None:

@@ -1,0 +1,72 @@
+"""The validation of a build, in a process of its own: it loads its libraries while others make the dataset.
+
+In: a family, the options of validation. Out: a function that validates a root. The process may be running already, so
+that a command can start it before it imports its own libraries (`spanloom.megatron.validator`).
+"""
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from importlib import import_module
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from spanloom import workers
+from spanloom.building.make import Validate
+from spanloom.dataset.family import DatasetFamily
+from spanloom.dataset.manifest import Manifest
+from spanloom.dataset.validate.dataset import validate_dataset
+from spanloom.findings import Report
+from spanloom.megatron.readers import ReaderChoice
+from spanloom.megatron.validator import Validator, validating_process
+from spanloom.report.pages.plots import load_plotting
+from spanloom.report.progress import Progress
+
+
+@contextmanager
+def validating(
+    family: DatasetFamily,
+    reader: ReaderChoice,
+    progress: Progress,
+    *,
+    validator: Validator | None = None,
+    unit: str = "documents",
+    ahead: Callable[[], object] | None = None,
+    **given: Any,
+) -> Iterator[Validate]:
+    """Yields what validates a root. Meanwhile the validating process runs `ahead`, and this one imports matplotlib.
+
+    `validator`: the process, if it is running already; `unit`: what progress counts; `given`: further options of
+    `validate_dataset`.
+    """
+    name = str(family.__name__)  # type: ignore[attr-defined]  # a family is a module
+    with validating_process(reader) if validator is None else nullcontext(validator) as process:
+        if ahead is not None:
+            process.pool.submit(ahead)
+        # Not a daemon: if the build fails at once, Python would stop this thread inside matplotlib's C++ code, and
+        # abort() would end the process.
+        threading.Thread(target=load_plotting).start()
+
+        def validate(root: Path, written: Manifest) -> tuple[Report, float]:
+            total = written.content.totals.sequences
+            with progress.stage("validate"), progress.checking(process.counters, total, unit):
+                future = process.pool.submit(_validated, root, name, reader=reader, **given)
+                return process.pool.result(future, "validation")
+
+        yield validate
+
+
+def _validated(root: Path, family: str, **options: Any) -> tuple[Report, float]:
+    """Runs `validate_dataset` in the validating process and counts there. Returns the seconds too."""
+    counters, checked = workers.counters_here, 0
+
+    def count(done: int, _: int) -> None:
+        nonlocal checked
+        if counters:
+            counters.add(0, checked=done - checked)
+        checked = done
+
+    began = monotonic()
+    report = validate_dataset(root, import_module(family), on_progress=count, **options)
+    return report, monotonic() - began
