@@ -58,6 +58,12 @@ class JsonTokenizer:
             encodings = self._loaded.encode_batch(list(texts), add_special_tokens=special)
         return [Encoded(ids=np.array(each.ids, np.int32), offsets=each.offsets) for each in encodings]
 
+    def ids(self, text: str) -> Tokens:
+        """The ids of a whole text, int32 [T], without the tokens of the post-processor. Raises TokenizerError."""
+        with tokenizer_faults(self.path):  # a single text: the encodings of a batch would all be in memory
+            (encoding,) = self._loaded.encode_batch_fast([text], add_special_tokens=False)
+        return np.array(encoding.ids, np.int32)
+
     def encode_as_text(self, text: str) -> Encoded:
         """Encodes a text in which special tokens are ordinary text. Raises TokenizerError."""
         self._loaded.encode_special_tokens = True

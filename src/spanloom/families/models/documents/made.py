@@ -59,7 +59,6 @@ only the last turn is."""
 class MadeDocument:
     """A document, token-aligned: tokens int32 [T], mask and spans uint8 [T]. `row`: the columns of `ABOUT_SCHEMA`."""
 
-    text: str
     tokens: Tokens
     mask: Flags
     spans: Flags
@@ -166,7 +165,6 @@ def _made(row: int, cut: int, source: SourceRow, document: Document, trained: An
     mask = document.mask * trained[spans]
     name = source.conversation.id
     return MadeDocument(
-        text=document.text,
         tokens=document.tokens,
         mask=mask.astype(np.uint8),
         spans=np.where(mask, spans, 0).astype(np.uint8),

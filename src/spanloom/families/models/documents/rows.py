@@ -1,6 +1,6 @@
 """A batch of rows of a source → documents with their rows, and the refused rows, in pieces of bounded size."""
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -29,7 +29,7 @@ PROOF = "proof"
 """The group of counts that says how conversations were proven."""
 
 MOST_TOKENS = 4 << 20
-"""Tokens of documents that are held at once, besides those of one conversation."""
+"""Tokens of documents that are held at once, besides those of one conversation: then they are handed on."""
 
 
 def made_rows(
@@ -66,12 +66,13 @@ def made_rows(
         size = sum(document.tokens.size + 1 for document in made.documents)
         tokens += size
         if token_budget is not None and tokens > token_budget:
-            yield held.made(whole=False)
+            yield from held.made(whole=False)
             return
-        if held.tokens and held.tokens + size > MOST_TOKENS:
-            yield held.made()
         held.add(made, size)
-    yield held.made()
+        del made  # not beside the documents of the next row
+        if held.tokens >= MOST_TOKENS:
+            yield from held.made()
+    yield from held.made()
 
 
 class _Held:
@@ -107,26 +108,41 @@ class _Held:
         self._texts += len(texts)
         self._audited += len(chosen)
 
-    def made(self, *, whole: bool = True) -> Made:
-        """Hands on what is held."""
-        documents = self._documents
-        made = Made(
-            rows_read=self.read,
-            documents=_joined(documents, self._eod),
-            about=pa.RecordBatch.from_arrays(
-                [pa.array([document.row[field.name] for document in documents], field.type) for field in ABOUT_SCHEMA],
-                schema=ABOUT_SCHEMA,
-            ),
-            refused=self.refused,
-            counts={
-                "cutting": self._counts,
-                "audit": Counter(audited_rows=self._audited),
-                PROOF: self._ingredients.prover.take_counts(),
-            },
-            whole=whole,
-        )
+    def made(self, *, whole: bool = True) -> Iterator[Made]:
+        """Hands on what is held: the documents of a long conversation in pieces, the counts with the first."""
+        documents, rows_read, refused = deque(self._documents), self.read, self.refused
+        counts = {
+            "cutting": self._counts,
+            "audit": Counter(audited_rows=self._audited),
+            PROOF: self._ingredients.prover.take_counts(),
+        }
         self._empty()
-        return made
+        while True:
+            piece = _first(documents)
+            yield Made(
+                rows_read=rows_read,
+                documents=_joined(piece, self._eod),
+                about=pa.RecordBatch.from_arrays(
+                    [pa.array([document.row[field.name] for document in piece], field.type) for field in ABOUT_SCHEMA],
+                    schema=ABOUT_SCHEMA,
+                ),
+                refused=refused,
+                counts=counts,
+                whole=whole or bool(documents),
+            )
+            if not documents:
+                return
+            rows_read, refused, counts = 0, [], {}
+
+
+def _first(documents: deque[MadeDocument]) -> list[MadeDocument]:
+    """Takes the first documents, of about `MOST_TOKENS` tokens."""
+    taken: list[MadeDocument] = []
+    tokens = 0
+    while documents and tokens < MOST_TOKENS:
+        taken.append(documents.popleft())
+        tokens += taken[-1].tokens.size
+    return taken
 
 
 def _counts(made: MadeConversation) -> dict[str, int]:

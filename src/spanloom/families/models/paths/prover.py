@@ -146,7 +146,10 @@ class PathProver:
                     break
             else:
                 raise NoRule("the template does not continue its own prompt")
-        return ByPath(Proven(tuple(map(_document, chains))), runs, given, conversation.tools)
+        proven = Proven(tuple(map(_document, chains)))
+        for chain in chains:  # its runs know it: in a cycle, texts would stay until the next collection
+            chain.runs.clear()
+        return ByPath(proven, runs, given, conversation.tools)
 
     def _confirmed(self, number: int, found: PathRun, conversation: Conversation, chains: list["_Chain"]) -> "_Run":
         """The run with its tokens, if the full proof has proven its layout. It is added to `chains`. Raises NoRule."""
@@ -178,7 +181,7 @@ class PathProver:
 
         A text is cut at whole tokens, so that equal texts have equal tokens.
         """
-        fitting = [chain for chain in chains if chain.stop <= found.prompt and found.whole.startswith(chain.text)]
+        fitting = [chain for chain in chains if chain.stop <= found.prompt and chain.begins(found.whole)]
         if fitting:
             chain = max(fitting, key=lambda chain: chain.end)
         else:
@@ -226,6 +229,10 @@ class PathProver:
         return ids
 
 
+_COMPARED_FIRST = 256
+"""Characters."""
+
+
 class _Layout:
     """A layout: whether it trains an empty thought, once the full proof has proven a run of it; or how often it was
     refused."""
@@ -244,9 +251,11 @@ class _Chain:
         self.stop = self.end = 0
         self.runs: list[_Run] = []
 
-    @property
-    def text(self) -> str:
-        return self.whole[: self.stop]
+    def begins(self, whole: str) -> bool:
+        """Whether a text begins with that of the document. Its end is compared first: a template that rewrites history
+        moves it, and comparing all of each document with each run would take the square of a conversation's length."""
+        end = slice(max(0, self.stop - _COMPARED_FIRST), self.stop)
+        return whole[end] == self.whole[end] and whole.startswith(self.whole[: self.stop])
 
 
 @dataclass
