@@ -87,9 +87,9 @@ def test_pieces_of_a_batch_are_bounded_by_tokens(
     given = []
 
     def noted(self: Any, *, whole: bool = True) -> Any:
-        piece = rows_made(self, whole=whole)
-        given.append(piece.documents.tokens.size)
-        return piece
+        for piece in rows_made(self, whole=whole):
+            given.append(piece.documents.tokens.size)
+            yield piece
 
     rows_made = rows._Held.made
     monkeypatch.setattr(rows._Held, "made", noted)
