@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from spanloom.storage import sha256_file
 from spanloom.supervision import Tokens
@@ -102,6 +103,24 @@ class JsonTokenizer:
     def pieces(self, tokens: Iterable[int]) -> list[bytes]:
         """The bytes of each token, see `token_bytes`."""
         return list(map(self._bytes.__getitem__, tokens))
+
+    def joined_bytes(self, tokens: Tokens) -> tuple[bytes, npt.NDArray[np.int64]]:
+        """The bytes of tokens int32 [T] end to end, and where each begins, with the end of the last: int64 [T + 1]."""
+        data, starts, lengths = self._flat
+        # As unsigned numbers, ids below 0 are above the vocabulary too, whose last entry is empty.
+        ids = np.minimum(tokens.view(np.uint32), self.vocab_size)
+        sizes = lengths[ids]
+        edges = np.concatenate([[0], np.cumsum(sizes)])
+        places = np.repeat(starts[ids] - edges[:-1], sizes)
+        places += np.arange(places.size)
+        return data[places].tobytes(), edges
+
+    @cached_property
+    def _flat(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """The bytes of all tokens end to end, where each begins, and how many it has."""
+        pieces = self.pieces(range(self.vocab_size + 1))
+        lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+        return np.frombuffer(b"".join(pieces), np.uint8), np.cumsum(lengths) - lengths, lengths
 
     @cached_property
     def _bytes(self) -> "_Bytes":

@@ -11,6 +11,7 @@ In: root, split, number of the shard, name of the array. Out: paths.
 """
 
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ def shard_name(shard: int) -> str:
     return f"shard_{shard:02d}"
 
 
+@lru_cache(maxsize=256)  # asked for each document that is read
 def array_prefix(root: Path, split: str, shard: int, array: str) -> Path:
     """`ROOT/train/shard_03_tokens`, the path of `.bin` and `.idx` without the suffix."""
     return root / split / f"{shard_name(shard)}_{array}"

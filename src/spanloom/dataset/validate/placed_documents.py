@@ -93,13 +93,44 @@ class PlacedDocument:
 _LABELS = {"span": "spans are not those", "lossmask": "mask is not that"}
 
 
+AT_ONCE, TOKENS_AT_ONCE = 64, 1 << 18
+"""Sequences that are read at once where they are read in order, and about how many items they have at most."""
+
+
+class _InOrder:
+    """An opened IndexedDataset whose sequences are mostly read in order: each read opens the file, so that more and
+    more of those that follow are read with one."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset, self._lengths = dataset, np.asarray(dataset.sequence_lengths, np.int64)
+        self._held: list[npt.NDArray[Any]] = []
+        self._first, self._next = 0, 1
+
+    def __len__(self) -> int:
+        return len(self._lengths)
+
+    def get(self, sequence: int) -> npt.NDArray[Any]:
+        at = sequence - self._first
+        if not 0 <= at < len(self._held):
+            self._next = min(2 * self._next, AT_ONCE) if at == len(self._held) else 1
+            fitting = np.cumsum(self._lengths[sequence : sequence + self._next]) <= TOKENS_AT_ONCE
+            self._first, at = sequence, 0
+            self._held = self._dataset[sequence : sequence + max(1, int(fitting.sum()))]
+        return self._held[at]
+
+
+def reading_in_order(open_with: OpenIndexed) -> OpenIndexed:
+    """Opens each IndexedDataset once, to be read mostly in order of its sequences, by one thread."""
+    return cache(lambda prefix: _InOrder(open_with(prefix)))
+
+
 def documents_by_row(whole: WholeCheck, shard: ShardEntry, columns: pa.Schema) -> Iterator[PlacedDocument]:
     """The documents of a shard by ascending `row`, of all splits. `columns`: of the row tables, including `row`.
 
     The tables are read side by side, a batch of each at a time. Raises ArtifactError if one cannot be read.
     """
 
-    open_with = cache(whole.open_with)
+    open_with = reading_in_order(whole.open_with)
 
     def documents(split: str) -> Iterator[PlacedDocument]:
         batches = row_batches(rows_file(whole.root, split, shard.shard), columns)

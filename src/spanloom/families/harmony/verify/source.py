@@ -13,7 +13,7 @@ The rules are a second implementation (`rules`), not that of the build. The samp
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -28,7 +28,7 @@ from spanloom.conversations.source.rejects import Reason
 from spanloom.dataset.family import SourceCheck, WholeCheck
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.places import RejectedRow, RowPlaces, rejected_rows, row_numbers
-from spanloom.dataset.validate.placed_documents import PlacedDocument, documents_by_row
+from spanloom.dataset.validate.placed_documents import PlacedDocument, documents_by_row, reading_in_order
 from spanloom.dataset.validate.source import check_against_folder, deep_shares
 from spanloom.families.harmony.contract.history import rules_of
 from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, Profile, profile_of_source
@@ -176,7 +176,7 @@ class ShardSource:
         columns = ("sequence", "row", profile.split_column, *profile.source.metadata_columns, *self._about_cuts)
         splits, id_column = self.whole.readable_splits(self.shard), profile.source.id_column
         rows = RowPlaces(self.whole.root, self.shard, splits, columns, id_column, lambda _: None)
-        open_with = cache(self.whole.open_with)
+        open_with = reading_in_order(self.whole.open_with)
         with open_source_shard(self.source) as file:
             for first, batch in read_batches(file, self.source, small_columns(profile), BATCH_ROWS * 16):
                 if first >= self.shard.rows_read:

@@ -10,7 +10,7 @@ In: the dataset, a source folder, how many rows are made again. Out: findings.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,7 @@ from spanloom.conversations.source.folder import Source, SourceRows, SourceShard
 from spanloom.dataset.family import SourceCheck, WholeCheck
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.places import PlacedRows, RejectedRow, RowPlaces
-from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows
+from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows, reading_in_order
 from spanloom.dataset.validate.source import carried, check_against_folder, deep_shares
 from spanloom.families.models.defaults import SPAN_NAMES
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
@@ -105,7 +105,7 @@ class _ShardCheck:
 
     def run(self) -> None:
         whole, source = self.whole, self.source
-        open_with = cache(whole.open_with)
+        open_with = reading_in_order(whole.open_with)
         places = RowPlaces(
             whole.root,
             self.shard,
@@ -213,12 +213,12 @@ class _ShardCheck:
             *conversation.settings,
             *(name for each in config["variables"] for name in each),
         }
-        if other := {name for each in place.row["variables"] for name in json.loads(each)} - known:
+        if other := {name for each in set(place.row["variables"]) for name in _names(each)} - known:
             yield place.finding("source", f"neither the options nor the source have the variables {sorted(other)}")
         arrays = place.read(self.whole.root, ("tokens", "span"))
         if arrays is None or self.texts is None or not self.texts.kept or DECLARED in place.row["boundary"]:
             return
-        spans = np.roll(arrays["span"], 1)
+        spans = np.concatenate([arrays["span"][-1:], arrays["span"][:-1]])
         answers, prompts = texts_of(conversation, runs)
         if len(config["train"]) < TRAINED_SPANS:  # of an answer, some is context
             prompts += [text for reasoning, said in answers for text in (*reasoning, said)]
@@ -244,6 +244,12 @@ class _ShardCheck:
         masks = [[int(span > 0) for span in spans] for spans in expected.spans]
         labels = {"span": expected.spans, "lossmask": masks}
         yield from place.differences_in(expected.known, self.whole.root, "the conversation", expected.tokens, labels)
+
+
+@lru_cache(maxsize=64)
+def _names(variables: str) -> frozenset[str]:
+    """The names of the variables that a run is rendered with. `variables`: as JSON."""
+    return frozenset(json.loads(variables))
 
 
 def _wrong_runs(

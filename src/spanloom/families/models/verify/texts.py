@@ -7,7 +7,7 @@ whether this one does, and then nothing is compared.
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import compress
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -35,20 +35,19 @@ class Texts:
     ) -> Iterator[str]:
         """The texts that a document lacks. `tokens` int32 [T]; `spans` uint8 [T], token-aligned; `answers`: reasoning
         and text of each run, all trained, in order; `prompts`: the texts of the messages before the last run."""
-        pieces = self._model.tokenizer.pieces(tokens.tolist())
-        edges = np.flatnonzero(np.diff((spans > 0).astype(np.int8), prepend=0, append=0))
-        stretches = edges.reshape(-1, 2).tolist()
+        document = _Bytes(*self._model.tokenizer.joined_bytes(tokens))
+        stretches = _stretches(spans > 0)
         if answers and len(stretches) != len(answers):  # spans that are not trained cut runs
-            whole = "".join(_text(pieces[first:last]) for first, last in stretches)
+            whole = _text(b"".join(document.of(first, last) for first, last in stretches))
             yield from (text for reasoning, said in answers for text in (*reasoning, said) if not _holds(whole, text))
         else:
             for (first, last), (reasoning, said) in zip(stretches, answers, strict=bool(answers)):
-                own, labels = pieces[first:last], spans[first:last]
-                thought = _text(compress(own, (labels == ANALYSIS).tolist()))
+                labels = spans[first:last]
+                thought = _text(document.where(labels == ANALYSIS, first)) if reasoning else ""
                 yield from (text for text in reasoning if not _holds(thought, text))
-                if not _says(own, labels, said):
+                if not _says(document, first, labels, said):
                     yield said
-        whole = _text(pieces)
+        whole = _text(document.data)
         yield from (text for text in prompts if not _holds(whole, text))
 
     def _are_kept(self, frames: ModelFrames) -> bool:
@@ -71,22 +70,56 @@ def texts_of(conversation: PlainConversation, runs: Sequence[int]) -> tuple[list
     return answers, [message.text for message in before if message.role != "assistant"]
 
 
-def _says(pieces: Sequence[bytes], spans: npt.NDArray[np.uint8], said: str) -> bool:
-    """Whether the tokens behind the reasoning hold a text. A token that begins before it is the reasoning's."""
+@dataclass(frozen=True)
+class _Bytes:
+    """The bytes of a document's tokens end to end. `edges`: where each begins, with the end of the last, [T + 1]."""
+
+    data: bytes
+    edges: npt.NDArray[np.int64]
+
+    def of(self, first: int, last: int) -> bytes:
+        """Of tokens [first, last)."""
+        return self.data[self.edges[first] : self.edges[last]]
+
+    def where(self, chosen: npt.NDArray[np.bool_], first: int) -> bytes:
+        """Of the tokens that are chosen, bool [N], from the token `first`."""
+        return b"".join(self.of(first + begin, first + end) for begin, end in _stretches(chosen))
+
+
+def _stretches(chosen: npt.NDArray[np.bool_]) -> list[list[int]]:
+    """Where chosen items begin and end that follow one another. Args: bool [N]."""
+    padded = np.zeros(chosen.size + 2, np.bool_)
+    padded[1:-1] = chosen
+    stretches: list[list[int]] = np.flatnonzero(padded[1:] != padded[:-1]).reshape(-1, 2).tolist()
+    return stretches
+
+
+def _says(document: _Bytes, begin: int, spans: npt.NDArray[np.uint8], said: str) -> bool:
+    """Whether the tokens behind the reasoning hold a text. A token that begins before it is the reasoning's. `spans`:
+    of the answer's tokens, from the token `begin`."""
     behind = spans > ANALYSIS
-    rest = _text(compress(pieces, behind.tolist()))
+    rest = _text(document.where(behind, begin))
     if _holds(rest, said):
         return True
     first = int(behind.argmax())
     if first == 0:
         return False
-    before = _text(pieces[first - 1 : first])
-    return 0 < (before + rest).find(unicodedata.normalize("NFC", said).strip()) < len(before)
+    before = _text(document.of(begin + first - 1, begin + first))
+    return 0 < (before + rest).find(_written(said)) < len(before)
 
 
-def _text(pieces: Iterable[bytes]) -> str:
-    return unicodedata.normalize("NFC", b"".join(pieces).decode(errors="replace"))
+def _text(data: bytes) -> str:
+    return _composed(data.decode(errors="replace"))
+
+
+def _composed(text: str) -> str:
+    return text if text.isascii() else unicodedata.normalize("NFC", text)
+
+
+def _written(text: str) -> str:
+    """A text as it is looked for."""
+    return _composed(text).strip()
 
 
 def _holds(text: str, part: str) -> bool:
-    return unicodedata.normalize("NFC", part).strip() in text
+    return _written(part) in text
