@@ -21,6 +21,7 @@ Run it with `PYTHONPATH=tests python -m bench --help`. It asserts nothing about 
     opening.py         opening many shards for training against Megatron's own class
     step_memory.py     memory and disk of each step of the pipeline, over many tiny rows
     memory.py          `spanloom build` at two sizes of tiny rows → bytes a row
+    loading.py         documents of a loader against slices of three memory maps
     packing.py         packed chat: blocks against a loop and a copy, transcripts to tokens, memory of a long stream
     tables.py          what a person reads
     bars.py            what the build was meant to reach, and whether it does

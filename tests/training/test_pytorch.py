@@ -12,6 +12,7 @@ from transformers import GPT2Config, GPT2LMHeadModel
 
 from spanloom.dataset.manifest import ManifestError
 from spanloom.errors import DatasetError
+from spanloom.training import pytorch
 from spanloom.training.loss import SpanCounts, SpanWeights, span_normalized_loss
 from spanloom.training.pytorch import DocumentDataset, StreamDataset, collate, for_transformers
 from support.token_datasets import VOCAB_SIZE, Document, random_shards, read_raw, write_dataset
@@ -57,6 +58,23 @@ def test_a_document_is_a_sample(root: Path, max_length: int | None) -> None:
         assert sample["loss_mask"].tolist() == document.lossmask[:size].tolist()
         assert sample["span_id"].tolist() == document.span[:size].tolist()
     assert dataset[-1]["tokens"].tolist() == dataset[8]["tokens"].tolist()
+
+
+@pytest.mark.parametrize("at_once", [1, 70, 1 << 20])
+@pytest.mark.parametrize("max_length", [None, 7])
+def test_samples_that_are_read_together_are_those_that_are_read_alone(
+    root: Path, max_length: int | None, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dataset = DocumentDataset(root, max_length=max_length)
+    order = [7, 0, 3, -1, 3, 5, 1, 2, 4, 6]
+    alone = [dataset[index] for index in order]
+    monkeypatch.setattr(pytorch, "_AT_ONCE", at_once)
+    for one, other in zip(alone, dataset.__getitems__(order), strict=True):
+        assert one.keys() == other.keys()
+        for name, value in one.items():
+            assert value.dtype == other[name].dtype
+            assert torch.equal(value, other[name]), name
+    assert dataset.__getitems__([]) == []
 
 
 def test_a_batch_is_padded_without_loss(root: Path) -> None:

@@ -9,6 +9,9 @@ no `span_id` if the dataset has no spans.
 `spanloom.training.loss` takes the batches of both: `span_normalized_loss` with the counts of the step.
 """
 
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +43,11 @@ class _Split:
         self._firsts = np.cumsum([0, *(shard.sequences for shard in shards)])
         lengths = [shard.lengths(0, shard.sequences) for shard in shards]
         self.ends = np.cumsum(np.concatenate(lengths), dtype=np.int64)
-        self._begins = np.cumsum([0, *(int(each.sum(dtype=np.int64)) for each in lengths)])
+        self._begins: list[int] = np.cumsum([0, *(int(each.sum(dtype=np.int64)) for each in lengths)]).tolist()
+        # As plain arrays over the mapped files: a slice of a np.memmap is an object that takes as long as its data.
         self._arrays = [
             {
-                name: np.memmap(prefix.with_name(prefix.name + ".bin"), dtype=dtype, mode="r")
+                name: np.asarray(np.memmap(prefix.with_name(prefix.name + ".bin"), dtype=dtype, mode="r"))
                 for name, (prefix, dtype) in shard.arrays.items()
             }
             for shard in shards
@@ -58,32 +62,52 @@ class _Split:
         return name in self._arrays[0]
 
     def read(self, name: str, first: int, last: int) -> npt.NDArray[Any]:
-        """Positions `first` up to, not including, `last`, which may be in several shards."""
-        parts = [
-            arrays[name][max(first - begin, 0) : last - begin]
-            for arrays, begin, end in zip(self._arrays, self._begins, self._begins[1:], strict=False)
-            if begin < last and first < end
-        ]
-        return np.concatenate(parts)
+        """Positions `first` up to, not including, `last`, which may be in several shards: a view of the file, or a
+        copy."""
+        number = bisect_right(self._begins, first) - 1
+        begin, end = self._begins[number], self._begins[number + 1]
+        part = self._arrays[number][name][first - begin : last - begin]
+        return part if last <= end else np.concatenate([part, self.read(name, end, last)])
 
-    def sample(self, first: int, last: int, labels_to: int) -> Sample:
-        """Positions `first` up to `last`, with their labels. Tokens from `labels_to` on are not used as labels."""
-        supervised = min(last, labels_to - 1)
-        stream = self.read("tokens", first, min(last + 1, labels_to))
-        labels = np.zeros(last - first, dtype=np.int64)
-        labels[: stream.size - 1] = stream[1 : last - first + 1]
-        mask = np.zeros(last - first, dtype=np.float32)
-        mask[: supervised - first] = self.read("lossmask", first, supervised)
-        sample = {
-            "tokens": torch.from_numpy(stream[: last - first].astype(np.int64)),
-            "labels": torch.from_numpy(labels),
-            "loss_mask": torch.from_numpy(mask),
-        }
+    def samples(self, places: Sequence[tuple[int, int, int]]) -> list[Sample]:
+        """A sample for each place `(first, last, labels_to)`: positions `first` up to `last` with their labels. Tokens
+        from `labels_to` on are not used as labels. Those of a few places are views of the same tensors.
+        """
+        made: list[Sample] = []
+        begin = positions = 0
+        for number, (first, last, _) in enumerate(places):
+            if positions and positions + last - first > _AT_ONCE:
+                made += self._together(places[begin:number])
+                begin, positions = number, 0
+            positions += last - first
+        return made + self._together(places[begin:]) if places else []
+
+    def _together(self, places: Sequence[tuple[int, int, int]]) -> list[Sample]:
+        lengths = [last - first for first, last, _ in places]
+
+        def joined(name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+            return np.concatenate([self.read(name, first, last) for first, last, _ in places]).astype(dtype)
+
+        flat = {"tokens": joined("tokens", np.int64)}
+        flat["labels"] = np.append(flat["tokens"][1:], 0)
+        flat["loss_mask"] = joined("lossmask", np.float32)
         if self.has("span"):
-            span = np.zeros(last - first, dtype=np.int64)
-            span[: supervised - first] = self.read("span", first, supervised)
-            sample["span_id"] = torch.from_numpy(span)
-        return sample
+            flat["span_id"] = joined("span", np.int64)
+        unlabelled = []
+        for (_, last, labels_to), end in zip(places, accumulate(lengths), strict=True):
+            if last < labels_to:
+                flat["labels"][end - 1] = self.read("tokens", last, last + 1)[0]
+            else:
+                unlabelled.append(end - 1)
+        for array in list(flat.values())[1:]:
+            array[unlabelled] = 0
+        parts = [torch.from_numpy(array).split(lengths) for array in flat.values()]
+        return [dict(zip(flat, part, strict=True)) for part in zip(*parts, strict=True)]
+
+
+_AT_ONCE = 1 << 13
+"""Positions of samples that share tensors: the C library gives larger memory back to the system, which clears it again
+for each batch."""
 
 
 class StreamDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not followed by mypy here
@@ -106,7 +130,8 @@ class StreamDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not foll
 
     def __getitem__(self, index: int) -> Sample:
         first = _in_range(index, len(self)) * self._length
-        return self._split.sample(first, first + self._length, int(self._split.ends[-1]))
+        (sample,) = self._split.samples([(first, first + self._length, int(self._split.ends[-1]))])
+        return sample
 
 
 class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not followed by mypy here
@@ -143,18 +168,33 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
         return int(self._split.ends.size)
 
     def __getitem__(self, index: int) -> Sample:
-        index = _in_range(index, len(self))
-        end = int(self._split.ends[index])
-        first = int(self._split.ends[index - 1]) if index else 0
-        last = end if self._max is None else min(end, first + self._max)
-        sample = self._split.sample(first, last, end)
+        (sample,) = self.__getitems__([index])
+        return sample
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
+        """Several samples at once, as torch's loader asks for those of a batch."""
+        documents = [_in_range(index, len(self)) for index in indices]
+        places = list(map(self._place, documents))
+        samples = self._split.samples(places)
+        if self.weighted or self._teacher is not None:
+            for document, place, sample in zip(documents, places, samples, strict=True):
+                self._add(sample, document, *place)
+        return samples
+
+    def _place(self, document: int) -> tuple[int, int, int]:
+        """Where a sample begins and ends in the split, and where its document ends."""
+        end = int(self._split.ends[document])
+        first = int(self._split.ends[document - 1]) if document else 0
+        return first, end if self._max is None else min(end, first + self._max), end
+
+    def _add(self, sample: Sample, index: int, first: int, last: int, end: int) -> None:
+        """Adds weight and teacher."""
         if self.weighted:
             sample["weight"] = torch.tensor(self._weights[index], dtype=torch.float64)
         if self._teacher is not None:
             spans = self._split.read("span", first, end) if self._split.has("span") else None
             place = (self._name, *self._split.place(index))
             sample |= self._teacher.sample(*place, self._split.read("lossmask", first, end), spans, last - first)
-        return sample
 
     @property
     def weights(self) -> npt.NDArray[np.float64]:
