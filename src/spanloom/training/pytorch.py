@@ -106,8 +106,8 @@ class _Split:
 
 
 _AT_ONCE = 1 << 16
-"""Positions of samples that share tensors: fewer take longer, and larger memory goes back to the system, which clears it
-again for each batch."""
+"""Positions of samples that share tensors: fewer take longer, and more memory at once goes back to the system, which
+clears it again for each batch."""
 
 
 class StreamDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not followed by mypy here
