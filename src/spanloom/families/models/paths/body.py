@@ -25,17 +25,20 @@ class Body:
         self._written, self._text = written, text
         self._first = 0
         self._leaves: Sequence[Leaf] = []
-        self._joined = ""
-        self._ends = [0]  # of the first messages, in characters of `_joined`
+        self._head = self._joined = ""
+        self._ends = [0]  # of the head and of the first messages, in characters of `_joined`
         self._unthought = [0]  # of the first messages: how many have reasoning that is left out
         self._unwritten: list[int] = []  # places of messages whose content is left out
         self._uncalled: list[int] = []  # places of messages whose calls are left out
         self._elsewhere: list[tuple[int, int]] = []  # the place of a message, and of the other one whose text it writes
 
-    def follow(self, leaves: Sequence[Leaf], first: int) -> tuple[str, int]:
-        """The text of the messages from place `first` on, and where the last one begins in it. Raises NoRule."""
-        same = _same(self._leaves, leaves) if first == self._first else 0
-        self._first = first
+    def follow(self, leaves: Sequence[Leaf], first: int, head: str) -> tuple[str, int]:
+        """The text of a head and of the messages from place `first` on, and where the last one begins in it. Raises
+        NoRule."""
+        same = _same(self._leaves, leaves) if first == self._first and head == self._head else 0
+        if not same:
+            self._joined, self._ends = head, [len(head)]
+        self._first, self._head = first, head
         kept, ends, unthought = self._joined[: self._ends[same]], self._ends[: same + 1], self._unthought[: same + 1]
         new = [self._text(leaf, place) for place, leaf in enumerate(leaves[same:], first + same)]
         for text in new:
@@ -50,7 +53,11 @@ class Body:
             unthought.append(unthought[-1] + self._leaves_out(place, own.kinds))
             self._elsewhere += [(place, part.message) for part in own.parts if part.message is not None]
         self._joined, self._ends, self._unthought, self._leaves = kept + "".join(new), ends, unthought, leaves
-        return self._joined, ends[-2] if leaves else 0
+        return self._joined, ends[-2] if leaves else ends[0]
+
+    def end(self, count: int) -> int:
+        """Where the first messages end in the text."""
+        return self._ends[count]
 
     def _leaves_out(self, place: int, kinds: frozenset[str]) -> bool:
         """Notes what a leaf leaves out of its message. Returns whether that is reasoning."""

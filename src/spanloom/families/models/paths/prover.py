@@ -8,7 +8,7 @@ is used once the full proof has proven a run of it and given the same tokens, ma
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -186,35 +186,34 @@ class PathProver:
             chain = max(fitting, key=lambda chain: chain.end)
         else:
             chains.append(chain := _Chain())
-        tokens, first, end, spans = self._tokens(found, chain)
-        run = _Run(chain, replace(found, whole=""), first, end, spans, tokens[end:].copy())
-        chain.whole, chain.tokens, chain.stop, chain.end = found.whole, tokens, found.stop, end
-        chain.runs.append(run)
+        known, new, first, end, spans = self._tokens(found, chain)
+        run = _Run(chain, replace(found, whole=""), first, end, spans, new[end - known :].copy())
+        chain.go_on(run, found.whole, known, new)
         return run
 
-    def _tokens(self, found: PathRun, chain: "_Chain") -> tuple[Tokens, int, int, Any]:
-        """The tokens of F, of P, through the stop, and the spans of the trained ones. Those of the run before in the
-        document are taken. Raises NoRule."""
-        whole, known, pieces = found.whole, 0, [np.empty(0, np.int32)]
+    def _tokens(self, found: PathRun, chain: "_Chain") -> tuple[int, Tokens, int, int, Any]:
+        """How many tokens are those of the run before in the document, the tokens behind them, how many tokens there
+        are of P, how many through the stop, and the spans of the trained ones. Raises NoRule."""
+        whole, known, begin = found.whole, 0, 0
         if chain.stop <= found.begin:
-            known, pieces = chain.stop, [chain.tokens[: chain.end]]
+            known, begin = chain.end, chain.stop
         for cut in (found.begin, *found.closings, found.stop):
             if 0 < cut < len(whole) and not self._is_clean(whole, cut):
                 raise NoRule("a run or span begins where the text may not be cut")
-        places = sorted({known, found.begin, *found.closings, found.stop, len(whole)})
-        pieces += [self._ids(whole[begin:end]) for begin, end in pairwise(places)]
-        starts = dict(zip(places, np.cumsum([*map(len, pieces)]).tolist(), strict=True))
-        tokens = np.concatenate(pieces).astype(np.int32)
+        places = sorted({begin, found.begin, *found.closings, found.stop, len(whole)})
+        pieces = [self._ids(whole[begin:end]) for begin, end in pairwise(places)]
+        starts = dict(zip(places, accumulate(map(len, pieces), initial=known), strict=True))
+        tokens = np.concatenate([np.empty(0, np.int32), *pieces]).astype(np.int32, copy=False)
         opening = self._ids(whole[found.begin : found.prompt])
         first = starts[found.begin] + len(opening)
-        if not np.array_equal(tokens[starts[found.begin] : first], opening):
+        if not np.array_equal(tokens[starts[found.begin] - known : first - known], opening):
             raise NoRule("a token spans the end of the prompt")
         end = starts[found.stop]
         spans = np.empty(end - first, np.uint8)
         edges = [first, *(starts[closing] for closing in found.closings), end]
         for (begin, until), span in zip(pairwise(edges), found.numbers, strict=True):
             spans[begin - first : until - first] = span
-        return tokens, first, end, spans
+        return known, tokens, first, end, spans
 
     def _is_clean(self, whole: str, cut: int) -> bool:
         """Whether a text may be cut here: a clean token begins or ends."""
@@ -243,19 +242,38 @@ class _Layout:
 
 
 class _Chain:
-    """The runs of a document. `whole`: F of the last one, with whose text each earlier one's begins; `tokens`: its ids;
-    `stop`, `end`: the characters and the tokens through the token that ends its turn."""
+    """The runs of a document. `whole`: F of the last one, with whose text each earlier one's begins; `stop`, `end`: the
+    characters and the tokens through the token that ends its turn; `tail`: the tokens behind it."""
 
     def __init__(self) -> None:
-        self.whole, self.tokens = "", np.empty(0, np.int32)
+        self.whole = ""
         self.stop = self.end = 0
+        self.tail = np.empty(0, np.int32)
         self.runs: list[_Run] = []
+        self._pieces: list[Tokens] = []
+
+    def go_on(self, run: "_Run", whole: str, known: int, new: Tokens) -> None:
+        """Adds a run. `whole`: its F; `known`: how many tokens of the run before stay; `new`: those behind them."""
+        if not known:
+            self._pieces.clear()
+        self._pieces.append(new[: run.end - known])
+        self.whole, self.stop, self.end, self.tail = whole, run.found.stop, run.end, run.tail_tokens
+        self.runs.append(run)
+
+    @property
+    def tokens(self) -> Tokens:
+        """Those through the token that ends the last turn."""
+        if len(self._pieces) > 1:
+            self._pieces = [np.concatenate(self._pieces)]
+        return self._pieces[0]
 
     def begins(self, whole: str) -> bool:
         """Whether a text begins with that of the document. Its end is compared first: a template that rewrites history
         moves it, and comparing all of each document with each run would take the square of a conversation's length."""
         end = slice(max(0, self.stop - _COMPARED_FIRST), self.stop)
-        return whole[end] == self.whole[end] and whole.startswith(self.whole[: self.stop])
+        if whole[end] != self.whole[end]:
+            return False
+        return whole.startswith(self.whole) or whole.startswith(self.whole[: self.stop])  # mostly without a copy
 
 
 @dataclass
@@ -306,7 +324,7 @@ class _Run:
 
 
 def _document(chain: _Chain) -> Document:
-    tokens = chain.tokens
+    tokens = np.concatenate([chain.tokens, chain.tail])
     mask, spans = np.zeros(len(tokens), np.uint8), np.zeros(len(tokens), np.uint8)
     for run in chain.runs:
         mask[run.first : run.end] = 1

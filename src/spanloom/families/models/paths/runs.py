@@ -110,34 +110,42 @@ class Walked:
         head_of_prompt, opening, _ = self._around(before)
         if behind:
             raise NoRule("the template writes behind the messages")
-        earlier, _ = self._body.follow(before.leaves, before.first)
-        texts, begin = self._body.follow(after.leaves, after.first)
-        whole, prompt = head + texts, head_of_prompt + earlier + opening
-        if not whole.startswith(prompt):
-            return None
+        count = len(before.leaves)
+        if head == head_of_prompt and before.first == after.first and before.leaves == after.leaves[:count]:
+            # Without the text of the prompt: texts are not copied more often than once a run.
+            whole, begin = self._body.follow(after.leaves, after.first, head)
+            prompt = self._body.end(count)
+            if not whole.startswith(opening, prompt):
+                return None
+        else:
+            earlier, _ = self._body.follow(before.leaves, before.first, head_of_prompt)
+            whole, begin = self._body.follow(after.leaves, after.first, head)
+            prompt = len(earlier)
+            if not whole.startswith(earlier + opening):
+                return None
         # Before the next message is looked at: learning its path forgets what was followed.
         forgotten = self._body.forgotten(run, {part.message for part, _ in head_parts if part.message is not None})
-        begin += len(head)
-        if len(prompt) - len(opening) != begin:
+        if prompt != begin:
             raise NoRule("the prompt ends within another message")
+        prompt += len(opening)
         own = self._written(after.leaves[-1])
         self._independent.check(after.leaves[-1], after.states.loops[:-1], run)
         pieces = self._pieces(own.parts, run)
         placed, closings, numbers, trimmed = self._placed(pieces, own, begin, run)
-        last = placed[-1][1] if placed else len(prompt)
+        last = placed[-1][1] if placed else prompt
         # Calls are placed with the literal before their first text, which the prompt may hold a part of.
-        if placed and placed[0][0] < len(prompt) and numbers[0] != SPAN_COMMENTARY:
+        if placed and placed[0][0] < prompt and numbers[0] != SPAN_COMMENTARY:
             raise NoRule("a text within the prompt")
         marker = self._marker(run, whole, last, after.leaves[-1])
         whole += marker
-        stop, turn_end = self._turn_end(whole, len(prompt), last)
+        stop, turn_end = self._turn_end(whole, prompt, last)
         self._check_tools(head_parts)
         message = self._conversation.messages[run]
         flags = tuple(bool((message.get(key) or "").strip()) for key in ("content", "reasoning"))
         return PathRun(
             run=run,
             whole=whole,
-            prompt=len(prompt),
+            prompt=prompt,
             begin=begin,
             closings=closings,
             numbers=numbers,
