@@ -121,21 +121,25 @@ class Paths:
 
     def next(self, node: Node, *values: Any) -> Node:
         """The node behind the outcome of a node's test. Raises UnknownPath."""
-        evaluate = node.evaluate
-        if evaluate is None:
-            if node.test is None:
-                raise UnknownPath
-            evaluate = node.evaluate = self.compiler.of(node.test)
-        following = node.outcomes.get(evaluate(*values))
+        following = node.outcomes.get((node.evaluate or self._compiled(node))(*values))
         if following is None:
             raise UnknownPath
         return following
 
+    def _compiled(self, node: Node) -> Evaluate:
+        if node.test is None:
+            raise UnknownPath
+        node.evaluate = self.compiler.of(node.test)
+        return node.evaluate
+
     def leaf(self, node: Node, *values: Any) -> Leaf:
         """The leaf behind a node. Raises UnknownPath."""
-        while node.leaf is None:
-            node = self.next(node, *values)
-        return node.leaf
+        while (leaf := node.leaf) is None:  # `next`, without a call for each test
+            following = node.outcomes.get((node.evaluate or self._compiled(node))(*values))
+            if following is None:
+                raise UnknownPath
+            node = following
+        return leaf
 
     def text_of(self, leaf: Leaf) -> Evaluate:
         if leaf.text is None:

@@ -7,7 +7,7 @@ is used once the full proof has proven a run of it and given the same tokens, ma
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -187,8 +187,9 @@ class PathProver:
         else:
             chains.append(chain := _Chain())
         known, new, first, end, spans = self._tokens(found, chain)
-        run = _Run(chain, replace(found, whole=""), first, end, spans, new[end - known :].copy())
+        run = _Run(chain, found, first, end, spans, new[end - known :].copy())
         chain.go_on(run, found.whole, known, new)
+        found.whole = ""
         return run
 
     def _tokens(self, found: PathRun, chain: "_Chain") -> tuple[int, Tokens, int, int, Any]:

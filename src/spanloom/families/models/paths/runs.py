@@ -46,12 +46,12 @@ SLOW_SECONDS = 2
 """Of a plain rendering. A slower template is not rendered with values that log, which takes several times as long."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(kw_only=True, slots=True)
 class PathRun:
     """A run on its path. `whole`: F; `prompt`: the characters of P; `begin`: where its message begins in F, `closings`:
     where the spans of its later texts begin, with `numbers`, the spans; `stop`: the end of the token that ends the
     turn, `tail`: what follows it; `marker`: of the next message, if it ends the turn: `whole` ends with it; `key`: its
-    layout."""
+    layout. `whole` is emptied once the run is in a document, which has its text."""
 
     run: int
     whole: str
