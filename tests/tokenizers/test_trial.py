@@ -10,7 +10,7 @@ from spanloom.errors import SpanloomError, TokenizerError
 from spanloom.families.models.model import load_model
 from spanloom.tokenizers import json_file, trial
 from spanloom.tokenizers.encoding import JsonTokenizer
-from spanloom.tokenizers.json_ids import IdEncoder
+from spanloom.tokenizers.json_ids import IdEncoder, fast_ahead
 from support.chat_models import small_tokenizer, write_model
 from support.model_attacks import ATTACKS, Attack
 from tokenizers import Tokenizer
@@ -57,7 +57,7 @@ def test_a_pattern_that_fails_at_a_row_names_the_file(tmp_path: Path, text: str)
     end = values.index('"post_processor"')
     path.write_text(f'{values[:begin]}{{"type": "Sequence", "pretokenizers": [{split}]}},{values[end:]}')
     began = time.monotonic()
-    encoder = IdEncoder(JsonTokenizer(path, extra="chat"))
+    encoder = IdEncoder(JsonTokenizer(path, extra="chat"), fast_ahead(path))
     with pytest.raises(TokenizerError) as refused:
         encoder.ids(text)
     assert refused.value.where == str(path)

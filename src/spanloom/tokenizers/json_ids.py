@@ -9,6 +9,8 @@ fastokens cannot load the file.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,17 +19,18 @@ import numpy.typing as npt
 from spanloom.errors import AuditError
 from spanloom.supervision import Tokens
 from spanloom.tokenizers.encoding import JsonTokenizer
+from spanloom.tokenizers.trial import try_tokenizer
 
 CACHE_BYTES = 64_000_000
 """Size of fastokens' cache of texts and ids."""
 
 
 class IdEncoder:
-    """The encoder of one file. `fast`: whether fastokens encodes; it is not loaded if `fast` is false."""
+    """The encoder of one file. `fast`: whether fastokens encodes, which `fast_ahead` has begun to load."""
 
-    def __init__(self, tokenizer: JsonTokenizer, *, fast: bool = True) -> None:
+    def __init__(self, tokenizer: JsonTokenizer, fast: Future[Any] | None = None) -> None:
         self._tokenizer = tokenizer
-        self._fast = _fast_tokenizer(tokenizer) if fast else None
+        self._fast = None if fast is None else _checked(fast, tokenizer)
 
     @property
     def fast(self) -> bool:
@@ -74,19 +77,36 @@ class IdEncoder:
         return np.stack([begins, ends], axis=1)
 
 
-def _fast_tokenizer(tokenizer: JsonTokenizer) -> Any:
+def fast_ahead(path: Path) -> Future[Any] | None:
+    """Begins to load fastokens' tokenizer of a file in a thread, for `IdEncoder`: that takes a second, and more than
+    `tokenizers`, which is loaded meanwhile. None if there is no file. Raises TokenizerError for one that is refused."""
+    if not path.is_file():
+        return None
+    try_tokenizer(path)
+    thread = ThreadPoolExecutor(1)
+    loading = thread.submit(_loaded, path)
+    thread.shutdown(wait=False)
+    return loading
+
+
+def _loaded(path: Path) -> Any:
+    import fastokens
+
+    fast = fastokens.Tokenizer.from_file(str(path))
+    fast.no_truncation()
+    fast.no_padding()
+    fast.enable_segment_cache(CACHE_BYTES)
+    return fast
+
+
+def _checked(loading: Future[Any], tokenizer: JsonTokenizer) -> Any:
     """fastokens' tokenizer of the file, or None if it cannot load it or has other ids for the added tokens.
 
     Where a file contradicts itself, fastokens takes the ids of its list of added tokens; `tokenizers`, with which
     servers encode, takes those of the vocabulary, or counts on.
     """
-    import fastokens
-
     try:
-        fast = fastokens.Tokenizer.from_file(str(tokenizer.path))
-        fast.no_truncation()
-        fast.no_padding()
-        fast.enable_segment_cache(CACHE_BYTES)
+        fast = loading.result()
         texts = list(tokenizer.added_texts())
         flat, _ = fast.encode_batch_flat(texts)
     except (ValueError, RuntimeError, OSError):

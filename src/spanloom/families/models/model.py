@@ -17,7 +17,7 @@ from spanloom.families.models.errors import ModelError
 from spanloom.storage import read_small
 from spanloom.tokenizers.chat_template import ChatTemplate, load_chat_template
 from spanloom.tokenizers.encoding import JsonTokenizer
-from spanloom.tokenizers.json_ids import IdEncoder
+from spanloom.tokenizers.json_ids import IdEncoder, fast_ahead
 
 UNDATED = datetime(2025, 1, 1)
 """Today's date for templates if none is given. Proving then compares the prompt with that of another day."""
@@ -98,8 +98,10 @@ def load_model(
     """
     if not folder.is_dir():
         raise ModelError("the model's folder is missing", where=str(folder), remedy="give a folder with tokenizer.json")
-    tokenizer = JsonTokenizer(folder / "tokenizer.json", extra="chat")
-    encoder = IdEncoder(tokenizer, fast=fast)
+    path = folder / "tokenizer.json"
+    loading = fast_ahead(path) if fast else None
+    tokenizer = JsonTokenizer(path, extra="chat")
+    encoder = IdEncoder(tokenizer, loading)
     config = folder / "tokenizer_config.json"
     tokens = load_special_tokens(config) if template is not None and config.is_file() else None
     chat_template = load_chat_template(template or folder, special_tokens=tokens, now=date or UNDATED)
