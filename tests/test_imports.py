@@ -14,7 +14,7 @@ FILES = {".".join((ROOT.name, *path.relative_to(ROOT).with_suffix("").parts)): p
 MODULES = {name.removesuffix(".__init__"): path for name, path in FILES.items()}
 SLOW = {
     "boto3", "botocore", "chess", "fastapi", "fastokens", "google", "google_crc32c", "huggingface_hub", "jinja2",
-    "jsonschema", "matplotlib", "megatron", "mlcroissant", "numpy", "openai_harmony", "prometheus_client", "psycopg",
+    "jsonschema", "megatron", "mlcroissant", "numpy", "openai_harmony", "prometheus_client", "psycopg",
     "pyarrow", "pyarrow.compute", "pydantic", "requests", "rich", "sqlalchemy", "starlette", "tiktoken", "tiktoken_ext",
     "tokenizers", "torch", "transformers", "urllib.request", "urllib3", "uvicorn", "vllm",
 }  # fmt: skip

@@ -4,8 +4,8 @@ In: a JSON line for each run, over a Unix socket whose address is the argument. 
 a fork where tests have a process with everything imported already.
 
 A command takes seconds to import what it needs and a fork takes milliseconds, which is what makes it possible to try
-every file-system change of a build. What differs from a process of its own: see `support.warm`; and there are no plots
-(matplotlib counts as not installed). With `own_process` nothing differs.
+every file-system change of a build. What differs from a process of its own: see `support.warm`.
+With `own_process` nothing differs.
 """
 
 import errno
@@ -38,7 +38,6 @@ TAKES_SPACE = frozenset(f"{_CREATING} {_WRITING}".split())
 def main() -> None:
     supervisor.adopt_orphans()
     warnings.simplefilter("ignore")
-    sys.modules["matplotlib"] = None  # type: ignore[assignment]  # plots take half of the time and change no file
     importlib.import_module("support.warm_imports")
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(sys.argv[1])

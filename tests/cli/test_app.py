@@ -31,7 +31,7 @@ for name in ["", *all_commands()]:
         app([*name.split(), "--help"])
     except SystemExit as end:
         codes[name] = end.code
-libraries = ("torch", "megatron", "pyarrow", "openai_harmony", "matplotlib", "tiktoken")
+libraries = ("torch", "megatron", "pyarrow", "openai_harmony", "tiktoken")
 heavy = [name for name in libraries if name in sys.modules]
 print(json.dumps([codes, heavy]), file=sys.stderr)
 """

@@ -15,7 +15,7 @@ FROZEN = REPOSITORY / "tests/frozen"
 BARE = """
 import sys
 for package in ("torch", "megatron", "boto3", "chess", "sqlalchemy", "psycopg", "tokenizers", "transformers", "fastapi",
-                "uvicorn", "prometheus_client", "mlcroissant", "matplotlib"):
+                "uvicorn", "prometheus_client", "mlcroissant"):
     sys.modules[package] = None
 sys.argv = ["spanloom", *sys.argv[1:]]
 from spanloom.cli import main

@@ -23,7 +23,7 @@ MODELS = {"models.audit", "models.commands"}
 FOLDER = Path(spanloom.cli.__file__).parent
 FILES = sorted(".".join(path.relative_to(FOLDER).with_suffix("").parts) for path in FOLDER.rglob("*.py"))
 HEAVY = {
-    "boto3", "fastokens", "google", "jinja2", "jsonschema", "matplotlib", "megatron", "numpy", "openai_harmony",
+    "boto3", "fastokens", "google", "jinja2", "jsonschema", "megatron", "numpy", "openai_harmony",
     "pandas", "pyarrow", "requests", "sqlalchemy", "tiktoken", "tokenizers", "torch", "transformers",
 }  # fmt: skip
 LOADED = """

@@ -62,7 +62,6 @@ def test_a_report_of_a_dataset_whose_rows_are_gone_says_so_and_lists_the_finding
     assert page.index("30 findings") < page.index("Provenance")
 
 
-@pytest.mark.plots
 def test_outside_environment_the_report_is_a_function_of_the_content(demo: Path, tmp_path: Path) -> None:
     """Another root, another day, another machine: the same facts, and pages that differ only where they tell of it."""
     root = Path(shutil.copytree(demo, tmp_path / "elsewhere"))

@@ -8,10 +8,7 @@ import pytest
 
 from conftest import Cli
 from spanloom.dataset import manifest
-from spanloom.dataset.facts import dataset_facts
 from spanloom.families.harmony import dataset as harmony
-from spanloom.findings import Report
-from spanloom.report.pages.report import report_page
 from spanloom.report.views import is_own_view, may_replace_view, remove_views
 from spanloom.steps.validate_alignment import validate_alignment
 from support import sources
@@ -121,18 +118,3 @@ def test_without_its_card_a_dataset_is_not_promoted(pending: Path, monkeypatch: 
     monkeypatch.undo()
     assert validate_alignment(root=pending, family=harmony).clean
     assert sorted(path.name for path in pending.iterdir() if path.is_file()) == sources.VIEWS
-
-
-def test_without_matplotlib_the_report_has_its_tables_and_says_what_is_missing(
-    demo: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    written = manifest.read(demo)
-    facts, description = dataset_facts(demo, written, harmony, Report()), harmony.describe(written.content)
-    whole = report_page(facts, description, harmony.GROUP_COLUMNS)
-    monkeypatch.setattr("spanloom.report.pages.report.can_plot", lambda: False)
-    plain = report_page(facts, description, harmony.GROUP_COLUMNS)
-    assert "spanloom[report]" in plain
-    assert "spanloom[report]" not in whole
-    assert plain.count("<table>") == whole.count("<table>")
-    assert plain.count('class="plot"') == 0
-    assert whole.count('class="plot"') == 3

@@ -4,7 +4,7 @@ In: a module and its arguments. Out: what `subprocess.run` returns. The forked p
 with `warm_imports` preloaded. With `SPANLOOM_TEST_COLD=1` all processes are fresh.
 
 What differs from a fresh process: what is read when the interpreter starts is the server's (`READ_AT_START`: a command
-with other values is fresh), plots are drawn only where they are asked for (`PLOTS`), and at its end a command runs its
+with other values is fresh), and at its end a command runs its
 exit functions but does not take its libraries apart.
 """
 
@@ -38,9 +38,6 @@ READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "OMP_", "OPENBLAS_", "MPL
 """Beginnings of the variables that an interpreter or a library reads once."""
 
 ASSET = "O200K_HARMONY_VOCAB_PATH"
-
-PLOTS = "SPANLOOM_TEST_PLOTS"
-"""Set, a forked command draws plots. Otherwise matplotlib is missing for it: plots take a third of a small build."""
 
 _TESTS = str(Path(__file__).parents[1])
 
@@ -283,8 +280,6 @@ def become(module: str, words: list[str], folder: str, environment: dict[str, st
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None
-    if not environment.get(PLOTS):
-        sys.modules["matplotlib"] = None  # type: ignore[assignment]
     # A process of its own, no worker of another.
     multiprocessing.process._parent_process = None  # type: ignore[attr-defined]
     multiprocessing.process._current_process = sys.modules["support.warm_imports"].MAIN_PROCESS  # type: ignore[attr-defined]

@@ -21,7 +21,6 @@ import spanloom
 from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
 from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.report.pages import html
-from spanloom.report.pages.plots import load_plotting
 from support.stores.amazon_models import share_models
 
 MAIN_PROCESS = multiprocessing.current_process()
@@ -62,8 +61,7 @@ def _load_tokenizers_once() -> None:
 
 
 def _prepare_libraries() -> None:
-    """matplotlib's first drawing takes half a second, Jinja's templates and S3's description 0.1 s each."""
-    load_plotting()
+    """Jinja's templates and S3's description take 0.1 s each."""
     environment = html._environment()
     for name in environment.list_templates(extensions=["j2"]):
         environment.get_template(name)

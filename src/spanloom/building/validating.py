@@ -4,7 +4,6 @@ In: a family, the options of validation. Out: a function that validates a root. 
 that a command can start it before it imports its own libraries (`spanloom.megatron.validator`).
 """
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from importlib import import_module
@@ -20,7 +19,6 @@ from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.findings import Report
 from spanloom.megatron.readers import ReaderChoice
 from spanloom.megatron.validator import Validator, validating_process
-from spanloom.report.pages.plots import load_plotting
 from spanloom.report.progress import Progress
 
 
@@ -35,7 +33,7 @@ def validating(
     ahead: Callable[[], object] | None = None,
     **given: Any,
 ) -> Iterator[Validate]:
-    """Yields what validates a root. Meanwhile the validating process runs `ahead`, and this one imports matplotlib.
+    """Yields what validates a root. Meanwhile the validating process runs `ahead`.
 
     `validator`: the process, if it is running already; `unit`: what progress counts; `given`: further options of
     `validate_dataset`.
@@ -44,9 +42,6 @@ def validating(
     with validating_process(reader) if validator is None else nullcontext(validator) as process:
         if ahead is not None:
             process.pool.submit(ahead)
-        # Not a daemon: if the build fails at once, Python would stop this thread inside matplotlib's C++ code, and
-        # abort() would end the process.
-        threading.Thread(target=load_plotting).start()
 
         def validate(root: Path, written: Manifest) -> tuple[Report, float]:
             total = written.content.totals.sequences

@@ -89,7 +89,6 @@ _EXTRAS = {
     "hf": ("transformers",),
     "serve": ("fastapi", "prometheus_client", "uvicorn", "yaml"),
     "croissant": ("mlcroissant",),
-    "report": ("matplotlib",),
 }
 """Extra of Spanloom → the packages that it installs. `tokenizers` is in several extras."""
 

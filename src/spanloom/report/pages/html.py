@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def page(template: str, *, style: str, script: str | None = None, inline_styles: bool = False, **values: Any) -> str:
     """Renders a template with its style and script inlined.
 
-    `inline_styles` allows style attributes, which plotted SVG has; these are ours, never from a dataset.
+    `inline_styles` allows style attributes, which drawn boards have; these are ours, never from a dataset.
     """
     css = _asset("page.css") + "\n" + _asset(style)
     js = _asset(script) if script else ""
@@ -38,6 +38,11 @@ def page(template: str, *, style: str, script: str | None = None, inline_styles:
     return (
         _environment().get_template(template).render(policy="; ".join(policy), css=Markup(css), js=Markup(js), **values)
     )
+
+
+def drawing(template: str, **values: Any) -> Markup:
+    """Renders a part of a page, such as a plot. Values are escaped as in a page."""
+    return Markup(_environment().get_template(template).render(**values).strip())
 
 
 def _source(text: str) -> str:

@@ -12,7 +12,7 @@ from spanloom.dataset.statistics import SEQUENCE_LENGTHS
 from spanloom.megatron.readers import reader_in_words
 from spanloom.report.card import duplicate_lines
 from spanloom.report.pages.html import page
-from spanloom.report.pages.plots import can_plot, fraction_plot, lengths_plot, ratios_plot
+from spanloom.report.pages.plots import fraction_plot, lengths_plot, ratios_plot
 
 FINDINGS_SHOWN = 200
 ROWS_SHOWN = 40
@@ -24,7 +24,7 @@ def report_page(facts: dict[str, Any], description: Description, groups: Sequenc
     statistics = facts["statistics"]
     filled = statistics is not None and statistics["total"] is not None
     plots = {}
-    if filled and can_plot():
+    if filled:
         if not description.one_length:
             plots["lengths"] = lengths_plot(statistics)
         if statistics["ratios"] and sum(statistics["ratios"]["documents"]):
@@ -35,7 +35,6 @@ def report_page(facts: dict[str, Any], description: Description, groups: Sequenc
     return page(
         "report.html.j2",
         style="report.css",
-        inline_styles=True,
         facts=facts,
         dataset=facts["dataset"],
         environment=facts["environment"],
@@ -59,7 +58,6 @@ def report_page(facts: dict[str, Any], description: Description, groups: Sequenc
             for stage, seconds in facts["environment"]["timings"].items()
         ],
         plots=plots,
-        plots_missing=filled and not can_plot(),
     )
 
 
