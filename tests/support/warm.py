@@ -79,7 +79,7 @@ class _Forked(ForkServerContext):
     BoundedSemaphore = workers._SpawnContext.BoundedSemaphore  # type: ignore[assignment]
 
 
-class _ForkedAgain(ForkContext):
+class ForkedAgain(ForkContext):
     """For a command, a fork already: workers are forks of it."""
 
     Lock = workers._SpawnContext.Lock  # type: ignore[assignment]
@@ -283,7 +283,7 @@ def become(module: str, words: list[str], folder: str, environment: dict[str, st
     # A process of its own, no worker of another.
     multiprocessing.process._parent_process = None  # type: ignore[attr-defined]
     multiprocessing.process._current_process = sys.modules["support.warm_imports"].MAIN_PROCESS  # type: ignore[attr-defined]
-    workers._SPAWN = _ForkedAgain()  # type: ignore[assignment]
+    workers._SPAWN = ForkedAgain()  # type: ignore[assignment]
     # Objects for these streams: the server's know whether its own can seek.
     sys.stdin = _opened(0, "r")
     sys.stdout = _opened(1, "w")
