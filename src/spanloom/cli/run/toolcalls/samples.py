@@ -87,7 +87,7 @@ def merge(given: Merge) -> None:
     }
     paths = [path for path in contents if path is not None]
     same = partial(say_same, given.output)
-    with all_written_once(paths, overwrite=given.overwrite, on_same=same) as streams:
+    with all_written_once(paths, overwrite=given.overwrite or given.compat, on_same=same) as streams:
         for path, stream in zip(paths, streams, strict=True):
             stream.write(contents[path])
     print_json(merged.stats)
@@ -115,6 +115,7 @@ def batches(given: Batches) -> None:
         require_tool_calls=given.require_tool_calls_harmful,
         max_harmful=given.max_harmful,
     )
-    with written_once(given.output, overwrite=given.overwrite, on_same=partial(say_same, given.output)) as stream:
+    replaces = given.overwrite or given.compat  # the original program replaces its files
+    with written_once(given.output, overwrite=replaces, on_same=partial(say_same, given.output)) as stream:
         stream.write(lines_of_samples(list(batch_rows(paired, with_id=not given.compat))))
     say(f"{given.output}: {len(paired):,} batches of 1 harmful and {given.benign_per_harmful} retain samples")
