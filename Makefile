@@ -132,12 +132,13 @@ test-next: ## Tests of Megatron and training in it (those of pretrain_gpt.py run
 	$(next) test PYTEST_ARGS="$(PYTEST_ARGS) tests/megatron tests/training --ignore=tests/training/test_pretrain_gpt.py"
 
 .PHONY: test-trainers
-trainer = test -x $(1)/bin/python || $(PYTHON) -m venv $(1); $(1)/bin/python -m pip --disable-pip-version-check install $(QUIET) --extra-index-url $(TORCH_INDEX) $(2)
+trainer = test -x $(1)/bin/python || $(PYTHON) -m venv $(1); \
+	if $(probe_torch); then extra="--extra-index-url $(TORCH_INDEX)"; fi; $(1)/bin/python -m pip --disable-pip-version-check install $(QUIET) $$extra $(2)
 test-trainers: setup ## Exports read by the own loaders of Axolotl and LLaMA-Factory, each in an environment of its own
 	$(call trainer,.venv-axolotl,axolotl==0.19.0)
 	$(call trainer,.venv-llama-factory,llamafactory==0.9.5)
 	SPANLOOM_AXOLOTL=$(CURDIR)/.venv-axolotl/bin/python SPANLOOM_LLAMA_FACTORY=$(CURDIR)/.venv-llama-factory/bin/python \
-	SPANLOOM_REQUIRE_TRAINERS=1 $(BIN)/python -m pytest tests/dataset/export/test_trainers.py
+	SPANLOOM_NIGHTLY=1 SPANLOOM_REQUIRE_TRAINERS=1 $(BIN)/python -m pytest tests/dataset/export/test_trainers.py
 
 .PHONY: chaos
 chaos: setup ## Fail and kill every file-system change of every command (hours; CHAOS_ARGS="--every 10" a part), and damage every file

@@ -73,7 +73,8 @@ def check_code() -> dict[str, str]:
     if expected and expected != git_sha():
         raise SpanloomError(
             f"the code here is of commit {git_sha()}, the pipeline was compiled for {expected}",
-            remedy="run `make images push compile` in one checkout, and submit the YAML that it writes",
+            remedy="run `make images push compile` in one checkout, and submit the YAML that it writes; for Slurm, "
+            "write the scripts again by `spanloom tasks` of the code on the nodes",
         )
     return {"git_sha": git_sha()}
 

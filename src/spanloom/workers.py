@@ -58,7 +58,7 @@ class _Semaphore:
         self._reader, self._writer = _SPAWN.Pipe(duplex=False)
         os.set_blocking(self._reader.fileno(), False)
         os.write(self._writer.fileno(), bytes(count))
-        self._semlock = self  # `Queue.full` asks this one
+        self._semlock = self  # `Queue.full` asks this one; the name is private, and there is no other way to be one
 
     def acquire(self, block: bool = True, timeout: float | None = None) -> bool:
         until = None if timeout is None else time.monotonic() + timeout
@@ -104,6 +104,7 @@ class _Worker(SpawnProcess):
 
     @staticmethod
     def _Popen(process_obj: Any) -> Any:
+        # multiprocessing reads where the main script is at this place, and has no option to leave it out.
         with _main_unnamed():
             return SpawnProcess._Popen(process_obj)
 
@@ -272,7 +273,7 @@ def end_at_once() -> None:
     Taking those down with the interpreter sometimes aborts ("terminate called without an active exception"), which
     torch then reports of the worker. Batches are delivered by then: this is multiprocessing's own last step.
     """
-    if multiprocessing.parent_process() is not None:
+    if multiprocessing.parent_process() is not None:  # there is no public hook: `atexit` is not run in a worker
         Finalize(None, os._exit, args=(0,), exitpriority=-(1 << 30))
 
 

@@ -43,6 +43,16 @@ CASES = {
         "--context-len 40",
     ),
     "toolcalls convert": Case(TOOLCALLS[:1], f"{ULTRACHAT} --out made", "--system Other."),
+    "toolcalls mask": Case(
+        TOOLCALLS, f"toolcalls mask --data train.jsonl {MODEL} --output made.jsonl", "--max-length 40"
+    ),
+    "toolcalls merge": Case(
+        TOOLCALLS[:3],
+        "toolcalls merge --harmful-dir samples/harmful --retain-dir samples/retain --oversample --output made.jsonl "
+        "--eval-output made-eval.jsonl --eval-fraction 0.2 --stats made.json",
+        "--seed 5",
+    ),
+    "toolcalls batches": Case(TOOLCALLS, "toolcalls batches --data train.jsonl --output made.jsonl", "--seed 5"),
     "toolcalls export": Case(
         TOOLCALLS, f"toolcalls export --data train.jsonl {MODEL} --output made.jsonl", "--batched"
     ),
@@ -87,3 +97,26 @@ def test_the_same_is_kept_and_another_needs_overwrite(cli: Cli, tmp_path: Path, 
         shutil.rmtree(made) if made.is_dir() else made.unlink()
     _, _, fresh = run(*case.other.split())
     assert replaced == fresh != first
+
+
+def test_a_dataset_of_traces_is_kept_if_the_selection_is_the_same(cli: Cli, tmp_path: Path) -> None:
+    """Its id and times are new in each build, so they do not count."""
+    for command in TRACES:
+        done = cli(*command.split(), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    manifest = tmp_path / "traces/datasets/d-1/manifest.json"
+    first = manifest.read_bytes()
+    done = cli(*TRACES[-1].split(), cwd=tmp_path)
+    assert (done.returncode, manifest.read_bytes()) == (0, first)
+    assert "is there already; nothing was written" in done.stderr
+    done = cli(*TRACES[-1].split(), "--limit", "3", cwd=tmp_path)
+    assert (done.returncode, manifest.read_bytes()) == (1, first)
+    assert "--overwrite" in done.stderr
+    done = cli(*TRACES[-1].split(), "--limit", "3", "--overwrite", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert manifest.read_bytes() != first
+    for _ in range(2):
+        done = cli(*TRACES[-1].split(), "--reproducible", "--overwrite", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    done = cli(*TRACES[-1].split(), "--reproducible", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -38,6 +38,24 @@ FAULTS: tuple[Fault, ...] = (
         why="users would train the token before each trained one",
         tests=("tests/api/test_documents.py",),
     ),
+    # --- Rows with too long documents ---
+    Fault(
+        name="a-document-of-the-greatest-length-left-out",
+        module="spanloom.families.harmony.render.rows",
+        old="if size > longest}",
+        new="if size >= longest}",
+        why="a document that is just short enough would be missing",
+        tests=("tests/building/test_longest.py::test_longer_documents_are_left_out",),
+    ),
+    Fault(
+        name="long-rows-use-up-max-rejects",
+        module="spanloom.conversations.source.rejects",
+        old="if reason not in NO_FAULTS)",
+        new="if reason)",
+        why="a build with --longest would stop at the first long row",
+        tests=("tests/building/test_longest.py::test_longer_documents_are_left_out",),
+        raises=("TypeError",),
+    ),
     # --- Commands that are run again ---
     Fault(
         name="same-without-a-look-at-the-files",

@@ -77,6 +77,25 @@ def test_convert_reads_one_commit_of_a_revision_and_records_it(hub: Hub, cli: Cl
     assert conversion["places"] == [f"hf://datasets/{NAME}@{repository.branches['main']}/data/a.jsonl"]
 
 
+def test_convert_synth_records_the_commit(hub: Hub, cli: Cli, tmp_path: Path) -> None:
+    done = cli("sample", "--out", tmp_path / "raw")
+    assert done.returncode == 0, done.stderr
+    repository = hub.repositories[NAME] = Repository()
+    commit = repository.commit(folder(tmp_path / "raw", "synth/"))
+    done = cli(
+        *("convert-synth", "--raw", f"hf://datasets/{NAME}/synth", "--out", tmp_path / "out", "-q"),
+        **hub.environment(token=False),
+    )
+    assert done.returncode == 0, done.stderr
+    done = cli("convert-synth", "--raw", tmp_path / "raw", "--out", tmp_path / "local", "-q")
+    assert done.returncode == 0, done.stderr
+    manifests = [json.loads((tmp_path / name / "manifest.json").read_bytes()) for name in ("out", "local")]
+    assert manifests[0]["conversion"].pop("places") == [f"hf://datasets/{NAME}@{commit}/synth"]
+    assert manifests[0]["storage"] == manifests[1]["storage"]
+    done = cli("build", "--source", tmp_path / "out", "--out", tmp_path / "root", "--allow-unknown-sha", "-q")
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_same_files_give_the_same_source_as_a_local_folder(hub: Hub, cli: Cli, tmp_path: Path) -> None:
     files = {"a.jsonl": lines(RECORDS[:3]), "b.parquet": parquet(RECORDS[3:])}
     (tmp_path / "in").mkdir()

@@ -1,6 +1,7 @@
 """`spanloom tasks`: the list as JSON, the files for Slurm, what is refused before anything is written."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -148,3 +149,41 @@ def test_the_same_command_finishes_what_a_kill_left(tmp_path: Path) -> None:
     (tmp_path / "1" / "render-shard.sbatch").write_text("somebody else's")
     with pytest.raises(ConflictError, match=r"it holds render-shard\.sbatch"):
         write("1")
+
+
+def test_steps_of_another_commit_are_refused(cli: Cli, tmp_path: Path) -> None:
+    """Their scripts name the commit: that of this command if it runs the steps, or the one that is given."""
+    this, other = "1" * 40, "2" * 40
+    for number, (options, expected) in enumerate(
+        (
+            ([], this),
+            (["--git-sha", other], other),
+            (["--venv", tmp_path], None),
+            (["--apptainer", tmp_path], None),
+            (["--apptainer", tmp_path, "--git-sha", other], other),
+        )
+    ):
+        out = tmp_path / str(number)
+        done = cli("tasks", *GIVEN, "--for", "slurm", "--out", out, *options, SPANLOOM_GIT_SHA=this)
+        assert done.returncode == 0, done.stderr
+        for file in out.glob("*.sbatch"):
+            line = f"export SPANLOOM_EXPECTED_GIT_SHA={expected}\n"
+            assert (line in file.read_text()) == (expected is not None), file
+            assert expected is not None or "EXPECTED_GIT_SHA" not in file.read_text()
+    done = cli("tasks", *GIVEN, "--for", "slurm", "--out", tmp_path / "dirty", SPANLOOM_GIT_SHA=f"{this}-dirty")
+    assert done.returncode == 0, done.stderr
+    assert "EXPECTED" not in (tmp_path / "dirty/verify-tokenizer.sbatch").read_text()
+    done = cli("tasks", *GIVEN, "--for", "slurm", "--out", tmp_path / "none", "--git-sha", "main")
+    assert done.returncode == 1
+    assert "is no commit" in done.stderr
+    assert not (tmp_path / "none").exists()
+    script = tmp_path / "0/assemble-split.sbatch"
+    done_step = subprocess.run(
+        ["bash", script],
+        env={**os.environ, "SPANLOOM_GIT_SHA": other, "PYTHONPATH": os.environ.get("PYTHONPATH", "")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done_step.returncode != 0
+    assert f"the code here is of commit {other}" in done_step.stderr

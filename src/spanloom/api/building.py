@@ -113,6 +113,7 @@ def _built_for_harmony(options: BuildOptions, progress: "Progress", validator: "
                 max_rows=options.max_rows,
                 max_rows_per_shard=options.max_rows_per_shard,
                 max_tokens=options.max_tokens,
+                longest=options.longest,
             ),
             valid_fraction=options.valid_fraction,
             renderer=options.renderer,
@@ -161,7 +162,9 @@ def _built_for_model(options: BuildOptions, progress: "Progress", validator: "Va
             model=model_folder,
             model_as_given=model,
             rules=model_rules(options, options.train, options.turns, options.valid_fraction),
-            caps=RowCaps(max_rows=options.max_rows, max_rows_per_shard=options.max_rows_per_shard),
+            caps=RowCaps(
+                max_rows=options.max_rows, max_rows_per_shard=options.max_rows_per_shard, longest=options.longest
+            ),
         )
         progress.detail(f"{settings}")
         return of_model.build(settings, progress, validator)

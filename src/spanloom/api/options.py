@@ -18,6 +18,7 @@ from spanloom.options.shared import (
     MAX_REJECTS,
     MAX_WORKERS,
     SCRATCH,
+    Longest,
     OnStage,
     Overwrite,
     Reader,
@@ -227,6 +228,7 @@ class RowOptions:
     max_rows_per_shard: Annotated[int | None, of_amount("Read at most this many rows of each shard.", min=0)] = (
         defaults.MAX_ROWS_PER_SHARD
     )
+    longest: Longest = None
     max_rejects: Annotated[
         int | str,
         of_amount(MAX_REJECTS, metavar="N|P%", takes=str, given=defaults.MAX_REJECTS),

@@ -251,7 +251,12 @@ def step_render_shard(
     `spanloom work clear` removes it.
     """
     _check_shard(options.shard, options.shards)
-    caps = Caps(max_rows=rows.max_rows, max_rows_per_shard=rows.max_rows_per_shard, max_tokens=rows.max_tokens)
+    caps = Caps(
+        max_rows=rows.max_rows,
+        max_rows_per_shard=rows.max_rows_per_shard,
+        max_tokens=rows.max_tokens,
+        longest=rows.longest,
+    )
     from spanloom.families.harmony.steps.render_shard import Rendering
 
     rendering = Rendering(

@@ -8,7 +8,7 @@ import typer
 
 from spanloom.options.option import option, place, running
 from spanloom.options.shared import AllowUnknownSha as AllowUnknownSha
-from spanloom.options.shared import MaxRejects, MaxRows, OnDuplicate, Shards
+from spanloom.options.shared import Longest, MaxRejects, MaxRows, OnDuplicate, Shards
 from spanloom.options.shared import Reader as Reader
 from spanloom.options.shared import Resume as Resume
 from spanloom.options.shared import Scratch as Scratch
@@ -110,6 +110,7 @@ class DealtTask(ShardTask):
 
     shards: Shards = 1
     max_rows: MaxRows = None
+    longest: Longest = None
     max_rejects: MaxRejects = None
     on_duplicate: OnDuplicate = "error"
 

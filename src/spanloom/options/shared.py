@@ -67,6 +67,14 @@ MaxRows = Annotated[
     int | None,
     of_amount("Read at most this many rows of the source, its first; of tool calls, samples of each split.", min=0),
 ]
+Longest = Annotated[
+    int | None,
+    of_amount(
+        "The most tokens that a document may have, its end included. A row that makes a longer one is left out and "
+        "counted as too_long; --max-rejects does not count it.",
+        min=1,
+    ),
+]
 Shards = Annotated[int, option("Shards of the dataset: record i goes to shard i modulo their number.", min=1)]
 
 
@@ -109,5 +117,6 @@ class DealtOptions(RunningOptions):
 
     shards: Shards = 1
     max_rows: MaxRows = None
+    longest: Longest = None
     max_rejects: MaxRejects = None
     on_duplicate: OnDuplicate = "error"

@@ -13,6 +13,7 @@ import shlex
 from collections.abc import Callable, Sequence
 
 from spanloom.errors import EXIT_TEMPORARY, SpanloomError
+from spanloom.provenance import EXPECTED_SHA_VARIABLE
 from spanloom.tasks.stage import INDEX, Stage, mebibytes, whole_cpus
 
 SUBMIT = "submit.sh"
@@ -38,20 +39,21 @@ def in_apptainer(images: str) -> Started:
 
 
 def slurm_files(
-    pipeline: str, stages: Sequence[Stage], started: Started, options: Sequence[str] = ()
+    pipeline: str, stages: Sequence[Stage], started: Started, options: Sequence[str] = (), commit: str | None = None
 ) -> dict[str, str]:
-    """The texts of the files by name. `options`: of `sbatch`, for every job, such as `--partition=long`.
+    """The texts of the files by name. `options`: of `sbatch`, for every job, such as `--partition=long`; `commit`: the
+    only one whose code may run the stages, None for any.
 
     Raises SpanloomError for an option that does not begin with `--`, and for invalid sizes.
     """
     for option in options:
         if not option.startswith("--") or "\n" in option:
             raise SpanloomError(f"{option!r} is not an option of sbatch", remedy="write it as --partition=long")
-    files = {f"{stage.name}.sbatch": _batch(stage, started(stage), options) for stage in stages}
+    files = {f"{stage.name}.sbatch": _batch(stage, started(stage), options, commit) for stage in stages}
     return {**files, SUBMIT: _submit(pipeline, stages)}
 
 
-def _batch(stage: Stage, words: Sequence[str], options: Sequence[str]) -> str:
+def _batch(stage: Stage, words: Sequence[str], options: Sequence[str], commit: str | None) -> str:
     directives = [
         f"--job-name=spanloom-{stage.name}",
         *([f"--array=0-{stage.count - 1}"] if stage.each else []),
@@ -72,6 +74,7 @@ def _batch(stage: Stage, words: Sequence[str], options: Sequence[str]) -> str:
         "#!/bin/bash",
         *(f"#SBATCH {directive}" for directive in directives),
         "",
+        *([f"export {EXPECTED_SHA_VARIABLE}={commit}"] if commit else []),
         *(["index=$SLURM_ARRAY_TASK_ID"] if stage.each else []),
         " ".join(map(_quoted, words)),
         "code=$?",

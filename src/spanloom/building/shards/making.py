@@ -17,7 +17,7 @@ from spanloom import workers
 from spanloom.building.ordered import in_order
 from spanloom.building.parts.stored import IDS_JSON, RENDERED_JSON, PartWriter, files_stand, part_name, read_sidecar
 from spanloom.building.recipe import Part, Recipe
-from spanloom.conversations.source.rejects import Reject
+from spanloom.conversations.source.rejects import NO_FAULTS, Reject, faults_in
 from spanloom.provenance import part_key, readable_json, sha256_json
 from spanloom.storage import write_atomically
 from spanloom.supervision import tokens_per_span
@@ -146,7 +146,7 @@ class _Shard:
 
     def take(self, summary: dict[str, Any]) -> None:
         """Adds the next part. Raises RejectedRowError if too many rows of the shard are refused."""
-        self.rejected += sum(summary["rejected"].values())
+        self.rejected += faults_in(summary["rejected"])
         if self.rejected > self.job.reject_limit:
             raise Reject(**summary["last_reject"]).as_error(allowed=self.job.reject_limit, shard=self.job.shard.where)
         self.summaries.append(summary)
@@ -179,8 +179,9 @@ def make_part(job: PartJob) -> dict[str, Any]:
             for reject in made.refused:
                 writer.write_reject(reject)
                 rejected[reject.reason] += 1
-                last_reject = reject
-                if rejected.total() > job.reject_limit:
+                if reject.reason not in NO_FAULTS:
+                    last_reject = reject
+                if faults_in(rejected) > job.reject_limit:
                     break
             writer.write(made.about, made.documents)
             rows_read += made.rows_read
@@ -190,7 +191,7 @@ def make_part(job: PartJob) -> dict[str, Any]:
                 counts.setdefault(group, Counter()).update(numbers)
             span_tokens += tokens_per_span(made.documents.span_id, made.documents.lengths, spans).sum(axis=0)
             _count(job, made.rows_read, made.documents.tokens.size, len(made.refused))
-            if not made.whole or rejected.total() > job.reject_limit:
+            if not made.whole or faults_in(rejected) > job.reject_limit:
                 whole = False
                 break
         job.recipe.check_unchanged(job.shard)  # the next run keeps a complete part and does not read its rows again
@@ -207,7 +208,7 @@ def make_part(job: PartJob) -> dict[str, Any]:
             "whole": whole,
             "counts": {group: dict(numbers) for group, numbers in counts.items()},
         }
-        return writer.commit(summary) if rejected.total() <= job.reject_limit else summary
+        return writer.commit(summary) if faults_in(rejected) <= job.reject_limit else summary
 
 
 def _standing(job: PartJob) -> dict[str, Any] | None:
@@ -217,7 +218,7 @@ def _standing(job: PartJob) -> dict[str, Any] | None:
     summary = read_sidecar(sidecar)
     stands = (
         summary.get("key") == job.key
-        and sum(summary["rejected"].values()) <= job.reject_limit
+        and faults_in(summary["rejected"]) <= job.reject_limit
         and files_stand(job.rendered, summary["rendered_files"])
         and files_stand(job.ids, summary["ids_files"])
     )

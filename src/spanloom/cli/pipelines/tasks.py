@@ -1,5 +1,6 @@
 """`spanloom tasks`: a pipeline as a list of stages, as JSON or for Slurm."""
 
+import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -15,6 +16,7 @@ import typer
 from spanloom.cli.app import PIPELINE, app, print_json, say
 from spanloom.errors import SpanloomError
 from spanloom.options.option import option, place
+from spanloom.provenance import git_sha
 from spanloom.storage import clear_temporaries_of, is_regular, write_atomically
 from spanloom.storage.folders.filling import check_unused
 from spanloom.storage.uri import is_uri, parse_uri
@@ -72,6 +74,9 @@ def list_of(pipeline: str, shards: int | None) -> ModuleType:
     return import_module(f"spanloom.families.{name}")
 
 
+_COMMIT = re.compile("[0-9a-f]{40}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class SlurmOptions:
     """Where Slurm's files go, and how its jobs run."""
@@ -82,6 +87,14 @@ class SlurmOptions:
     ] = None
     apptainer: Annotated[
         Path | None, option("Slurm: a folder of images as `apptainer pull` makes them, instead of an environment.")
+    ] = None
+    git_sha: Annotated[
+        str | None,
+        option(
+            "Slurm: the commit of the code on the nodes; steps of another one are refused. Default: that of this "
+            "command, if it runs the steps and its commit is known; else any.",
+            metavar="SHA",
+        ),
     ] = None
     sbatch: Annotated[
         list[str] | None,
@@ -153,7 +166,7 @@ def _write_slurm(pipeline: str, stages: Sequence[Stage], slurm: SlurmOptions) ->
         started = in_apptainer(str(slurm.apptainer.absolute()))
     else:
         started = in_environment(str(slurm.venv.absolute() / "bin/spanloom") if slurm.venv else _this_program())
-    files = slurm_files(pipeline, stages, started, slurm.sbatch or ())
+    files = slurm_files(pipeline, stages, started, slurm.sbatch or (), _commit(slurm))
     slurm.out.mkdir(parents=True, exist_ok=True)
     clear_temporaries_of(slurm.out / name for name in files)
     check_unused(slurm.out, {name for name, text in files.items() if _holds(slurm.out / name, text)})
@@ -164,6 +177,16 @@ def _write_slurm(pipeline: str, stages: Sequence[Stage], slurm: SlurmOptions) ->
             with suppress(PermissionError):  # of a file system without modes; it is run by bash
                 (slurm.out / name).chmod(0o755)
     say(f"{len(files)} files under {slurm.out}; submit them with: bash {slurm.out / 'submit.sh'}")
+
+
+def _commit(slurm: SlurmOptions) -> str | None:
+    """The commit whose code may run the steps; None for any. Raises SpanloomError for an invalid one."""
+    if slurm.git_sha is not None:
+        if not _COMMIT.fullmatch(slurm.git_sha):
+            raise SpanloomError(f"--git-sha {slurm.git_sha!r} is no commit", remedy="give 40 hex digits")
+        return slurm.git_sha
+    own = git_sha()
+    return own if slurm.venv is slurm.apptainer is None and _COMMIT.fullmatch(own) else None
 
 
 def _holds(path: Path, text: str) -> bool:

@@ -9,6 +9,7 @@ from spanloom.cli.outputs import file_option
 from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.families.toolcalls import defaults
 from spanloom.options.option import option
+from spanloom.options.shared import OverwriteFile
 
 
 @toolcalls_app.command("validate")
@@ -88,6 +89,7 @@ class Merge:
     compat: Annotated[bool, option("Reproduce the original program: its ids, its order, its faults.", "--compat")] = (
         False
     )
+    overwrite: OverwriteFile = False
 
 
 @toolcalls_app.command("sample")
@@ -116,3 +118,4 @@ class Batches:
     require_tool_calls_harmful: toolcalls_options.RequireToolCalls = False
     max_harmful: Annotated[int | None, option("At most this many harmful samples.", min=0)] = None
     compat: Annotated[bool, option("Write no `id` for a batch, as the original program.", "--compat")] = False
+    overwrite: OverwriteFile = False

@@ -89,5 +89,7 @@ def step_tokenize_toolcalls(
     """Tool calls: samples of one split → tokens and loss mask; no dataset before validate-alignment has passed."""
     from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules
 
-    tokenize_rules = TokenizeRules(max_length=max_length or None, max_rows=task.max_rows, **vars(rules))
+    tokenize_rules = TokenizeRules(
+        max_length=max_length or None, max_rows=task.max_rows, longest=task.longest, **vars(rules)
+    )
     return {"task": task.as_task(), "shards": task.shards, "rules": tokenize_rules}

@@ -48,6 +48,7 @@ class Mask:
     rendering: toolcalls_options.Rendering
     max_length: toolcalls_options.MaxLength = None
     control_texts: toolcalls_options.ControlTexts = defaults.CONTROL_TEXTS
+    overwrite: OverwriteFile = False
 
 
 @toolcalls_app.command("export")

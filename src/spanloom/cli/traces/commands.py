@@ -9,6 +9,7 @@ from spanloom.cli import options
 from spanloom.cli.app import traces_app
 from spanloom.cli.traces.options import Places, SelectionOptions, key_values
 from spanloom.options.option import option
+from spanloom.options.shared import OverwriteFile
 
 
 @traces_app.command("list")
@@ -59,7 +60,7 @@ class RecordedOptions:
 @traces_app.command("build")
 @dataclass(frozen=True, kw_only=True)
 class Build:
-    """Freeze a selection of the store in a manifest, in place of one of the same key.
+    """Freeze a selection of the store in a manifest. The same selection again keeps the one that is there.
 
     Example: `spanloom traces build --name math --version v1 --filter 'source="import"' --strategy random --seed 1`
     """
@@ -89,4 +90,5 @@ class Build:
         False
     )
     places: Places
+    overwrite: OverwriteFile = False
     as_json: options.Json = False

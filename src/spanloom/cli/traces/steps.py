@@ -134,6 +134,11 @@ def step_tokenize(
 
     exported = ExportOptions(control_tokens=control_tokens)
     rules = TokenizeRules(
-        form=form, eod=eod or None, options=exported, valid_fraction=valid_fraction, max_rows=task.max_rows
+        form=form,
+        eod=eod or None,
+        options=exported,
+        valid_fraction=valid_fraction,
+        max_rows=task.max_rows,
+        longest=task.longest,
     )
     return {"task": task.as_task(), "shards": task.shards, "dataset": manifest, "rules": rules}

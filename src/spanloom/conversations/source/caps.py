@@ -1,6 +1,7 @@
 """Limits on the rows of a source: a capped run is the same build over fewer rows, at a root of another name.
 
-In: caps of a whole run. Out: how many rows of each shard are read, computed before anything is built.
+In: caps of a whole run. Out: how many rows of each shard are read, computed before anything is built. `longest` is no
+such cap: all rows are read, and those with a longer document are left out.
 """
 
 from collections.abc import Sequence
@@ -10,23 +11,30 @@ from pathlib import Path
 from spanloom.errors import ConflictError, SpanloomError
 from spanloom.storage.uri import is_uri, parse_uri
 
+LONGEST = "longest"
+
 
 @dataclass(frozen=True, kw_only=True)
 class RowCaps:
-    """The caps of a whole run; None means no cap. Raises SpanloomError for a cap below 0."""
+    """The caps of a whole run; None means no cap. Raises SpanloomError for a cap below 0.
+
+    `longest`: the most tokens that a document has, EOD included; a row that makes a longer one is left out.
+    """
 
     max_rows: int | None = None
     max_rows_per_shard: int | None = None
+    longest: int | None = None
 
     def __post_init__(self) -> None:
         check_caps(**self.as_dict())
 
     @property
     def any(self) -> bool:
-        return set(self.as_dict().values()) != {None}
+        return {cap for name, cap in self.as_dict().items() if name != LONGEST} != {None}
 
     def as_dict(self) -> dict[str, int | None]:
-        return asdict(self)
+        """For the manifest. `longest` is absent by default, so that earlier configs are the same."""
+        return {name: cap for name, cap in asdict(self).items() if (name, cap) != (LONGEST, None)}
 
     def rows_read(self, rows: Sequence[int]) -> list[int]:
         """How many rows of each shard are read. `rows`: how many rows each shard has."""

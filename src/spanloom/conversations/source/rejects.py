@@ -46,6 +46,22 @@ class Reason(StrEnum):
     ASSISTANT_IN_A_ROW = "assistant_in_a_row"
     ANSWER_MISSING = "answer_missing"
     RENDERER_REFUSED = "renderer_refused"
+    TOO_LONG = "too_long"
+
+
+NO_FAULTS = frozenset({Reason.TOO_LONG})
+"""Reasons that are no faults of the row: an option leaves it out. Such rows are listed and counted with the others, but
+no limit holds for them."""
+
+
+def faults_in(rejected: Mapping[str, int]) -> int:
+    """How many rows were refused for a fault. `rejected`: rows by reason."""
+    return sum(rows for reason, rows in rejected.items() if reason not in NO_FAULTS)
+
+
+def too_long(tokens: int, longest: int) -> str:
+    """The detail of a row with a document of so many tokens. `longest`: as `--longest` says."""
+    return f"it makes a document of {tokens} tokens, --longest allows {longest}"
 
 
 class RowRefusedError(Exception):
@@ -88,7 +104,7 @@ class Reject:
 def too_many_rejects(shard: Mapping[str, Any], limit: str | None) -> bool:
     """Whether more rows of a shard were refused than allowed. `shard`: its `rejected`, by reason, and its `rows_read`;
     `limit`: see `reject_limit`, None for any number."""
-    return limit is not None and sum(shard["rejected"].values()) > reject_limit(limit, shard["rows_read"])
+    return limit is not None and faults_in(shard["rejected"]) > reject_limit(limit, shard["rows_read"])
 
 
 def reject_limit(limit: str, rows: int) -> int:

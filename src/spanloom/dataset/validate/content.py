@@ -151,11 +151,12 @@ def check_caps(content: Content, names: Sequence[str]) -> Iterator[Finding]:
     caps = content.config.get("caps", dict.fromkeys(names))
     if (
         not isinstance(caps, dict)
-        or set(caps) != set(names)
+        or set(caps) - ({"longest"} if caps.get("longest") else set()) != set(names)
         or any(cap is not None and not (is_integer(cap) and cap >= 0) for cap in caps.values())
     ):
         yield wrong(f"config.caps is {caps!r}, not a number or null for each of {', '.join(names)}")
         return
+    yield from check_longest(content, caps.get("longest"))
     shards = len(content.shards)
     if len(content.input.shards) != shards:
         yield wrong(f"the input has {len(content.input.shards)} shards, the dataset {shards}")
@@ -170,6 +171,19 @@ def check_caps(content: Content, names: Sequence[str]) -> Iterator[Finding]:
         tokens = sum(counts.tokens for counts in shard.splits.values())
         if budget and tokens > budget[0]:
             yield wrong(f"{tokens} tokens, the caps allow {budget[0]}", number)
+
+
+def check_longest(content: Content, longest: Any) -> Iterator[Finding]:
+    """Checks that no document is longer than an option allows, and that none was left out without the option."""
+    if longest is not None and not (is_integer(longest) and longest > 0):
+        yield wrong(f"longest is {longest!r}, not a number of tokens or absent")
+        return
+    for shard in content.shards:
+        if longest is None and "too_long" in shard.rejected:
+            yield wrong(f"{shard.rejected['too_long']} rows are too_long, and the options have no longest", shard.shard)
+        for split, counts in shard.splits.items():
+            if longest is not None and counts.longest > longest:
+                yield wrong(f"a document has {counts.longest} tokens, longest is {longest}", shard.shard, split)
 
 
 def _share(cap: int | None, shard: int, shards: int) -> list[int]:

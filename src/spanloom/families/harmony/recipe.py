@@ -68,6 +68,7 @@ class HarmonyRecipe(OfFolder):
             "renderer": renderer_version(self.renderer),
             "rules": self.rules and self.rules.as_dict(),
             "audit_fraction": self.audit_fraction,
+            **({} if self.caps.longest is None else {"longest": self.caps.longest}),
         }
 
     def parts(self, shard: SourceShard, rows: int) -> Iterator[MachinePart]:
@@ -95,7 +96,15 @@ class HarmonyRecipe(OfFolder):
                 floor=work.audit_floor,
             )
         for batch in read_rows(shard, work.part):
-            made = render_rows(shard, batch, renderer, rules=self.rules, token_budget=token_budget, auditor=auditor)
+            made = render_rows(
+                shard,
+                batch,
+                renderer,
+                rules=self.rules,
+                token_budget=token_budget,
+                auditor=auditor,
+                longest=self.caps.longest,
+            )
             if token_budget is not None:
                 token_budget -= made.documents.tokens.size
             yield made

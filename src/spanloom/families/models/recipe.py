@@ -13,7 +13,7 @@ from typing import Any
 from spanloom.building.assembly import build_facts
 from spanloom.building.recipe import Counts, DatasetForm, Made, OfFolder, Part
 from spanloom.building.shards.ids import split_decided
-from spanloom.conversations.source.caps import RowCaps
+from spanloom.conversations.source.caps import LONGEST, RowCaps
 from spanloom.conversations.source.folder import Source, SourceShard, first_rows
 from spanloom.conversations.source.format import SourceFormat
 from spanloom.dataset.family import Layout
@@ -85,8 +85,8 @@ class ModelRecipe(OfFolder):
             yield Part(index=index, first_row=batch.first_row, rows=len(batch), key=shard.sha256, holds=batch)
 
     def made(self, shard: SourceShard, part: Part, token_budget: int | None) -> Iterator[Made]:
-        eod = self.build["tokenizer"]["eod"]
-        yield from made_rows(shard, part.holds, self.ingredients(), eod, token_budget)
+        eod, longest = self.build["tokenizer"]["eod"], self.build["config"]["caps"].get(LONGEST)
+        yield from made_rows(shard, part.holds, self.ingredients(), eod, token_budget, longest)
 
     def ingredients(self) -> Ingredients:
         """The model under these rules, loaded once per process and build."""

@@ -35,6 +35,7 @@ class BuildOptions(RunOptions):
     rules: TokenizeRules = field(default_factory=TokenizeRules)
     max_rejects: str | None = None
     max_rows: int | None = None
+    longest: int | None = None
     shards: int = 1
     tools_dir: Path | None = None
 
@@ -47,7 +48,7 @@ def build(options: BuildOptions, progress: Progress | None = None) -> Iterator[B
     progress = progress or Progress(mode=Mode.SILENT)
     options.check()
     check_apart(options.data, options.out)
-    rules = replace(options.rules, max_rows=options.max_rows)
+    rules = replace(options.rules, max_rows=options.max_rows, longest=options.longest)
     ingredients = load_ingredients(options.template, options.tokenizer, rules, options.tools_dir)
     file = read_file(options.data)
     if not any(file.samples[split] for split in SPLITS):

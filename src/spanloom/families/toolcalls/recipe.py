@@ -21,7 +21,7 @@ import pyarrow as pa
 from spanloom.building.assembly import build_facts
 from spanloom.building.recipe import DatasetForm, FileShard, Made, OfFile, Part
 from spanloom.building.shards.ids import split_decided
-from spanloom.conversations.source.rejects import Reject
+from spanloom.conversations.source.rejects import Reason, Reject, too_long
 from spanloom.dataset.family import Layout
 from spanloom.errors import SourceError
 from spanloom.families.toolcalls import defaults
@@ -87,6 +87,7 @@ class TokenizeRules:
     control_texts   control tokens in texts of users, tools, system and tool definitions: "refuse" leaves such samples
                 out; "as-served" keeps their ids, never the EOD; "text" encodes them as text
     max_rows    how many samples of a split are read; None: all
+    longest     leaves out samples with more tokens, EOD included; None: no limit
     spans       "answer": a mask and no span array; "parts": the same mask and spans for prose, calls and arguments
     """
 
@@ -94,6 +95,7 @@ class TokenizeRules:
     bos_token: str | None = None
     max_length: int | None = None
     max_rows: int | None = None
+    longest: int | None = None
     valid_fraction: float = defaults.VALID_FRACTION
     spans: Spans = defaults.SPANS
     control_texts: str = defaults.CONTROL_TEXTS
@@ -128,6 +130,7 @@ class Ingredients:
             "registries_sha256": sha256_json(self.registries.listed),
             **({} if self.rules.spans == "answer" else {"spans": self.rules.spans}),
             **({} if self.rules.max_rows is None else {"max_rows": self.rules.max_rows}),
+            **({} if self.rules.longest is None else {"longest": self.rules.longest}),
             # Absent by default, so that the config of an earlier dataset is the same.
             **({} if self.rules.control_texts == "refuse" else {"control_texts": self.rules.control_texts}),
         }
@@ -258,13 +261,16 @@ class ToolCallRecipe(OfFile):
         )
         kept: list[tuple[int, Masked]] = []
         refused: list[Reject] = []
-        read = tokens = 0
+        longest, read, tokens = self.rules.longest, 0, 0
         for number, outcome in zip(numbers, outcomes, strict=True):
             name = outcome.sample.get("id")
             if not isinstance(outcome, Masked):
                 refused.append(self._reject(shard, number, name, outcome.reason))
             elif not isinstance(name, str) or not name:
                 refused.append(self._reject(shard, number, name, NO_ID))
+            elif longest is not None and outcome.ids.size + 1 > longest:
+                detail = too_long(outcome.ids.size + 1, longest)
+                refused.append(self._reject(shard, number, name, Reason.TOO_LONG, detail))
             else:
                 tokens += outcome.ids.size + 1
                 if token_budget is not None and tokens > token_budget:
@@ -285,9 +291,11 @@ class ToolCallRecipe(OfFile):
             whole=read == len(numbers),
         )
 
-    def _reject(self, shard: FileShard, number: int, name: Any, reason: str) -> Reject:
+    def _reject(self, shard: FileShard, number: int, name: Any, reason: str, detail: str = "") -> Reject:
         named = name if isinstance(name, str) else None
-        return Reject(shard=shard.index, row=number, id=named, reason=reason, detail="", id_column=self.form.id_column)
+        return Reject(
+            shard=shard.index, row=number, id=named, reason=reason, detail=detail, id_column=self.form.id_column
+        )
 
     def ingredients(self) -> "Ingredients":
         """The template, the tokenizer and the registries, loaded once per process. Raises SourceError if they changed

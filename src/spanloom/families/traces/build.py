@@ -12,17 +12,24 @@ from uuid import UUID, uuid4, uuid5
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
-from spanloom.errors import OptionError
+from spanloom.errors import ConflictError, OptionError
 from spanloom.families.traces.defaults import LIMIT, STRATEGY
 from spanloom.families.traces.errors import TraceError
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.conditions import Conditions
 from spanloom.families.traces.store.database import Store, TraceCounts
-from spanloom.families.traces.store.keys import dataset_key
-from spanloom.families.traces.store.manifest import SCHEMA_VERSION, Strategy, TraceManifest, write_manifest
+from spanloom.families.traces.store.keys import dataset_key, manifest_file
+from spanloom.families.traces.store.manifest import (
+    SCHEMA_VERSION,
+    Strategy,
+    TraceManifest,
+    read_manifest,
+    write_manifest,
+)
 from spanloom.families.traces.store.selection import newest, pool, sampled
 from spanloom.families.traces.trace import NAMESPACE, check_json
 from spanloom.provenance import canonical_json
+from spanloom.storage.folders.repeated import OnSame
 
 SOURCE = "tunix_rt_backend_api"
 """The default `source` in a manifest's provenance. Readers of these manifests know this value."""
@@ -83,12 +90,20 @@ def key_of(request: BuildRequest) -> str:
 
 
 def build_dataset(
-    store: Store, root: Path, request: BuildRequest, *, reproducible: bool = False
+    store: Store,
+    root: Path,
+    request: BuildRequest,
+    *,
+    reproducible: bool = False,
+    overwrite: bool = True,
+    on_same: OnSame | None = None,
 ) -> tuple[TraceManifest, Path]:
-    """Selects traces and writes the manifest, replacing one with the same key. Returns the manifest and its path.
+    """Selects traces and writes the manifest. Returns the manifest and its path.
 
-    `reproducible`: the same store and request give the same bytes, including the build's id and times. Raises
-    MissingSeedError, OptionError (invalid key, provenance or manifest size), EmptyDatasetError.
+    `reproducible`: the same store and request give the same bytes, including the build's id and times. Without
+    `overwrite`, a manifest with this key that differs in its id and times alone is kept, `on_same` is called, and
+    another one is a ConflictError; else it is replaced. Raises MissingSeedError, OptionError (invalid key, provenance
+    or manifest size), EmptyDatasetError.
     """
     key = key_of(request)
     # The candidates are closed before the snapshot: unless read to the end, they hold an open cursor.
@@ -110,6 +125,19 @@ def build_dataset(
     manifest = _manifest(request, key, ids, counts, created_at)
     if reproducible:
         manifest = manifest.model_copy(update={"build_id": reproducible_id(manifest)})
+    path = manifest_file(root, key)
+    if not overwrite and path.exists():
+        there = read_manifest(root, key)
+        same = there == manifest if reproducible else reproducible_id(there) == reproducible_id(manifest)
+        if not same:
+            raise ConflictError(
+                "this dataset was built with another result",
+                where=str(path),
+                remedy="replace it with --overwrite, or give another name or version",
+            )
+        if on_same is not None:
+            on_same()
+        return there, path
     return manifest, write_manifest(root, manifest)
 
 

@@ -21,7 +21,7 @@ import pyarrow as pa
 from spanloom.building.assembly import build_facts
 from spanloom.building.recipe import DatasetForm, FileShard, Made, OfFile, Part
 from spanloom.building.shards.ids import split_decided
-from spanloom.conversations.source.rejects import Reject
+from spanloom.conversations.source.rejects import Reason, Reject, too_long
 from spanloom.dataset.family import Layout
 from spanloom.dataset.rows.table import weighed
 from spanloom.errors import SourceError
@@ -81,7 +81,8 @@ class TokenizeRules:
     """Options that decide the bytes, besides traces and tokenizer. `eod`: the name of a token; None: the usual one.
 
     `weight`: the key of `meta` whose number is the weight of a document, in the column `weight` of the row table;
-    `max_rows`: how many traces are read, None for all.
+    `max_rows`: how many traces are read, None for all; `longest`: the most tokens of a document, EOD included: longer
+    ones are left out.
     """
 
     form: TokenFormat = defaults.TOKENIZE_FORMAT
@@ -92,6 +93,7 @@ class TokenizeRules:
     valid_fraction: float = defaults.VALID_FRACTION
     weight: str | None = None
     max_rows: int | None = None
+    longest: int | None = None
 
 
 def config_of(rules: TokenizeRules, tokenizer: JsonTokenizer) -> dict[str, Any]:
@@ -103,6 +105,7 @@ def config_of(rules: TokenizeRules, tokenizer: JsonTokenizer) -> dict[str, Any]:
         "valid_fraction": rules.valid_fraction,
         **({} if rules.weight is None else {"weight": rules.weight}),
         **({} if rules.max_rows is None else {"max_rows": rules.max_rows}),
+        **({} if rules.longest is None else {"longest": rules.longest}),
     }
 
 
@@ -165,20 +168,22 @@ class TraceRecipe(OfFile):
         kept: list[tuple[int, StoredTrace, TokenizedTrace]] = []
         refused: list[Reject] = []
         read = tokens = 0
+        longest = self.rules.longest
+
+        def refuse(row: int, name: str, reason: str, detail: str) -> None:
+            refused.append(
+                Reject(shard=shard.index, row=row, id=name, reason=reason, detail=detail, id_column="trace_id")
+            )
+
         for name, row, trace in part.holds:
             if trace is None:
-                refused.append(
-                    Reject(
-                        shard=shard.index,
-                        row=row,
-                        id=name,
-                        reason=DELETED,
-                        detail="the trace is not in the store any more",
-                        id_column="trace_id",
-                    )
-                )
+                refuse(row, name, DELETED, "the trace is not in the store any more")
+                read += 1
+                continue
+            stored, document = next(by_trace)
+            if longest is not None and document.ids.size + 1 > longest:
+                refuse(row, name, Reason.TOO_LONG, too_long(document.ids.size + 1, longest))
             else:
-                stored, document = next(by_trace)
                 tokens += document.ids.size + 1
                 if token_budget is not None and tokens > token_budget:
                     break

@@ -35,6 +35,7 @@ class TokenBuildOptions(RunOptions):
     rules: TokenizeRules = field(default_factory=TokenizeRules)
     max_rejects: str | None = None
     max_rows: int | None = None
+    longest: int | None = None
     shards: int = 1
     on_duplicate: str = "keep"
 
@@ -53,7 +54,7 @@ def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | 
         read_manifest(options.root, options.key),
         sha256_file(manifest),
         load_tokenizer(options.tokenizer),
-        replace(options.rules, max_rows=options.max_rows),
+        replace(options.rules, max_rows=options.max_rows, longest=options.longest),
         shards=options.shards,
         given={"store": store.called, "tokenizer": str(options.tokenizer)},
     )

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import typer
@@ -21,6 +22,8 @@ from spanloom.families.toolcalls.rules import Rules
 from spanloom.families.toolcalls.tokens.batches import batch_rows, pair
 from spanloom.families.toolcalls.validation import validate_files
 from spanloom.storage import write_atomically
+from spanloom.storage.folders.repeated import already_there
+from spanloom.storage.folders.repeated_files import all_written_once, written_once
 
 
 def sample_files(data: str | None, data_dir: str | None) -> tuple[str, list[SampleFile]]:
@@ -29,6 +32,11 @@ def sample_files(data: str | None, data_dir: str | None) -> tuple[str, list[Samp
         raise typer.BadParameter("give either --data or --data-dir")
     target = str(data if data is not None else data_dir)
     return target, one_file(Path(target)) if data is not None else files_below(Path(target))
+
+
+def say_same(output: Path) -> None:
+    """Says that the command was run before with the same result."""
+    say(already_there(output), file=sys.stderr)
 
 
 def validate(given: Validate) -> None:
@@ -72,11 +80,16 @@ def merge(given: Merge) -> None:
         if written is not None:
             check_outside(written, given.harmful_dir, given.retain_dir)
     merged = (merge_as_original if given.compat else merge_samples)(given.harmful_dir, given.retain_dir, options)
-    write_atomically(given.output, lines_of_samples(merged.train))
-    if given.eval_output is not None:
-        write_atomically(given.eval_output, lines_of_samples(merged.evaluation))
-    if given.stats is not None:
-        write_atomically(given.stats, (json.dumps(merged.stats, ensure_ascii=False, indent=2) + "\n").encode())
+    contents = {
+        given.output: lines_of_samples(merged.train),
+        given.eval_output: lines_of_samples(merged.evaluation),
+        given.stats: (json.dumps(merged.stats, ensure_ascii=False, indent=2) + "\n").encode(),
+    }
+    paths = [path for path in contents if path is not None]
+    same = partial(say_same, given.output)
+    with all_written_once(paths, overwrite=given.overwrite or given.compat, on_same=same) as streams:
+        for path, stream in zip(paths, streams, strict=True):
+            stream.write(contents[path])
     print_json(merged.stats)
     if isinstance(merged, MergedAsOriginal) and given.gates.validate and merged.failed_gates:
         say("gates: " + "; ".join(merged.failed_gates), file=sys.stderr)
@@ -102,5 +115,7 @@ def batches(given: Batches) -> None:
         require_tool_calls=given.require_tool_calls_harmful,
         max_harmful=given.max_harmful,
     )
-    write_atomically(given.output, lines_of_samples(list(batch_rows(paired, with_id=not given.compat))))
+    replaces = given.overwrite or given.compat  # the original program replaces its files
+    with written_once(given.output, overwrite=replaces, on_same=partial(say_same, given.output)) as stream:
+        stream.write(lines_of_samples(list(batch_rows(paired, with_id=not given.compat))))
     say(f"{given.output}: {len(paired):,} batches of 1 harmful and {given.benign_per_harmful} retain samples")

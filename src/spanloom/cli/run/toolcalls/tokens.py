@@ -1,7 +1,6 @@
 """`spanloom toolcalls audit`, `mask`, `export`, `tokenize`: samples → rendered and masked → training data."""
 
 import json
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
@@ -9,7 +8,7 @@ from itertools import islice
 import typer
 
 from spanloom.cli.app import print_json, say
-from spanloom.cli.run.toolcalls.samples import sample_files
+from spanloom.cli.run.toolcalls.samples import sample_files, say_same
 from spanloom.cli.toolcalls.options import Rendering
 from spanloom.cli.toolcalls.tokens import Audit, Export, Mask
 from spanloom.families.toolcalls import defaults
@@ -21,8 +20,8 @@ from spanloom.families.toolcalls.merge.merged import lines_of_samples
 from spanloom.families.toolcalls.tokens import training_files
 from spanloom.families.toolcalls.tokens.masks import CUT, Left, Masked, masked_samples, with_mask
 from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
-from spanloom.storage import write_atomically, written_atomically
-from spanloom.storage.folders.repeated import already_there
+from spanloom.storage import write_atomically
+from spanloom.storage.folders.repeated_files import written_once
 
 
 def rendered(rendering: Rendering) -> Render:
@@ -79,7 +78,7 @@ def mask(given: Mask) -> None:
     counts: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
     outcomes = _outcomes(given)
-    with written_atomically(given.output) as stream:
+    with written_once(given.output, overwrite=given.overwrite, on_same=lambda: say_same(given.output)) as stream:
         for outcome in outcomes:
             counts["samples"] += 1
             if isinstance(outcome, Masked):
@@ -125,6 +124,6 @@ def export(given: Export) -> None:
         rows,
         schema,
         overwrite=given.overwrite,
-        on_same=lambda: say(already_there(given.output), file=sys.stderr),
+        on_same=lambda: say_same(given.output),
     )
     print_json({"rows": written, "left_out": dict(sorted(reasons.items()))})

@@ -5,7 +5,7 @@ from uuid import UUID
 
 import typer
 
-from spanloom.cli.app import print_json
+from spanloom.cli.app import print_json, say
 from spanloom.cli.streams import reader_may_leave
 from spanloom.cli.traces.commands import Build, Delete, ListTraces, Show
 from spanloom.cli.traces.options import build_request
@@ -86,7 +86,14 @@ def build(given: Build) -> None:
     conditions = {"filters": given.filters or {}, "where": given.where or [], "seed": given.seed}
     request = build_request(given.selection, **conditions, **vars(given.recorded))
     with given.places.opened() as opened:
-        manifest, path = build_dataset(opened, given.places.folder, request, reproducible=given.reproducible)
+        manifest, path = build_dataset(
+            opened,
+            given.places.folder,
+            request,
+            reproducible=given.reproducible,
+            overwrite=given.overwrite,
+            on_same=lambda: say("this dataset is there already; nothing was written", file=sys.stderr),
+        )
     if given.as_json:
         print_json(built(manifest, path))
     else:

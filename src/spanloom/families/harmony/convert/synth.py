@@ -40,9 +40,10 @@ from spanloom.records.staging import staged_records
 from spanloom.storage import sha256_file
 from spanloom.storage.folders.filling import filling
 from spanloom.storage.folders.repeated import MADE_JSON, OnSame, Output, check_overwritable, finish, made_or_same
+from spanloom.storage.hub import pinned
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.unchanged import FileState, check_unchanged, file_state
-from spanloom.storage.uri import is_uri
+from spanloom.storage.uri import is_hub, is_uri
 from spanloom.text import is_utf8
 from spanloom.workers import OnProgress
 
@@ -149,14 +150,16 @@ def convert_synth(
     overwrite: bool = False,
     on_progress: OnProgress | None = None,
     on_same: OnSame | None = None,
+    place: str | None = None,
 ) -> dict[str, Any]:
     """Converts `raw` into the new directory `out` and returns the manifest that was written there.
 
     Files of a directory are read in the order of their relative paths; `max_rows` stops after that many source rows.
     Unusable rows are counted by reason, never repaired. `on_progress` is called regularly with the rows read so far and
-    the rows to read. `overwrite`: replaces another conversion in `out`, once the new one is complete. Raises
-    SourceError for an invalid file or column, ConflictError if `out` has anything else. After any exception the files
-    of this run are removed, also those of an earlier killed run.
+    the rows to read. `overwrite`: replaces another conversion in `out`, once the new one is complete. `place`: what
+    `raw` is a copy of, with its commit, for the manifest. Raises SourceError for an invalid file or column,
+    ConflictError if `out` has anything else. After any exception the files of this run are removed, also those of an
+    earlier killed run.
     """
     if max_rows is not None and max_rows < 1:
         raise SpanloomError(f"a conversion of {max_rows} rows makes no dataset", remedy="use 1 or more for max_rows")
@@ -183,7 +186,7 @@ def convert_synth(
     def make(folder: Path) -> None:
         with filling(folder, record_name=RECORD_NAME, identity=identity, files=names) as finished:
             if not finished:
-                _convert(files, total, folder, output, conversion, max_rows, on_progress)
+                _convert(files, total, folder, output, conversion, max_rows, on_progress, place)
 
     made_or_same(out, output, make, overwrite=overwrite, on_same=on_same)
     return dict(json.loads((out / MANIFEST_NAME).read_bytes()))
@@ -206,6 +209,7 @@ def _convert(
     conversion: Conversion,
     max_rows: int | None,
     on_progress: OnProgress | None,
+    place: str | None,
 ) -> None:
     skipped: Counter[Skip] = Counter()
     with ExitStack() as undo:
@@ -226,6 +230,8 @@ def _convert(
         entries = [shard.finish() for shard in shards]
         sources = [{"path": file.name, "rows": file.rows, "bytes": file.state.bytes} for file in files]
         manifest = source_manifest(conversion, sources, total, max_rows, skipped, entries)
+        if place is not None:
+            manifest["conversion"]["places"] = [place]
         for name in (MADE_JSON, MANIFEST_NAME):
             undo.callback((out / name).unlink, missing_ok=True)
         finish(out, output, readable_json(manifest))
@@ -426,6 +432,7 @@ def run(
             overwrite=overwrite,
             on_progress=on_progress,
             on_same=on_same,
+            place=pinned(raw) if is_hub(raw) else None,
         )
         staging.publish_folder(out, last=MANIFEST_NAME)
     return result

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import pyarrow as pa
 from spanloom.building.recipe import Made
 from spanloom.conversations.runs import document_id
 from spanloom.conversations.source.folder import BATCH_BYTES, SourceRows, SourceShard, runs_within
-from spanloom.conversations.source.rejects import Reason, Reject, RowRefusedError
+from spanloom.conversations.source.rejects import Reason, Reject, RowRefusedError, too_long
 from spanloom.conversations.source.structure import LabelledConversation, row_id
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import (
@@ -62,10 +63,12 @@ def render_rows(
     rules: CutRules | None = None,
     token_budget: int | None = None,
     auditor: Auditor | None = None,
+    longest: int | None = None,
 ) -> Made:
     """Checks and renders a batch of source rows. Invalid rows are returned as rejects, in source order.
 
-    If `rules` cut rows, the whole row is refused if the renderer refuses one of its documents.
+    If `rules` cut rows, the whole row is refused if the renderer refuses one of its documents, or one has more tokens
+    than `longest`.
     """
     profile = profile_of_source(shard.format)
     rejects: list[Reject] = []
@@ -94,10 +97,16 @@ def render_rows(
         refused.setdefault(owner[position], detail)
     for number, detail in refused.items():
         reject(checked[number].index, checked[number].id, Reason.RENDERER_REFUSED, detail)
+    if longest is not None:
+        lengths = zip((owner[position] for position in rendered.kept), rendered.documents.lengths.tolist(), strict=True)
+        long = {number: size for number, size in sorted(lengths, key=itemgetter(1)) if size > longest}
+        for number in long.keys() - refused.keys():
+            detail = refused[number] = too_long(long[number], longest)
+            reject(checked[number].index, checked[number].id, Reason.TOO_LONG, detail)
     rejects.sort(key=lambda refusal: refusal.row)
 
     tokens, kept, rows_read = rendered.documents, rendered.kept, len(batch)
-    if refused and rules is not None:
+    if refused and (rules is not None or longest is not None):
         taken = [place for place, position in enumerate(kept) if owner[position] not in refused]
         tokens, kept = tokens.taken(np.array(taken, dtype=np.int64)), [kept[place] for place in taken]
     if token_budget is not None and tokens.tokens.size > token_budget:

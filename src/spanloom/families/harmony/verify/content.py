@@ -75,9 +75,10 @@ def _check_renderer(content: Content) -> Iterator[Finding]:
         yield wrong(f"renderer.version is {renderer.version!r}, not {' and '.join(packages)} with their versions")
     cutting = content.totals.cutting
     written = content.totals.sequences if cutting is None else cutting["runs"]
-    rendered = written + content.totals.rejected.get("renderer_refused", 0)
+    refused = sum(content.totals.rejected.get(reason, 0) for reason in ("renderer_refused", "too_long"))
+    rendered = written + refused
     caps = content.config.get("caps")
-    if cutting is not None and content.totals.rejected.get("renderer_refused"):
+    if cutting is not None and refused:
         return  # how many documents a conversation would have become that was refused, nothing tells
     if isinstance(caps, dict) and caps.get("max_tokens") is not None:
         # A batch is rendered before it is known which of its rows the tokens suffice for.

@@ -292,9 +292,12 @@ class ShardSource:
             self.whole.run.go_on()
             line = waiting.popleft()
             by_harmony = line.reason == Reason.RENDERER_REFUSED
+            is_long = line.reason == Reason.TOO_LONG
             judged = refusal(row, self.profile, self.config, encoding if by_harmony else None)
             reason, detail = judged.reason, judged.detail
             place: dict[str, Any] = {"line": line.line}
+            if is_long and reason is None:
+                reason, detail = self._too_long(row, encoding)
             if reason is None:
                 yield self.finding(
                     row.row, "rejects", f"was rejected ({line.reason}), and nothing is wrong with it", **place
@@ -307,6 +310,21 @@ class ShardSource:
                 yield self.finding(row.row, "rejects", message, **place)
             if judged.id != line.id:
                 yield self.finding(row.row, "rejects", f"has id {judged.id!r}, the file says {line.id!r}", **place)
+
+    def _too_long(self, row: SourceRow, encoding: HarmonyEncoding) -> tuple[str | None, str]:
+        """Why a row was left out for its length, and the detail; None if its longest document, rendered again, is
+        short enough."""
+        try:
+            tokens = max(len(self._rendered(row, shown, encoding).tokens) for shown in self._shown(row))
+        except RenderRefusedError:
+            return Reason.RENDERER_REFUSED, ""
+        except PromptError as fault:
+            return None, str(fault)
+        caps = self.config.get("caps")
+        longest = caps.get("longest") if isinstance(caps, dict) else None
+        if longest is None or tokens <= longest:
+            return None, ""
+        return Reason.TOO_LONG, f"it makes a document of {tokens} tokens, --longest allows {longest}"
 
     def check_sample(
         self,

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from spanloom.building.recipe import Made
 from spanloom.conversations.source.folder import SourceRows, SourceShard
-from spanloom.conversations.source.rejects import Reason, Reject, RowRefusedError
+from spanloom.conversations.source.rejects import Reason, Reject, RowRefusedError, too_long
 from spanloom.conversations.source.structure import row_id
 from spanloom.families.models.documents.made import (
     ABOUT_SCHEMA,
@@ -33,10 +33,15 @@ MOST_TOKENS = 4 << 20
 
 
 def made_rows(
-    shard: SourceShard, rows: SourceRows, ingredients: Ingredients, eod: int, token_budget: int | None
+    shard: SourceShard,
+    rows: SourceRows,
+    ingredients: Ingredients,
+    eod: int,
+    token_budget: int | None,
+    longest: int | None = None,
 ) -> Iterator[Made]:
     """The documents of these rows. `eod`: the token that closes each. `token_budget`: the row that would exceed it, and
-    all later ones, are left out."""
+    all later ones, are left out; `longest`: a row with a document of more tokens is left out."""
     held = _Held(ingredients, eod)
     tokens = 0
 
@@ -62,6 +67,10 @@ def made_rows(
             continue
         if isinstance(made, Refusal):
             refuse(row, name, made.kind, made.message, made.run, made.remedy)
+            continue
+        most = max((document.tokens.size + 1 for document in made.documents), default=0)
+        if longest is not None and most > longest:
+            refuse(row, name, str(Reason.TOO_LONG), too_long(most, longest), None, None)
             continue
         size = sum(document.tokens.size + 1 for document in made.documents)
         tokens += size

@@ -69,6 +69,22 @@ def lost_texts(
     return lost + [words[word].core for word in words if word not in text]
 
 
+def most_tokens(reference: Reference, conversation: PlainConversation) -> int | None:
+    """About the most tokens that a document of the conversation has, EOD included, over its runs and the sets of
+    template variables; None if the template takes none of them. Never fewer than the longest document has: a stop
+    token and EOD are added to each text."""
+    own = template_settings(conversation, reference.names)
+    sizes = []
+    for place in conversation.runs():
+        for values in reference.config["variables"]:
+            try:
+                text = reference.rendered(conversation, place + 1, {**values, **own})
+            except ChatTemplateError:
+                continue
+            sizes.append(reference.tokens_of(text) + 2)
+    return max(sizes, default=None)
+
+
 def _holds(text: str, part: str) -> bool:
     return all(line.strip() in text for line in part.splitlines())
 

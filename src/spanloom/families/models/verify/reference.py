@@ -298,6 +298,10 @@ class Reference:
             offsets = [*offsets_of_prompt, *moved]
         return ids, offsets, first
 
+    def tokens_of(self, text: str) -> int:
+        """How many tokens a text has."""
+        return len(self._ids(text)[0])
+
     def _ids(self, text: str, plain: str | None = None) -> tuple[list[int], list[tuple[int, int]]]:
         """Ids and offsets of a text. With `plain`, only what is a control token there is one."""
         controls = None if plain is None else [match.span() for match in self._controls.finditer(plain)]

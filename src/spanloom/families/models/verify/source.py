@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from spanloom.conversations.source.folder import Source, SourceRows, SourceShard, first_rows
+from spanloom.conversations.source.rejects import Reason
 from spanloom.dataset.family import SourceCheck, WholeCheck
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.places import PlacedRows, RejectedRow, RowPlaces
@@ -25,7 +26,7 @@ from spanloom.families.models.defaults import SPAN_NAMES
 from spanloom.families.models.documents.made import ABOUT_SCHEMA
 from spanloom.families.models.prove.refusals import REMEDIES
 from spanloom.families.models.verify.adapted import as_proven
-from spanloom.families.models.verify.faults import fitting_classes, lost_texts
+from spanloom.families.models.verify.faults import fitting_classes, lost_texts, most_tokens
 from spanloom.families.models.verify.frames import frames_of
 from spanloom.families.models.verify.messages import PlainConversation, plain_conversation
 from spanloom.families.models.verify.reference import Reference
@@ -177,10 +178,15 @@ class _ShardCheck:
     def _wrong_refusal(self, refused: RejectedRow, name: str | None, text: bytes | None) -> Iterator[Finding]:
         if refused.id is not None and name is not None and refused.id != name:
             yield self._finding(refused.row, f"the rejects file has the id {refused.id!r}, the source {name!r}")
-        if refused.reason not in REMEDIES or text is None or self.reference is None:
+        if refused.reason not in {*REMEDIES, Reason.TOO_LONG} or text is None or self.reference is None:
             return
         self.report.ran("refused rows judged again", 1)
         conversation = self._trained(self._conversation(text))
+        if refused.reason == Reason.TOO_LONG:
+            most, longest = most_tokens(self.reference, conversation), self.whole.content.config["caps"].get("longest")
+            if most is not None and longest is not None and most <= longest:
+                yield self._finding(refused.row, f"it is refused as too_long, but has {most} tokens at most")
+            return
         fitting = fitting_classes(self.reference, conversation)
         if not fitting:
             yield self._finding(refused.row, f"it is refused as {refused.reason}, but nothing is wrong with it")

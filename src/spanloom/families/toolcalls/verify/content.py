@@ -16,6 +16,7 @@ from spanloom.dataset.validate.content import (
     check_documents_by_id,
     check_files,
     check_input,
+    check_longest,
     check_rejected,
     rows_to_read,
     wrong,
@@ -31,7 +32,16 @@ from spanloom.families.toolcalls.tokens import masks
 from spanloom.findings import Finding
 from spanloom.provenance import sha256_json
 
-REASONS = {masks.NOT_RENDERED, masks.NO_SAMPLE, masks.NO_SPAN, masks.NO_TOKENS, masks.CUT, masks.NOT_AS_TEXT, NO_ID}
+REASONS = {
+    masks.NOT_RENDERED,
+    masks.NO_SAMPLE,
+    masks.NO_SPAN,
+    masks.NO_TOKENS,
+    masks.CUT,
+    masks.NOT_AS_TEXT,
+    NO_ID,
+    "too_long",
+}
 """The reasons for which samples are left out."""
 
 NOT_CHECKABLE = {
@@ -42,7 +52,7 @@ NOT_CHECKABLE = {
 """Values in a manifest of this family that validation cannot check, and why, in addition to those of all families."""
 
 _SPLIT_RULE = "blake2b-64(sample_id) < int(Decimal(valid_fraction) * 2**64)"
-OPTIONAL = ("control_texts", "max_rows")
+OPTIONAL = ("control_texts", "max_rows", "longest")
 _OPTIONS = ("split", "special_tokens", "max_length", "template_sha256", "registries_sha256")
 
 
@@ -61,6 +71,7 @@ def check_content(content: Content) -> Iterator[Finding]:
     yield from check_files(
         content, {TOKENIZER_NAME: content.tokenizer.sha256, TEMPLATE_NAME: None, REGISTRIES_NAME: None}
     )
+    yield from check_longest(content, config.get("longest"))
     # The input is one file with at least as many samples as rows were read.
     yield from check_input(content, INPUT_SCHEMA, without=["manifest_sha256", "dataset", "license"])
     if len(content.input.shards) != 1:

@@ -147,8 +147,10 @@ class _Remake:
         made = self._expected(sample)
         if isinstance(made, str):
             return made
-        name = sample.get("id")
-        return None if isinstance(name, str) and name else NO_ID
+        name, longest = sample.get("id"), self._content.config.get("longest")
+        if not isinstance(name, str) or not name:
+            return NO_ID
+        return "too_long" if longest is not None and len(made.tokens) > longest else None
 
     def check(self, place: PlacedDocument, sample: Mapping[str, Any]) -> Iterator[Finding]:
         """Checks that the document on disk equals the one made from the sample."""

@@ -12,6 +12,7 @@ from spanloom.dataset.validate.content import (
     check_documents_by_id,
     check_files,
     check_input,
+    check_longest,
     check_rejected,
     check_stated,
     rows_to_read,
@@ -43,6 +44,7 @@ def check_content(content: Content) -> Iterator[Finding]:
         "eod": {"text": config["eod"]["text"], "id": content.tokenizer.eod},
         **({"weight": str(config["weight"])} if "weight" in config else {}),
         **({"max_rows": int(config["max_rows"])} if "max_rows" in config else {}),
+        **({"longest": int(config["longest"])} if "longest" in config else {}),
     }
     yield from check_documents_by_id(content, wanted, _SPLIT_RULE, documents="documents of one trace", rendered=False)
     yield from check_files(content, {TOKENIZER_NAME: content.tokenizer.sha256})
@@ -52,11 +54,15 @@ def check_content(content: Content) -> Iterator[Finding]:
     name = f"{export.dataset}.{content.config['format']}.jsonl"
     yield from check_stated([shard.path for shard in export.shards], [name], "input.shards")
     rows, totals = rows_to_read(content, sum(shard.rows for shard in export.shards)), content.totals
-    if rows != totals.sequences or rows_to_read(content, totals.rows_read) != totals.rows_read:
+    yield from check_longest(content, config.get("longest"))
+    if (
+        rows != totals.sequences + totals.rejected.get("too_long", 0)
+        or rows_to_read(content, totals.rows_read) != totals.rows_read
+    ):
         yield wrong(f"{totals.sequences} documents of {totals.rows_read} traces; by the export and max_rows: {rows}")
 
 
 def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:  # noqa: ARG001  # as all families
     """Checks that each trace of the dataset is one document, or was deleted."""
     written = sum(counts.sequences for counts in shard.splits.values())
-    yield from check_rejected(shard, written=written, reasons=lambda reason: reason == "deleted", listed=None)
+    yield from check_rejected(shard, written=written, reasons={"deleted", "too_long"}.__contains__, listed=None)

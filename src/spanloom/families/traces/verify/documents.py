@@ -128,6 +128,13 @@ class Expected:
     straddling: int
 
 
+def response_starts(line: Mapping[str, Any], form: str) -> list[int]:
+    """Where the response of a line may begin; several if its prompt holds text like the template's."""
+    if form == "tunix_sft":
+        return [found.end() for found in re.finditer(re.escape(_SEAM), line["prompts"])]
+    return [len(line["prompt"])]
+
+
 def expected_document(
     line: Mapping[str, Any], form: str, response_start: int, encode: Any, eod: int, *, as_text: bool = False
 ) -> Expected | str:

@@ -49,10 +49,15 @@ def check_source(report: Report, check: SourceCheck) -> None:
         for row, raw, place in with_documents(own, exported, documents_by_row(check.whole, shard, columns)):
             check.whole.run.go_on()
             count = row + 1
+            left_out = place is None and "longest" in content.config and row % len(content.shards) == shard.shard
+            if place is None and not (left_out and row in again):
+                continue
+            line = verify.exported_line(raw, content.config["format"])
             if place is None:
+                if not isinstance(line, str) and (message := opened.wrongly_left_out(line)):
+                    own.wrong("source", message, file=str(path), line=count)
                 continue
             compared += 1
-            line = verify.exported_line(raw, content.config["format"])
             if isinstance(line, str):
                 own.wrong("source", line, file=str(path), line=count)
                 continue
@@ -101,6 +106,21 @@ class _Again:
             except SpanloomError as fault:
                 self._fault = fault
         return self._encode is not None
+
+    def wrongly_left_out(self, line: Mapping[str, Any]) -> str | None:
+        """What contradicts that a line makes a document of more tokens than `config.longest`; the line is encoded."""
+        encode, config = self.loaded()._encode, self._content.config
+        assert encode is not None, "it is loaded"
+        as_text = config["control_tokens"] == "text"
+        most = 0
+        for start in verify.response_starts(line, config["format"]):
+            expected = verify.expected_document(
+                line, config["format"], start, encode, self._content.tokenizer.eod, as_text=as_text
+            )
+            if isinstance(expected, str):
+                return expected
+            most = max(most, len(expected.tokens))
+        return None if most > config["longest"] else f"has no document, and {most} tokens; longest allows them"
 
     def check(self, place: PlacedDocument, line: Mapping[str, Any]) -> Iterator[Finding]:
         """Encodes a line again and compares its document."""
