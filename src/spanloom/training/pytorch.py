@@ -22,8 +22,8 @@ from spanloom.dataset.root.layout import open_arrays
 from spanloom.dataset.root.opened import content_at
 from spanloom.errors import DatasetError
 from spanloom.supervision import IGNORED
-from spanloom.training.distillation.samples import Missing, TeacherOfDocuments
 from spanloom.training.samples.document_weights import document_weights
+from spanloom.training.samples.teacher import Missing, TeacherOfDocuments
 from spanloom.training.shard import open_shard, read_content
 
 Sample = dict[str, torch.Tensor]
@@ -32,7 +32,10 @@ Sample = dict[str, torch.Tensor]
 class _Split:
     """The shards of a split, memory-mapped: positions and documents are counted over all of them, in their order."""
 
-    def __init__(self, root: Path, split: str, *, allow_harmful: bool = False) -> None:
+    def __init__(
+        self, root: Path, split: str, *, teacher: TeacherOfDocuments | None = None, allow_harmful: bool = False
+    ) -> None:
+        self._name, self._teacher = split, teacher
         prefixes = blend(read_content(root, allow_harmful=allow_harmful), root, split).prefixes
         opened = [open_shard(Path(prefix), allow_harmful=allow_harmful) for prefix in prefixes]
         shards = [open_arrays(root, shard.split, shard.number, shard.content.arrays) for shard in opened]
@@ -49,7 +52,7 @@ class _Split:
             for shard in shards
         ]
 
-    def place(self, document: int) -> tuple[int, int]:
+    def _place(self, document: int) -> tuple[int, int]:
         """The shard of a document, and its number there."""
         at = int(np.searchsorted(self._firsts, document, side="right")) - 1
         return self.numbers[at], document - int(self._firsts[at])
@@ -83,6 +86,17 @@ class _Split:
             span = np.zeros(last - first, dtype=np.int64)
             span[: supervised - first] = self.read("span", first, supervised)
             sample["span_id"] = torch.from_numpy(span)
+        if self._teacher is not None:
+            arrays = self._teacher.empty(last - first)
+            document, at = int(np.searchsorted(self.ends, first, side="right")), first
+            while at < supervised:
+                begin, end = int(self.ends[document - 1]) if document else 0, int(self.ends[document])
+                lossmask = self.read("lossmask", begin, end)
+                spans = self.read("span", begin, end) if self.has("span") else None
+                part = slice(at - begin, min(supervised, end) - begin)
+                self._teacher.put(arrays, at - first, (self._name, *self._place(document)), lossmask, spans, part)
+                document, at = document + 1, end
+            sample |= {name: torch.from_numpy(values) for name, values in arrays.items()}
         return sample
 
 
@@ -94,12 +108,22 @@ class StreamDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not foll
     """
 
     def __init__(
-        self, root: Path | str, split: str = "train", *, sequence_length: int, allow_harmful: bool = False
+        self,
+        root: Path | str,
+        split: str = "train",
+        *,
+        sequence_length: int,
+        teacher: Path | str | None = None,
+        missing_teacher: Missing = "error",
+        allow_harmful: bool = False,
     ) -> None:
-        """`allow_harmful`: also opens a dataset whose documents a model must not learn."""
+        """`teacher`, `missing_teacher`: as for `DocumentDataset`. `allow_harmful`: also opens a dataset whose documents
+        a model must not learn."""
         if sequence_length < 2:
             raise DatasetError(f"sequence_length is {sequence_length}: a sample needs 2 tokens", where=str(root))
-        self._split, self._length = _Split(Path(root), split, allow_harmful=allow_harmful), sequence_length
+        opened = None if teacher is None else TeacherOfDocuments(teacher, Path(root), missing=missing_teacher)
+        self._split = _Split(Path(root), split, teacher=opened, allow_harmful=allow_harmful)
+        self._length = sequence_length
 
     def __len__(self) -> int:
         return (int(self._split.ends[-1]) - 1) // self._length
@@ -114,7 +138,7 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
 
     With `weights=True` a sample also has `weight`, a float64 scalar: the column `weight` of its row, for
     `spanloom.training.weights`. The property `weights` holds all of them, float64 [documents], for a sampler.
-    With `teacher`, a folder of signals, it has those of its labels: see `spanloom.training.distillation`.
+    With `teacher`, a folder of signals, it has those of its labels: see `spanloom.training.samples.teacher`.
     """
 
     def __init__(
@@ -133,9 +157,10 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
 
         Raises DatasetError if `weights` are requested and the rows have none, or for signals of another dataset.
         """
-        self._split, self._max = _Split(Path(root), split, allow_harmful=allow_harmful), max_length
+        opened = None if teacher is None else TeacherOfDocuments(teacher, Path(root), missing=missing_teacher)
+        self._split = _Split(Path(root), split, teacher=opened, allow_harmful=allow_harmful)
+        self._max = max_length
         self._root, self._name, self.weighted = Path(root), split, weights
-        self._teacher = None if teacher is None else TeacherOfDocuments(teacher, Path(root), missing=missing_teacher)
         if weights:
             self._weights = self.weights
 
@@ -150,10 +175,6 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
         sample = self._split.sample(first, last, end)
         if self.weighted:
             sample["weight"] = torch.tensor(self._weights[index], dtype=torch.float64)
-        if self._teacher is not None:
-            spans = self._split.read("span", first, end) if self._split.has("span") else None
-            place = (self._name, *self._split.place(index))
-            sample |= self._teacher.sample(*place, self._split.read("lossmask", first, end), spans, last - first)
         return sample
 
     @property
