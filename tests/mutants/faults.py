@@ -678,6 +678,22 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/teacher/test_faults.py",),
     ),
     Fault(
+        name="signals-carried-to-other-labels",
+        module="spanloom.teacher.carry",
+        old='(document.positions, "<i8"), ',
+        new="",
+        why="documents whose loss mask changed would keep entries of labels that are not trained any more",
+        tests=("tests/teacher/test_carry.py",),
+    ),
+    Fault(
+        name="carried-signals-of-changed-weights",
+        module="spanloom.teacher.carry",
+        old="if not differ <= teacher.tolerance + CODING:",
+        new="if not differ >= 0:",
+        why="signals of two teachers of one name would be mixed",
+        tests=("tests/teacher/test_carry.py",),
+    ),
+    Fault(
         name="entries-of-a-cut-document-from-its-start",
         module="spanloom.training.samples.teacher",
         old="getattr(found, name)[begin:end]",

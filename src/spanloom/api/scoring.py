@@ -1,4 +1,4 @@
-"""A dataset → a teacher's signals beside it, and checks of them: `spanloom teacher score` and `validate`.
+"""A dataset → a teacher's signals beside it, and checks of them: `spanloom teacher score`, `carry`, `validate`.
 
 In: the root of a dataset, a teacher. Out: the content of the signals' manifest; a `Report`.
 """
@@ -19,6 +19,7 @@ from spanloom.findings import Report
 from spanloom.megatron.readers import ReaderChoice, chosen_reader, open_with
 from spanloom.report.progress import Progress
 from spanloom.supervision import Tokens
+from spanloom.teacher.carry import CarriedSignals
 from spanloom.teacher.format import OF_TOP, TeacherContent, arrays_for, read_teacher, span_ids
 from spanloom.teacher.parts import PART_TOKENS
 from spanloom.teacher.positions import documents_of
@@ -51,6 +52,33 @@ def scored(root: Path, out: Path, options: ScoringOptions, progress: Progress) -
         return score(root, out, teacher, scoring, on_progress=on_progress)
 
 
+def carried(
+    folder: Path, old: Path | None, root: Path, out: Path, options: TeacherOptions, missing: bool, progress: Progress
+) -> tuple[TeacherContent, dict[str, Any], bool]:
+    """Signals of the dataset at `root`, from those in `folder`, of the dataset `old`, None for where it was scored.
+
+    Documents without entries are scored by the teacher of the options; with `missing` they are listed. Returns the
+    content of the new signals' manifest, its environment, and whether they were there already.
+    """
+    content = content_of(root, "teacher carry")
+    signals, environment = read_teacher(folder)
+    old = old or Path(environment["root"])
+    if not old.is_dir():
+        raise OptionError("the dataset of the old signals is not there", where=str(old), remedy="--old-dataset ROOT")
+    if missing == options.given:
+        raise OptionError(
+            "other documents are scored by a teacher, or listed",
+            remedy="give the teacher of the old signals, or --missing",
+        )
+    with progress.stage("load", "the old signals"):
+        stored = CarriedSignals(folder, old, content)
+        teacher = None if missing else _teacher(root, content, options, signals.k)
+    scoring = Scoring(k=signals.k, spans=None if signals.spans is None else tuple(signals.spans))
+    with progress.stage("score"), progress.counting("score", "labels") as on_progress:
+        written, same = score(root, out, teacher, scoring, carried=stored, on_progress=on_progress)
+    return written, read_teacher(out)[1], same
+
+
 def size_of(root: Path, options: ScoringOptions) -> Size:
     """What `scored` would read and write."""
     content = content_of(root, "teacher score")
@@ -73,11 +101,10 @@ def checked(
 ) -> Report:
     """The report of `teacher validate`."""
     content = content_of(root, "teacher validate")
-    given = any(each is not None for each in (options.model, options.vllm, options.server))
-    if given != (deep > 0):
+    if options.given != (deep > 0):
         raise OptionError("--deep N needs a teacher, and a teacher --deep N: it scores documents again")
     k = read_teacher(folder)[0].k
-    teacher = _teacher(root, content, options, k) if given else None
+    teacher = _teacher(root, content, options, k) if options.given else None
     used = chosen_reader(reader)
     with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
         report = validate_signals(folder, root, open_with(used), teacher=teacher, deep=deep, on_progress=on_progress)

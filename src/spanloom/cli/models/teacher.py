@@ -1,4 +1,4 @@
-"""A teacher's log-probabilities beside a dataset: `spanloom teacher score` and `validate`."""
+"""A teacher's log-probabilities beside a dataset: `spanloom teacher score`, `carry` and `validate`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +35,30 @@ class Score:
     rate: Annotated[int | None, option("With --dry-run: labels a second, to say how many hours it takes.", min=1)] = (
         None
     )
+    as_json: shared.Json = False
+    quiet: shared.Quiet = False
+
+
+@teacher_app.command("carry")
+@dataclass(frozen=True, kw_only=True)
+class Carry:
+    """Take over the signals of documents that a dataset still has after it was built again.
+
+    A document keeps its signals if its tokens and its trained labels are the same. All others are scored by the teacher
+    of the old signals, which must be given as it was then; with --missing and no teacher they are counted, and listed
+    in without.jsonl. k and the scored spans are those of the old signals, whose dataset must still be there.
+
+    Example: `spanloom teacher carry signals --dataset rebuilt --model teacher/ --out signals-of-rebuilt`
+    """
+
+    signals: Annotated[Path, typer.Argument(help="Folder that `spanloom teacher score` filled.", metavar="SIGNALS")]
+    dataset: Annotated[Path, option("Root of the new dataset.", metavar="ROOT")]
+    out: Annotated[Path | None, folder_option("Folder for the signals. Default: ROOT_teacher, beside ROOT.")] = None
+    options: TeacherOptions
+    old_dataset: Annotated[
+        Path | None, option("Dataset of the old signals. Default: where it was when it was scored.", metavar="ROOT")
+    ] = None
+    missing: Annotated[bool, option("Score nothing: list the documents without old signals.")] = False
     as_json: shared.Json = False
     quiet: shared.Quiet = False
 

@@ -1,14 +1,17 @@
-"""A teacher's log-probabilities beside a dataset: teacher score, teacher validate."""
+"""A teacher's log-probabilities beside a dataset: teacher score, carry and validate."""
+
+from pathlib import Path
 
 from rich.console import Console
 
-from spanloom.api.scoring import checked, scored, size_of, summary_of
+from spanloom.api.scoring import carried, checked, scored, size_of, summary_of
 from spanloom.cli.app import counted, exit_by, make_progress, print_json, say
-from spanloom.cli.models.teacher import Score, Validate
+from spanloom.cli.models.teacher import Carry, Score, Validate
 from spanloom.provenance import readable_json
 from spanloom.report.summary import findings_text
 from spanloom.storage import write_atomically
 from spanloom.storage.folders.repeated import already_there
+from spanloom.teacher.format import TeacherContent
 
 
 def score(given: Score) -> None:
@@ -23,11 +26,33 @@ def score(given: Score) -> None:
         if hours is not None:
             say(f"{hours:,.1f} hours at {given.rate:,} labels a second")
         return
-    out = given.out or given.root.resolve().with_name(f"{given.root.resolve().name}_teacher")
+    out = _out(given.out, given.root)
     content, same = scored(given.root, out, given.options, make_progress(given.quiet, False))
     if given.as_json:
         print_json({"signals": str(out), **summary_of(content)})
         return
+    _say_written(content, out, same)
+
+
+def carry(given: Carry) -> None:
+    out = _out(given.out, given.dataset)
+    progress = make_progress(given.quiet, False)
+    content, environment, same = carried(
+        given.signals, given.old_dataset, given.dataset, out, given.options, given.missing, progress
+    )
+    taken = environment.get("carried", {}).get("labels", 0)
+    if given.as_json:
+        print_json({"signals": str(out), "carried": taken, **summary_of(content)})
+        return
+    _say_written(content, out, same)
+    say(f"{taken:,} of these labels were scored before")
+
+
+def _out(out: Path | None, root: Path) -> Path:
+    return out or root.resolve().with_name(f"{root.resolve().name}_teacher")
+
+
+def _say_written(content: TeacherContent, out: Path, same: bool) -> None:
     if same:
         say(already_there(out))
     labels = sum(split.positions for split in content.splits.values())
