@@ -16,7 +16,6 @@ import torch.distributed as dist
 from megatron.core import parallel_state
 
 from spanloom.errors import DatasetError
-from spanloom.training.batch import Batch
 from spanloom.training.distillation.loss import TeacherLoss
 
 _SIGNALS = "spanloom_teacher"
