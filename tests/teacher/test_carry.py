@@ -16,10 +16,20 @@ from spanloom.teacher.signals import TeacherError
 from support import warm
 from support.drawn_teachers import DrawnTeacher
 from support.teachers import documents, write_scored_dataset
-from support.token_datasets import VOCAB_SIZE, Document, random_shards, write_dataset
+from support.token_datasets import EOD, VOCAB_SIZE, Document, random_shards, write_dataset
 
 K = 4
+
+
+def repeated(*trained: int) -> Document:
+    """One token again and again: which positions are trained shows neither in the tokens nor in the labels."""
+    lossmask = np.zeros(7, np.uint8)
+    lossmask[[*trained]] = 1
+    return Document(np.array([*[7] * 6, EOD], np.int32), lossmask, lossmask.copy())
+
+
 OLD = random_shards(0, [[5, 40, 17, 9, 30], [64, 3, 21]])
+OLD[0].append(repeated(1, 4))
 NEW = random_shards(7, [[12, 50]])
 SHARED = (OLD[1][0], OLD[0][1], OLD[0][4])
 
@@ -46,11 +56,11 @@ class Counting(DrawnTeacher):
 
 @pytest.fixture(scope="module")
 def places(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
-    """The old dataset, its signals, and a new one: in another order, with two others, and one whose mask differs."""
+    """The old dataset, its signals, and a new one: in another order, with two others, and two whose masks differ."""
     folder = tmp_path_factory.mktemp("carry")
     old = write_dataset(folder / "old", {"train": OLD})
     score(old, folder / "signals", DrawnTeacher(VOCAB_SIZE), Scoring(k=K))
-    shards = [[NEW[0][0], SHARED[0], changed(OLD[0][2])], [SHARED[1], NEW[0][1], SHARED[2]]]
+    shards = [[NEW[0][0], SHARED[0], changed(OLD[0][2]), repeated(2, 4)], [SHARED[1], NEW[0][1], SHARED[2]]]
     return old, folder / "signals", write_dataset(folder / "new", {"train": shards})
 
 
@@ -70,16 +80,16 @@ def test_bytes_are_those_of_scoring_all_again(places: tuple[Path, Path, Path], t
     again, _ = score(new, tmp_path / "again", DrawnTeacher(VOCAB_SIZE), Scoring(k=K))
     assert files_of(tmp_path / "carried") == files_of(tmp_path / "again")
     assert content == again
-    assert teacher.asked == 3 + 2 + 1, "three others, the canary twice, one that is carried"
+    assert teacher.asked == 4 + 2 + 1, "four others, the canary twice, one that is carried"
     environment = json.loads((tmp_path / "carried/teacher.json").read_text())["environment"]
     assert environment["carried"]["labels"] == sum(int(each.lossmask[:-1].sum()) for each in SHARED)
 
 
 def test_without_a_teacher_others_are_listed(places: tuple[Path, Path, Path], tmp_path: Path) -> None:
     content, _ = score(places[2], tmp_path / "out", None, Scoring(k=K), carried=carried(places))
-    assert content.without == {NOT_CARRIED: 3}
+    assert content.without == {NOT_CARRIED: 4}
     listed = [json.loads(line) for line in (tmp_path / "out/without.jsonl").read_text().splitlines()]
-    assert [(each["shard"], each["sequence"]) for each in listed] == [(0, 0), (0, 2), (1, 1)]
+    assert [(each["shard"], each["sequence"]) for each in listed] == [(0, 0), (0, 2), (0, 3), (1, 1)]
 
 
 def test_another_teacher_is_refused(places: tuple[Path, Path, Path], tmp_path: Path) -> None:

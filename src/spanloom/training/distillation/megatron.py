@@ -32,7 +32,9 @@ class TeacherInStep:
         """`k`: tokens a label; `labels`, `mask`: indices among the values of `get_batch`."""
         self._loss, self._k, self._labels, self._mask = loss, k, labels, mask
 
-    def read(self, stock: Callable[..., Sequence[Any]], data_iterator: Any, *args: Any, **kwargs: Any) -> Batch:
+    def read(
+        self, stock: Callable[..., Sequence[Any]], data_iterator: Any, *args: Any, **kwargs: Any
+    ) -> dict[str, Any]:
         """The stock `values`, the `loss_mask` of the labels that have signals, and `labels`; both None on stages
         without a loss."""
         taken = None if data_iterator is None else _Taken(data_iterator)
