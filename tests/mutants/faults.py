@@ -678,6 +678,14 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/teacher/test_faults.py",),
     ),
     Fault(
+        name="parts-in-a-bucket-without-their-record",
+        module="spanloom.teacher.score",
+        old="self._keep([name, RECORD_NAME])",
+        new="self._keep([name])",
+        why="another machine would score everything again",
+        tests=("tests/teacher/test_places.py",),
+    ),
+    Fault(
         name="signals-carried-to-other-labels",
         module="spanloom.teacher.carry",
         old='(document.positions, "<i8"), ',

@@ -3,7 +3,7 @@
 In: the root of a dataset, a teacher. Out: the content of the signals' manifest; a `Report`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,19 @@ from spanloom.api.scoring_options import ScoringOptions, TeacherOptions
 from spanloom.dataset.family import Vocabulary
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import open_arrays, tokenizer_at
+from spanloom.dataset.root.places import local_root, staged_root
 from spanloom.errors import OptionError
 from spanloom.families import dataset_family
 from spanloom.findings import Report
 from spanloom.megatron.readers import ReaderChoice, chosen_reader, open_with
 from spanloom.report.progress import Progress
+from spanloom.storage.scratch import scratch_for
+from spanloom.storage.uri import is_uri
 from spanloom.supervision import Tokens
 from spanloom.teacher.carry import CarriedSignals
 from spanloom.teacher.format import OF_TOP, TeacherContent, arrays_for, read_teacher, span_ids
 from spanloom.teacher.parts import PART_TOKENS
+from spanloom.teacher.places import begun_signals, keeping_parts, publish_signals
 from spanloom.teacher.positions import documents_of
 from spanloom.teacher.score import Scoring, score
 from spanloom.teacher.sources.teacher import Teacher
@@ -42,27 +46,65 @@ class Size:
         return vars(self).copy()
 
 
-def scored(root: Path, out: Path, options: ScoringOptions, progress: Progress) -> tuple[TeacherContent, bool]:
-    """The content of the signals' manifest, and whether they were there already."""
-    content = content_of(root, "teacher score")
-    with progress.stage("load", "the teacher"):
-        teacher = _teacher(root, content, options, options.top_k)
-    scoring = Scoring(k=options.top_k, spans=options.spans or None)
-    with progress.stage("score"), progress.counting("score", "labels") as on_progress:
-        return score(root, out, teacher, scoring, on_progress=on_progress)
+def scored(
+    root: str, out: str, options: ScoringOptions, progress: Progress, scratch: Path | None = None
+) -> tuple[TeacherContent, bool]:
+    """The content of the signals' manifest, and whether they were there already. `root`, `out`: folders or URIs."""
+    with scratch_for("teacher-score", [root, out], scratch) as staging:
+        dataset, signals = staged_root(staging, root), begun_signals(staging, out)
+        content = content_of(dataset, "teacher score")
+        with progress.stage("load", "the teacher"):
+            teacher = _teacher(dataset, content, options, options.top_k)
+        scoring = Scoring(k=options.top_k, spans=options.spans or None)
+        keep = keeping_parts(staging, out)
+        with progress.stage("score"), progress.counting("score", "labels") as on_progress:
+            named = root if is_uri(root) else None
+            result = score(dataset, signals, teacher, scoring, keep=keep, named=named, on_progress=on_progress)
+        publish_signals(staging, out)
+    return result
 
 
 def carried(
-    folder: Path, old: Path | None, root: Path, out: Path, options: TeacherOptions, missing: bool, progress: Progress
+    folder: str,
+    old: str | None,
+    root: str,
+    out: str,
+    options: TeacherOptions,
+    missing: bool,
+    progress: Progress,
+    scratch: Path | None = None,
 ) -> tuple[TeacherContent, dict[str, Any], bool]:
     """Signals of the dataset at `root`, from those in `folder`, of the dataset `old`, None for where it was scored.
 
-    Documents without entries are scored by the teacher of the options; with `missing` they are listed. Returns the
-    content of the new signals' manifest, its environment, and whether they were there already.
+    All are folders or URIs. Documents without entries are scored by the teacher of the options; with `missing` they are
+    listed. Returns the content of the new signals' manifest, its environment, and whether they were there already.
     """
+    with scratch_for("teacher-carry", [folder, old, root, out], scratch) as staging:
+        signals = staging.folder(folder)
+        dataset = staged_root(staging, root)
+        before = staged_root(staging, old or read_teacher(signals)[1]["root"])
+        made = begun_signals(staging, out)
+        keep = keeping_parts(staging, out)
+        result = _carried(
+            signals, before, dataset, made, options, missing, progress, keep, root if is_uri(root) else None
+        )
+        publish_signals(staging, out)
+    return result
+
+
+def _carried(
+    folder: Path,
+    old: Path,
+    root: Path,
+    out: Path,
+    options: TeacherOptions,
+    missing: bool,
+    progress: Progress,
+    keep: Callable[[Sequence[str]], None] | None,
+    named: str | None,
+) -> tuple[TeacherContent, dict[str, Any], bool]:
     content = content_of(root, "teacher carry")
-    signals, environment = read_teacher(folder)
-    old = old or Path(environment["root"])
+    signals, _ = read_teacher(folder)
     if not old.is_dir():
         raise OptionError("the dataset of the old signals is not there", where=str(old), remedy="--old-dataset ROOT")
     if missing == options.given:
@@ -75,12 +117,19 @@ def carried(
         teacher = None if missing else _teacher(root, content, options, signals.k)
     scoring = Scoring(k=signals.k, spans=None if signals.spans is None else tuple(signals.spans))
     with progress.stage("score"), progress.counting("score", "labels") as on_progress:
-        written, same = score(root, out, teacher, scoring, carried=stored, on_progress=on_progress)
+        written, same = score(
+            root, out, teacher, scoring, carried=stored, keep=keep, named=named, on_progress=on_progress
+        )
     return written, read_teacher(out)[1], same
 
 
-def size_of(root: Path, options: ScoringOptions) -> Size:
+def size_of(place: str, options: ScoringOptions, scratch: Path | None = None) -> Size:
     """What `scored` would read and write."""
+    with local_root(place, scratch) as root:
+        return _size_of(root, options)
+
+
+def _size_of(root: Path, options: ScoringOptions) -> Size:
     content = content_of(root, "teacher score")
     spans = span_ids(list(options.spans) or None, content)
     counted = {"documents": 0, "labels": 0, "read": 0}
@@ -97,9 +146,22 @@ def size_of(root: Path, options: ScoringOptions) -> Size:
 
 
 def checked(
+    folder: str,
+    root: str,
+    options: TeacherOptions,
+    deep: int,
+    reader: ReaderChoice,
+    progress: Progress,
+    scratch: Path | None = None,
+) -> Report:
+    """The report of `teacher validate`. `folder`, `root`: folders or URIs."""
+    with scratch_for("teacher-validate", [folder, root], scratch) as staging:
+        return _checked(staging.folder(folder), staged_root(staging, root), options, deep, reader, progress)
+
+
+def _checked(
     folder: Path, root: Path, options: TeacherOptions, deep: int, reader: ReaderChoice, progress: Progress
 ) -> Report:
-    """The report of `teacher validate`."""
     content = content_of(root, "teacher validate")
     if options.given != (deep > 0):
         raise OptionError("--deep N needs a teacher, and a teacher --deep N: it scores documents again")

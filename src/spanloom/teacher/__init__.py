@@ -11,4 +11,5 @@ reader     signals by document
 carry      signals of a dataset that was built again
 score      scores a dataset
 validate   checks signals against their dataset
+places     signals in a bucket
 """

@@ -10,7 +10,7 @@ no teacher: other documents have no signals.
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,7 +48,7 @@ from spanloom.teacher.sources.teacher import TOO_LONG, Teacher, Without
 from spanloom.workers import OnProgress
 
 RECORD_NAME = ".spanloom-teacher-unfinished"
-_PARTS = ".parts"
+PARTS = ".parts"
 CANARY_TOKENS = 512
 
 
@@ -67,12 +67,16 @@ def score(
     scoring: Scoring,
     *,
     carried: CarriedSignals | None = None,
+    keep: Callable[[Sequence[str]], None] | None = None,
+    named: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> tuple[TeacherContent, bool]:
     """Fills the folder `out`. Returns the content of its manifest, and whether it was there already.
 
-    `teacher`: None only with `carried`; then it is that of the carried signals. `on_progress`: receives the number of
-    labels that are done, and their total. Raises TeacherError for scores that cannot be a teacher's, ConflictError if
+    `teacher`: None only with `carried`; then it is that of the carried signals. `keep`: receives the names of files in
+    `out` that resume the run, after each part. `named`: where the dataset
+    is, if `root` is a copy. `on_progress`: receives the number of labels that are done, and their
+    total. Raises TeacherError for scores that cannot be a teacher's, ConflictError if
     `out` has anything else, DatasetError if `carried` are signals of another teacher, k, or spans.
     """
     dataset = content_at(root)
@@ -90,10 +94,10 @@ def score(
     if carried is not None:
         identity |= {"carried": carried.sha256, "scored": teacher is not None}
     _check_begun(out, identity)
-    run = _Run(root, out, dataset, teacher, scoring, carried, on_progress)
+    run = _Run(root, out, dataset, teacher, scoring, carried, keep, on_progress)
     with filling_in_steps(out, record_name=RECORD_NAME, identity=identity, last=TEACHER_JSON) as steps:
         if not steps.finished:
-            data = run.files(steps)
+            data = run.files(steps, named or str(root.resolve()))
             if content_at(root).sha256 != dataset.sha256:
                 raise DatasetError("the dataset was changed while it was scored", where=str(root))
             write_atomically(out / TEACHER_JSON, data)
@@ -160,8 +164,10 @@ class _Run:
         teacher: Teacher | None,
         scoring: Scoring,
         carried: CarriedSignals | None,
+        keep: Callable[[Sequence[str]], None] | None,
         on_progress: OnProgress | None,
     ) -> None:
+        self._keep = keep
         self._root, self._out, self._dataset, self._teacher, self._k = root, out, dataset, teacher, scoring.k
         self._carried = carried
         self._names = None if scoring.spans is None else list(scoring.spans)
@@ -171,8 +177,8 @@ class _Run:
         self._parts_in: Counter[tuple[str, int]] = Counter()
         self._shards = dataset.filled()
 
-    def files(self, steps: Steps) -> bytes:
-        """Writes all files but the last. Returns that one."""
+    def files(self, steps: Steps, named: str) -> bytes:
+        """Writes all files but the last. Returns that one. `named`: the dataset's place."""
         canary = self._canary(steps)
         self._check_teacher_of_carried()
         if not steps.ended:
@@ -189,7 +195,7 @@ class _Run:
                 if self._on_progress is not None:
                     self._on_progress(done, total)
         self._same_canary(canary, self._scored_canary(), "at the end")
-        return self._assembled(steps)
+        return self._assembled(steps, named)
 
     def _identity(self) -> dict[str, Any]:
         if self._teacher is not None:
@@ -199,8 +205,8 @@ class _Run:
 
     def parts(self) -> list[str]:
         """The files that are removed at the end."""
-        folder = self._out / _PARTS
-        return [f"{_PARTS}/{path.name}" for path in sorted(folder.glob("*.npz"))]
+        folder = self._out / PARTS
+        return [f"{PARTS}/{path.name}" for path in sorted(folder.glob("*.npz"))]
 
     def _parts_of(self, split: str, shard: int) -> Iterator[list[ScoredDocument]]:
         return documents_of(self._root, self._dataset, split, shard, self._spans, PART_TOKENS)
@@ -212,7 +218,7 @@ class _Run:
         return sum(split.span_tokens.get(span, 0) for split in counts for span in spans)
 
     def _part(self, steps: Steps, number: int, documents: Sequence[ScoredDocument]) -> None:
-        name = f"{_PARTS}/{number:06d}.npz"
+        name = f"{PARTS}/{number:06d}.npz"
         padded = 0 if self._teacher is None else self._teacher.padded
         scored, without, fresh = self._scored(documents)
         steps.begin([name])
@@ -225,6 +231,8 @@ class _Run:
                 "carried": sum(len(each) for each in scored) - fresh,
             }
         )
+        if self._keep is not None:
+            self._keep([name, RECORD_NAME])
 
     def _scored(self, documents: Sequence[ScoredDocument]) -> tuple[list[Signals], list[tuple[int, Without]], int]:
         """The signals of each document, of no position where it has none; the documents without; and how many labels
@@ -316,7 +324,7 @@ class _Run:
                 remedy="score with one teacher, on one kind of machine",
             )
 
-    def _assembled(self, steps: Steps) -> bytes:
+    def _assembled(self, steps: Steps, named: str) -> bytes:
         """Joins the parts to the files of signals. Returns the manifest."""
         names = [
             f"{path.relative_to(self._out)}{suffix}"
@@ -369,7 +377,7 @@ class _Run:
             "files": [{"path": WITHOUT, "bytes": len(listing), "sha256": sha256_file(self._out / WITHOUT)}],
         }
         TeacherContent.model_validate(content)
-        environment = environment_here({"root": str(self._root.resolve())})
+        environment = environment_here({"root": named})
         if self._carried is not None:
             environment["carried"] = {"labels": carried, "from": self._carried.sha256}
         return readable_json({"schema_version": SCHEMA_VERSION, "content": content, "environment": environment})
@@ -390,7 +398,7 @@ class _Run:
             }
             positions = 0
             for number, record in enumerate(records, before + 1):
-                lengths, values = read_part(self._out / f"{_PARTS}/{number:06d}.npz", record["sha256"], self._k)
+                lengths, values = read_part(self._out / f"{PARTS}/{number:06d}.npz", record["sha256"], self._k)
                 for top, writer in writers.items():
                     own = {name: flat for name, flat in values.items() if (name in OF_TOP) == top}
                     count = lengths[next(iter(own))]

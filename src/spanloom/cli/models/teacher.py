@@ -9,8 +9,8 @@ import typer
 from spanloom.api.scoring_options import ScoringOptions, TeacherOptions
 from spanloom.cli import options as shared
 from spanloom.cli.app import teacher_app
-from spanloom.cli.outputs import file_option, folder_option
-from spanloom.options.option import option
+from spanloom.cli.outputs import file_option
+from spanloom.options.option import option, place
 
 
 @teacher_app.command("score")
@@ -22,19 +22,21 @@ class Score:
     and by the loaders of `spanloom.training`. Every answer is checked: ids, order, sums. The teacher must have the
     tokenizer of the dataset.
 
-    An interrupted run goes on where it stopped: run the same command again. A document that is longer than the
+    An interrupted run goes on where it stopped: run the same command again. Signals at a URI have their finished parts
+    there, so that another machine goes on. A document that is longer than the
     teacher's context has no signals; it is counted and listed in without.jsonl.
 
     Example: `spanloom teacher score dataset --model teacher/ --top-k 32 --out signals`
     """
 
-    root: shared.LocalRootArgument
-    out: Annotated[Path | None, folder_option("Folder for the signals. Default: ROOT_teacher, beside ROOT.")] = None
+    root: shared.RootArgument
+    out: Annotated[str | None, place("Folder or URI for the signals. Default: ROOT_teacher, beside ROOT.")] = None
     options: ScoringOptions
     dry_run: Annotated[bool, option("Say how many labels, tokens and bytes it is, and stop.")] = False
     rate: Annotated[int | None, option("With --dry-run: labels a second, to say how many hours it takes.", min=1)] = (
         None
     )
+    scratch: shared.Scratch = None
     as_json: shared.Json = False
     quiet: shared.Quiet = False
 
@@ -51,14 +53,17 @@ class Carry:
     Example: `spanloom teacher carry signals --dataset rebuilt --model teacher/ --out signals-of-rebuilt`
     """
 
-    signals: Annotated[Path, typer.Argument(help="Folder that `spanloom teacher score` filled.", metavar="SIGNALS")]
-    dataset: Annotated[Path, option("Root of the new dataset.", metavar="ROOT")]
-    out: Annotated[Path | None, folder_option("Folder for the signals. Default: ROOT_teacher, beside ROOT.")] = None
+    signals: Annotated[
+        str, typer.Argument(help="Folder or URI that `spanloom teacher score` filled.", metavar="SIGNALS")
+    ]
+    dataset: Annotated[str, place("Root of the new dataset.")]
+    out: Annotated[str | None, place("Folder or URI for the signals. Default: ROOT_teacher, beside ROOT.")] = None
     options: TeacherOptions
     old_dataset: Annotated[
-        Path | None, option("Dataset of the old signals. Default: where it was when it was scored.", metavar="ROOT")
+        str | None, place("Dataset of the old signals. Default: where it was when it was scored.")
     ] = None
     missing: Annotated[bool, option("Score nothing: list the documents without old signals.")] = False
+    scratch: shared.Scratch = None
     as_json: shared.Json = False
     quiet: shared.Quiet = False
 
@@ -73,8 +78,10 @@ class Validate:
     Example: `spanloom teacher validate signals --dataset dataset --model teacher/ --deep 20`
     """
 
-    signals: Annotated[Path, typer.Argument(help="Folder that `spanloom teacher score` filled.", metavar="SIGNALS")]
-    dataset: Annotated[Path, option("Root of the dataset.", metavar="ROOT")]
+    signals: Annotated[
+        str, typer.Argument(help="Folder or URI that `spanloom teacher score` filled.", metavar="SIGNALS")
+    ]
+    dataset: Annotated[str, place("Root of the dataset.")]
     options: TeacherOptions
     deep: Annotated[int, option("How many documents the teacher scores again.", min=0)] = 0
     reader: Annotated[
@@ -82,5 +89,6 @@ class Validate:
         option("Megatron's own reader of the files, or an independent one. auto: Megatron's if it is installed."),
     ] = "auto"
     report_file: Annotated[Path | None, file_option("Write the report here, as JSON.", "--report")] = None
+    scratch: shared.Scratch = None
     as_json: shared.Json = False
     quiet: shared.Quiet = False

@@ -11,12 +11,13 @@ from spanloom.provenance import readable_json
 from spanloom.report.summary import findings_text
 from spanloom.storage import write_atomically
 from spanloom.storage.folders.repeated import already_there
+from spanloom.storage.uri import is_uri
 from spanloom.teacher.format import TeacherContent
 
 
 def score(given: Score) -> None:
     if given.dry_run:
-        size = size_of(given.root, given.options)
+        size = size_of(given.root, given.options, given.scratch)
         hours = None if given.rate is None else size.labels / given.rate / 3600
         if given.as_json:
             print_json({**size.as_dict(), "hours": hours})
@@ -27,9 +28,9 @@ def score(given: Score) -> None:
             say(f"{hours:,.1f} hours at {given.rate:,} labels a second")
         return
     out = _out(given.out, given.root)
-    content, same = scored(given.root, out, given.options, make_progress(given.quiet, False))
+    content, same = scored(given.root, out, given.options, make_progress(given.quiet, False), given.scratch)
     if given.as_json:
-        print_json({"signals": str(out), **summary_of(content)})
+        print_json({"signals": out, **summary_of(content)})
         return
     _say_written(content, out, same)
 
@@ -38,21 +39,25 @@ def carry(given: Carry) -> None:
     out = _out(given.out, given.dataset)
     progress = make_progress(given.quiet, False)
     content, environment, same = carried(
-        given.signals, given.old_dataset, given.dataset, out, given.options, given.missing, progress
+        given.signals, given.old_dataset, given.dataset, out, given.options, given.missing, progress, given.scratch
     )
     taken = environment.get("carried", {}).get("labels", 0)
     if given.as_json:
-        print_json({"signals": str(out), "carried": taken, **summary_of(content)})
+        print_json({"signals": out, "carried": taken, **summary_of(content)})
         return
     _say_written(content, out, same)
     say(f"{taken:,} of these labels were scored before")
 
 
-def _out(out: Path | None, root: Path) -> Path:
-    return out or root.resolve().with_name(f"{root.resolve().name}_teacher")
+def _out(out: str | None, root: str) -> str:
+    if out is not None:
+        return out
+    if is_uri(root):
+        return f"{root.rstrip('/')}_teacher"
+    return str(Path(root).resolve().with_name(f"{Path(root).resolve().name}_teacher"))
 
 
-def _say_written(content: TeacherContent, out: Path, same: bool) -> None:
+def _say_written(content: TeacherContent, out: str, same: bool) -> None:
     if same:
         say(already_there(out))
     labels = sum(split.positions for split in content.splits.values())
@@ -66,7 +71,7 @@ def _say_written(content: TeacherContent, out: Path, same: bool) -> None:
 
 def validate(given: Validate) -> None:
     progress = make_progress(given.quiet, False)
-    report = checked(given.signals, given.dataset, given.options, given.deep, given.reader, progress)
+    report = checked(given.signals, given.dataset, given.options, given.deep, given.reader, progress, given.scratch)
     if given.report_file is not None:
         write_atomically(given.report_file, readable_json(report.as_dict()))
     with exit_by(report):
