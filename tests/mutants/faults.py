@@ -686,6 +686,14 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/teacher/test_places.py",),
     ),
     Fault(
+        name="strangest-documents-last",
+        module="spanloom.teacher.rank",
+        old="heapq.nsmallest(",
+        new="heapq.nlargest(",
+        why="the list would be of the documents that the teacher finds most ordinary",
+        tests=("tests/teacher/test_rank.py",),
+    ),
+    Fault(
         name="signals-carried-to-other-labels",
         module="spanloom.teacher.carry",
         old='(document.positions, "<i8"), ',

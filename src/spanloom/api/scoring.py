@@ -1,4 +1,4 @@
-"""A dataset → a teacher's signals beside it, and checks of them: `spanloom teacher score`, `carry`, `validate`.
+"""A dataset → a teacher's signals beside it, and checks of them: `spanloom teacher score`, `carry`, `rank`, `validate`.
 
 In: the root of a dataset, a teacher. Out: the content of the signals' manifest; a `Report`.
 """
@@ -27,6 +27,7 @@ from spanloom.teacher.format import OF_TOP, TeacherContent, arrays_for, read_tea
 from spanloom.teacher.parts import PART_TOKENS
 from spanloom.teacher.places import begun_signals, keeping_parts, publish_signals
 from spanloom.teacher.positions import documents_of
+from spanloom.teacher.rank import RankedDocument, strangest
 from spanloom.teacher.score import Scoring, score
 from spanloom.teacher.sources.teacher import Teacher
 from spanloom.teacher.tokenizer import TEXTS, check_tokenizer
@@ -157,6 +158,14 @@ def checked(
     """The report of `teacher validate`. `folder`, `root`: folders or URIs."""
     with scratch_for("teacher-validate", [folder, root], scratch) as staging:
         return _checked(staging.folder(folder), staged_root(staging, root), options, deep, reader, progress)
+
+
+def ranked(
+    folder: str, root: str, count: int, at_least: int, progress: Progress, scratch: Path | None = None
+) -> list[RankedDocument]:
+    """The documents that the teacher finds strangest. `folder`, `root`: folders or URIs."""
+    with scratch_for("teacher-rank", [folder, root], scratch) as staging, progress.stage("rank"):
+        return strangest(staging.folder(folder), staged_root(staging, root), count, at_least=at_least)
 
 
 def _checked(

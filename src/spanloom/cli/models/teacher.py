@@ -1,4 +1,4 @@
-"""A teacher's log-probabilities beside a dataset: `spanloom teacher score`, `carry` and `validate`."""
+"""A teacher's log-probabilities beside a dataset: `spanloom teacher score`, `carry`, `rank`, `validate`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,6 +63,27 @@ class Carry:
         str | None, place("Dataset of the old signals. Default: where it was when it was scored.")
     ] = None
     missing: Annotated[bool, option("Score nothing: list the documents without old signals.")] = False
+    scratch: shared.Scratch = None
+    as_json: shared.Json = False
+    quiet: shared.Quiet = False
+
+
+@teacher_app.command("rank")
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """List the documents that the teacher finds strangest: the lowest mean log-probability of their labels first.
+
+    Broken rows are among the first: garbled or cut text, answers to other questions. `spanloom inspect` shows them.
+
+    Example: `spanloom teacher rank signals --dataset dataset --count 50`
+    """
+
+    signals: Annotated[
+        str, typer.Argument(help="Folder or URI that `spanloom teacher score` filled.", metavar="SIGNALS")
+    ]
+    dataset: Annotated[str, place("Root of the dataset.")]
+    count: Annotated[int, option("How many documents.", min=1)] = 20
+    at_least: Annotated[int, option("Only documents with so many scored labels.", min=1)] = 1
     scratch: shared.Scratch = None
     as_json: shared.Json = False
     quiet: shared.Quiet = False

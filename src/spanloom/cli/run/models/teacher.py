@@ -1,12 +1,12 @@
-"""A teacher's log-probabilities beside a dataset: teacher score, carry and validate."""
+"""A teacher's log-probabilities beside a dataset: teacher score, carry, rank, validate."""
 
 from pathlib import Path
 
 from rich.console import Console
 
-from spanloom.api.scoring import carried, checked, scored, size_of, summary_of
+from spanloom.api.scoring import carried, checked, ranked, scored, size_of, summary_of
 from spanloom.cli.app import counted, exit_by, make_progress, print_json, say
-from spanloom.cli.models.teacher import Carry, Score, Validate
+from spanloom.cli.models.teacher import Carry, Rank, Score, Validate
 from spanloom.provenance import readable_json
 from spanloom.report.summary import findings_text
 from spanloom.storage import write_atomically
@@ -67,6 +67,17 @@ def _say_written(content: TeacherContent, out: str, same: bool) -> None:
         say(f"documents without signals: {counted(content.without)}; listed in {out}/without.jsonl")
     if content.padded:
         say(f"ids above the tokenizer's left out: {content.padded:,}")
+
+
+def rank(given: Rank) -> None:
+    progress = make_progress(given.quiet, False)
+    documents = ranked(given.signals, given.dataset, given.count, given.at_least, progress, given.scratch)
+    if given.as_json:
+        print_json([vars(each) for each in documents])
+        return
+    for each in documents:
+        place = f"{each.split}/{each.shard}/{each.sequence}"
+        say(f"{place}: mean {each.mean:.3f} of {each.labels:,} labels, lowest {each.lowest:.2f} at label {each.at:,}")
 
 
 def validate(given: Validate) -> None:
