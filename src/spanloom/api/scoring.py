@@ -53,7 +53,7 @@ def scored(
     """The content of the signals' manifest, and whether they were there already. `root`, `out`: folders or URIs."""
     with scratch_for("teacher-score", [root, out], scratch) as staging:
         dataset, signals = staged_root(staging, root), begun_signals(staging, out)
-        content = content_of(dataset, "teacher score")
+        content = content_of(dataset, "teacher")
         with progress.stage("load", "the teacher"):
             teacher = _teacher(dataset, content, options, options.top_k)
         scoring = Scoring(k=options.top_k, spans=options.spans or None)
@@ -104,7 +104,7 @@ def _carried(
     keep: Callable[[Sequence[str]], None] | None,
     named: str | None,
 ) -> tuple[TeacherContent, dict[str, Any], bool]:
-    content = content_of(root, "teacher carry")
+    content = content_of(root, "teacher")
     signals, _ = read_teacher(folder)
     if not old.is_dir():
         raise OptionError("the dataset of the old signals is not there", where=str(old), remedy="--old-dataset ROOT")
@@ -131,7 +131,7 @@ def size_of(place: str, options: ScoringOptions, scratch: Path | None = None) ->
 
 
 def _size_of(root: Path, options: ScoringOptions) -> Size:
-    content = content_of(root, "teacher score")
+    content = content_of(root, "teacher")
     spans = span_ids(list(options.spans) or None, content)
     counted = {"documents": 0, "labels": 0, "read": 0}
     for split, shard in content.filled():
@@ -171,7 +171,7 @@ def ranked(
 def _checked(
     folder: Path, root: Path, options: TeacherOptions, deep: int, reader: ReaderChoice, progress: Progress
 ) -> Report:
-    content = content_of(root, "teacher validate")
+    content = content_of(root, "teacher")
     if options.given != (deep > 0):
         raise OptionError("--deep N needs a teacher, and a teacher --deep N: it scores documents again")
     k = read_teacher(folder)[0].k
