@@ -20,11 +20,34 @@ WEIGHTS = {"analysis": 0.5, "final": 2.0}
 """Those of the flag `--span-weights` in the tests."""
 
 
+CROSS_ENTROPY = 0.25
+"""That of the flag `--teacher-cross-entropy` in the tests."""
+
+
+def losses_against_a_teacher(model: Any, batch: dict[str, Any]) -> Any:
+    """By the definition: the top k are classes, and all other tokens are one more."""
+    from megatron.core.tensor_parallel import gather_from_tensor_model_parallel_region as gathered
+
+    whole = gathered(model(batch["tokens"], batch["position_ids"], None)).double().log_softmax(-1)
+    ids = batch["teacher_ids"]
+    others = whole.scatter(2, ids, -torch.inf).logsumexp(2, keepdim=True)
+    student = torch.cat([whole.gather(2, ids), others], 2)
+    teacher = torch.cat([batch["teacher_logprobs"], batch["teacher_rest"][..., None]], 2).double()
+    divergence = (teacher.exp() * (teacher - student)).sum(2)
+    own = whole.gather(2, batch["labels"][..., None])[..., 0]
+    return ((1 - CROSS_ENTROPY) * divergence - CROSS_ENTROPY * own).float()
+
+
 def reference(model: Any, batches: list[dict[str, Any]]) -> tuple[Any, dict[str, float]]:
     """L over a whole step at once, and the figures of its spans. The mask of each batch carries the span."""
     spans = torch.cat([batch["loss_mask"] for batch in batches])
     losses = torch.cat(
-        [model(batch["tokens"], batch["position_ids"], None, labels=batch["labels"]) for batch in batches]
+        [
+            losses_against_a_teacher(model, batch)
+            if "teacher_ids" in batch
+            else model(batch["tokens"], batch["position_ids"], None, labels=batch["labels"])
+            for batch in batches
+        ]
     )
     total, figures = losses.sum() * 0.0, {}
     for number, (name, weight) in enumerate(WEIGHTS.items(), start=1):
@@ -36,15 +59,19 @@ def reference(model: Any, batches: list[dict[str, Any]]) -> tuple[Any, dict[str,
 
 
 def read_step(data_iterator: Any, micro_batches: int) -> tuple[Any, list[dict[str, Any]]]:
-    """The iterator again, and the micro-batches of all data-parallel ranks."""
+    """The iterator again, and the micro-batches of all data-parallel ranks. Of tensor-parallel ones the first reads."""
     from megatron.core import parallel_state
     from megatron.core.rerun_state_machine import RerunDataIterator
 
-    own = [next(data_iterator) for _ in range(micro_batches)]
+    read: Any = [None if data_iterator is None else [next(data_iterator) for _ in range(micro_batches)]]
+    tensor_parallel = parallel_state.get_tensor_model_parallel_group()
+    dist.broadcast_object_list(read, parallel_state.get_tensor_model_parallel_src_rank(), group=tensor_parallel)
+    own = read[0]
     group = parallel_state.get_data_parallel_group()
     gathered: list[Any] = [None] * dist.get_world_size(group)
     dist.all_gather_object(gathered, own, group=group)
-    return RerunDataIterator(iter(own)), [batch for batches in gathered for batch in batches]
+    again = None if data_iterator is None else RerunDataIterator(iter(own))
+    return again, [batch for batches in gathered for batch in batches]
 
 
 def check(out: Path) -> None:

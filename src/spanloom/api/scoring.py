@@ -1,9 +1,9 @@
-"""A dataset → a teacher's signals beside it, and checks of them: `spanloom teacher score` and `validate`.
+"""A dataset → a teacher's signals beside it, and checks of them: `spanloom teacher score`, `carry`, `rank`, `validate`.
 
 In: the root of a dataset, a teacher. Out: the content of the signals' manifest; a `Report`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,21 @@ from spanloom.api.scoring_options import ScoringOptions, TeacherOptions
 from spanloom.dataset.family import Vocabulary
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import open_arrays, tokenizer_at
+from spanloom.dataset.root.places import local_root, staged_root
 from spanloom.errors import OptionError
 from spanloom.families import dataset_family
 from spanloom.findings import Report
 from spanloom.megatron.readers import ReaderChoice, chosen_reader, open_with
 from spanloom.report.progress import Progress
+from spanloom.storage.scratch import scratch_for
+from spanloom.storage.uri import is_uri
 from spanloom.supervision import Tokens
+from spanloom.teacher.carry import CarriedSignals
 from spanloom.teacher.format import OF_TOP, TeacherContent, arrays_for, read_teacher, span_ids
 from spanloom.teacher.parts import PART_TOKENS
+from spanloom.teacher.places import begun_signals, keeping_parts, publish_signals
 from spanloom.teacher.positions import documents_of
+from spanloom.teacher.rank import RankedDocument, strangest
 from spanloom.teacher.score import Scoring, score
 from spanloom.teacher.sources.teacher import Teacher
 from spanloom.teacher.tokenizer import TEXTS, check_tokenizer
@@ -41,19 +47,91 @@ class Size:
         return vars(self).copy()
 
 
-def scored(root: Path, out: Path, options: ScoringOptions, progress: Progress) -> tuple[TeacherContent, bool]:
-    """The content of the signals' manifest, and whether they were there already."""
-    content = content_of(root, "teacher score")
-    with progress.stage("load", "the teacher"):
-        teacher = _teacher(root, content, options, options.top_k)
-    scoring = Scoring(k=options.top_k, spans=options.spans or None)
+def scored(
+    root: str, out: str, options: ScoringOptions, progress: Progress, scratch: Path | None = None
+) -> tuple[TeacherContent, bool]:
+    """The content of the signals' manifest, and whether they were there already. `root`, `out`: folders or URIs."""
+    with scratch_for("teacher-score", [root, out], scratch) as staging:
+        dataset, signals = staged_root(staging, root), begun_signals(staging, out)
+        content = content_of(dataset, "teacher")
+        with progress.stage("load", "the teacher"):
+            teacher = _teacher(dataset, content, options, options.top_k)
+        scoring = Scoring(k=options.top_k, spans=options.spans or None)
+        keep = keeping_parts(staging, out)
+        with progress.stage("score"), progress.counting("score", "labels") as on_progress:
+            named = root if is_uri(root) else None
+            result = score(dataset, signals, teacher, scoring, keep=keep, named=named, on_progress=on_progress)
+        publish_signals(staging, out)
+    return result
+
+
+def carried(
+    folder: str,
+    old: str | None,
+    root: str,
+    out: str,
+    options: TeacherOptions,
+    missing: bool,
+    progress: Progress,
+    scratch: Path | None = None,
+) -> tuple[TeacherContent, dict[str, Any], bool]:
+    """Signals of the dataset at `root`, from those in `folder`, of the dataset `old`, None for where it was scored.
+
+    All are folders or URIs. Documents without entries are scored by the teacher of the options; with `missing` they are
+    listed. Returns the content of the new signals' manifest, its environment, and whether they were there already.
+    """
+    with scratch_for("teacher-carry", [folder, old, root, out], scratch) as staging:
+        signals = staging.folder(folder)
+        dataset = staged_root(staging, root)
+        before = staged_root(staging, old or read_teacher(signals)[1]["root"])
+        made = begun_signals(staging, out)
+        keep = keeping_parts(staging, out)
+        result = _carried(
+            signals, before, dataset, made, options, missing, progress, keep, root if is_uri(root) else None
+        )
+        publish_signals(staging, out)
+    return result
+
+
+def _carried(
+    folder: Path,
+    old: Path,
+    root: Path,
+    out: Path,
+    options: TeacherOptions,
+    missing: bool,
+    progress: Progress,
+    keep: Callable[[Sequence[str]], None] | None,
+    named: str | None,
+) -> tuple[TeacherContent, dict[str, Any], bool]:
+    content = content_of(root, "teacher")
+    signals, _ = read_teacher(folder)
+    if not old.is_dir():
+        raise OptionError("the dataset of the old signals is not there", where=str(old), remedy="--old-dataset ROOT")
+    if missing == options.given:
+        raise OptionError(
+            "other documents are scored by a teacher, or listed",
+            remedy="give the teacher of the old signals, or --missing",
+        )
+    with progress.stage("load", "the old signals"):
+        stored = CarriedSignals(folder, old, content)
+        teacher = None if missing else _teacher(root, content, options, signals.k)
+    scoring = Scoring(k=signals.k, spans=None if signals.spans is None else tuple(signals.spans))
     with progress.stage("score"), progress.counting("score", "labels") as on_progress:
-        return score(root, out, teacher, scoring, on_progress=on_progress)
+        written, same = score(
+            root, out, teacher, scoring, carried=stored, keep=keep, named=named, on_progress=on_progress
+        )
+    return written, read_teacher(out)[1], same
 
 
-def size_of(root: Path, options: ScoringOptions) -> Size:
+def size_of(place: str, options: ScoringOptions, scratch: Path | None = None) -> Size:
     """What `scored` would read and write."""
-    content = content_of(root, "teacher score")
+    with local_root(place, scratch) as root:
+        return _size_of(root, options)
+
+
+def _size_of(root: Path, options: ScoringOptions) -> Size:
+    content = content_of(root, "teacher")
     spans = span_ids(list(options.spans) or None, content)
     counted = {"documents": 0, "labels": 0, "read": 0}
     for split, shard in content.filled():
@@ -69,15 +147,35 @@ def size_of(root: Path, options: ScoringOptions) -> Size:
 
 
 def checked(
+    folder: str,
+    root: str,
+    options: TeacherOptions,
+    deep: int,
+    reader: ReaderChoice,
+    progress: Progress,
+    scratch: Path | None = None,
+) -> Report:
+    """The report of `teacher validate`. `folder`, `root`: folders or URIs."""
+    with scratch_for("teacher-validate", [folder, root], scratch) as staging:
+        return _checked(staging.folder(folder), staged_root(staging, root), options, deep, reader, progress)
+
+
+def ranked(
+    folder: str, root: str, count: int, at_least: int, progress: Progress, scratch: Path | None = None
+) -> list[RankedDocument]:
+    """The documents that the teacher finds strangest. `folder`, `root`: folders or URIs."""
+    with scratch_for("teacher-rank", [folder, root], scratch) as staging, progress.stage("rank"):
+        return strangest(staging.folder(folder), staged_root(staging, root), count, at_least=at_least)
+
+
+def _checked(
     folder: Path, root: Path, options: TeacherOptions, deep: int, reader: ReaderChoice, progress: Progress
 ) -> Report:
-    """The report of `teacher validate`."""
-    content = content_of(root, "teacher validate")
-    given = any(each is not None for each in (options.model, options.vllm, options.server))
-    if given != (deep > 0):
+    content = content_of(root, "teacher")
+    if options.given != (deep > 0):
         raise OptionError("--deep N needs a teacher, and a teacher --deep N: it scores documents again")
     k = read_teacher(folder)[0].k
-    teacher = _teacher(root, content, options, k) if given else None
+    teacher = _teacher(root, content, options, k) if options.given else None
     used = chosen_reader(reader)
     with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
         report = validate_signals(folder, root, open_with(used), teacher=teacher, deep=deep, on_progress=on_progress)

@@ -1,4 +1,4 @@
-"""The options of `teacher score` and `teacher validate`, each declared once."""
+"""The options of `teacher score`, `carry` and `validate`, each declared once."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,6 +43,11 @@ class TeacherOptions:
     ] = None
     batch_tokens: Annotated[int, running("Tokens that --model reads at once, with padding.", min=1)] = 8_192
     concurrency: Annotated[int, running("Requests to --server at once.", min=1)] = 8
+
+    @property
+    def given(self) -> bool:
+        """Whether a teacher is named."""
+        return any(each is not None for each in (self.model, self.vllm, self.server))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -66,14 +66,23 @@ class ShardReader:
 
 def single_sequences(prefix: Path, dtype: np.dtype[Any], numbers: Iterable[int]) -> Iterator[npt.NDArray[Any]]:
     """Sequences of one array by number, one after the other, for reading few of many: the files are memory-mapped."""
-    whole = np.asarray(np.memmap(_data(prefix), dtype=dtype, mode="r"))
-    index = np.asarray(np.memmap(_index(prefix), dtype=np.uint8, mode="r"))
-    sequences = _sequences(prefix, dtype)
-    lengths = np.frombuffer(index, "<i4", sequences, _HEADER.size)
-    pointers = np.frombuffer(index, "<i8", sequences, _HEADER.size + 4 * sequences)
-    for number in numbers:
-        begin = int(pointers[number]) // dtype.itemsize
-        yield whole[begin : begin + int(lengths[number])]
+    return map(MappedSequences(prefix, dtype).__getitem__, numbers)
+
+
+class MappedSequences:
+    """Sequences of one array by number, for reading many in any order: the files are memory-mapped once."""
+
+    def __init__(self, prefix: Path, dtype: np.dtype[Any]) -> None:
+        """Raises ArtifactError if a file is missing or is not such an index."""
+        sequences = _sequences(prefix, dtype)
+        self._whole = np.asarray(np.memmap(_data(prefix), dtype=dtype, mode="r"))
+        index = np.asarray(np.memmap(_index(prefix), dtype=np.uint8, mode="r"))
+        self._lengths = np.frombuffer(index, "<i4", sequences, _HEADER.size)
+        self._pointers = np.frombuffer(index, "<i8", sequences, _HEADER.size + 4 * sequences)
+
+    def __getitem__(self, number: int) -> npt.NDArray[Any]:
+        begin = int(self._pointers[number]) // self._whole.itemsize
+        return self._whole[begin : begin + int(self._lengths[number])]
 
 
 def open_shard_reader(arrays: Mapping[str, tuple[Path, np.dtype[Any]]]) -> ShardReader:

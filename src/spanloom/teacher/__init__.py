@@ -7,7 +7,10 @@ format     the files and the manifest of a folder of signals
 tokenizer  whether teacher and dataset have one tokenizer
 sources/   where scores come from: a model in this process, vLLM, a server
 parts      documents scored together, and stored until all are
-score      scores a dataset
 reader     signals by document
+carry      signals of a dataset that was built again
+score      scores a dataset
 validate   checks signals against their dataset
+rank       the documents that a teacher finds strangest
+places     signals in a bucket
 """

@@ -11,6 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 LOWEST = -32.0
+CODING = 2e-3
+"""By how much a stored sum of probabilities may be off, and two stored values of one token."""
+
 _STEPS = 65535
 _TABLE = (LOWEST * (np.arange(_STEPS + 1) / _STEPS) ** 2).astype(np.float32)
 

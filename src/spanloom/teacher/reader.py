@@ -4,7 +4,7 @@ In: a folder of signals and its dataset. Out: `TeacherSignals`.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ import numpy.typing as npt
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.opened import content_at
 from spanloom.errors import ArtifactError
-from spanloom.megatron.reader import single_sequences
+from spanloom.megatron.reader import MappedSequences
 from spanloom.storage import sha256_file
 from spanloom.teacher.coding import decode_ids, decode_logprobs
 from spanloom.teacher.format import (
@@ -41,16 +41,14 @@ class TeacherSignals:
     content: TeacherContent
     spans: frozenset[int] | None
     shards: Mapping[tuple[str, int], ShardSignals]
+    _mapped: dict[tuple[str, int], dict[str, MappedSequences]] = field(default_factory=dict, repr=False, compare=False)
 
     def document(self, split: str, shard: int, sequence: int) -> Signals | None:
         """The signals of a document; None if the teacher has none of it."""
         entry = self.shards.get((split, shard))
         if entry is None or not entry.positions:
             return None
-        stored = {
-            name: next(single_sequences(prefix, self.content.arrays[name], [sequence]))
-            for name, prefix in prefixes(self.folder, split, shard, self.content.arrays).items()
-        }
+        stored = {name: mapped[sequence] for name, mapped in self._shard(split, shard).items()}
         k = self.content.k
         count = stored[OWN].size
         if not count or stored[TOP_LOW].size != count * k:
@@ -62,6 +60,19 @@ class TeacherSignals:
             own=decode_logprobs(stored[OWN]),
             rest=decode_logprobs(stored[REST]),
         )
+
+    def _shard(self, split: str, shard: int) -> dict[str, MappedSequences]:
+        """The arrays of one split of one shard, opened when the first of its documents is wanted."""
+        if (split, shard) not in self._mapped:
+            arrays = self.content.arrays
+            self._mapped[split, shard] = {
+                name: MappedSequences(prefix, arrays[name])
+                for name, prefix in prefixes(self.folder, split, shard, arrays).items()
+            }
+        return self._mapped[split, shard]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_mapped": {}}  # a worker process maps the files itself
 
     def scored(self, lossmask: npt.NDArray[Any], spans: npt.NDArray[Any] | None) -> npt.NDArray[np.int64]:
         """The positions of a document that have an entry, int64 [P]. `lossmask`, `spans`: [T], label-aligned, as on

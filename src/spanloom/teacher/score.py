@@ -3,11 +3,14 @@
 In: a finished dataset, a teacher, k. Out: a folder of signals (`format`). Parts are scored one after the other and
 kept: after an interruption the same command goes on behind the last. The teacher scores one document before the first
 part, when it goes on, and at the end; if its scores differ by more than its tolerance, nothing is finished.
+
+With the signals of a dataset before this one (`carry`), documents that it had are not scored again. Then there may be
+no teacher: other documents have no signals.
 """
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +26,8 @@ from spanloom.megatron.indexed import ParallelWriter
 from spanloom.provenance import environment_here, readable_json
 from spanloom.storage import remove_files, sha256_file, write_atomically
 from spanloom.storage.folders.filling import Steps, filling_in_steps
+from spanloom.teacher.carry import NOT_CARRIED, CarriedSignals
+from spanloom.teacher.coding import CODING
 from spanloom.teacher.format import (
     OF_TOP,
     SCHEMA_VERSION,
@@ -43,7 +48,7 @@ from spanloom.teacher.sources.teacher import TOO_LONG, Teacher, Without
 from spanloom.workers import OnProgress
 
 RECORD_NAME = ".spanloom-teacher-unfinished"
-_PARTS = ".parts"
+PARTS = ".parts"
 CANARY_TOKENS = 512
 
 
@@ -58,33 +63,41 @@ class Scoring:
 def score(
     root: Path,
     out: Path,
-    teacher: Teacher,
+    teacher: Teacher | None,
     scoring: Scoring,
     *,
+    carried: CarriedSignals | None = None,
+    keep: Callable[[Sequence[str]], None] | None = None,
+    named: str | None = None,
     on_progress: OnProgress | None = None,
 ) -> tuple[TeacherContent, bool]:
     """Fills the folder `out`. Returns the content of its manifest, and whether it was there already.
 
-    `on_progress`: receives the number of labels that are done, and their total. Raises TeacherError for scores that
-    cannot be a teacher's, ConflictError if `out` has anything else.
+    `teacher`: None only with `carried`; then it is that of the carried signals. `keep`: receives the names of files in
+    `out` that resume the run, after each part. `named`: where the dataset
+    is, if `root` is a copy. `on_progress`: receives the number of labels that are done, and their
+    total. Raises TeacherError for scores that cannot be a teacher's, ConflictError if
+    `out` has anything else, DatasetError if `carried` are signals of another teacher, k, or spans.
     """
     dataset = content_at(root)
     _check(dataset, scoring, root)
     check_apart(root, out)
     names = None if scoring.spans is None else list(scoring.spans)
-    identity = {
-        "dataset": dataset.sha256,
-        "teacher": teacher.identity,
-        "k": scoring.k,
-        "spans": names,
-    }
+    identity: dict[str, Any] = {"dataset": dataset.sha256, "k": scoring.k, "spans": names}
+    if teacher is not None:
+        identity["teacher"] = teacher.identity
+    if carried is not None:
+        _check_carried(carried, identity)
+        identity["teacher"] = carried.identity
     if (out / TEACHER_JSON).is_file() and not (out / RECORD_NAME).exists():
         return _standing(out, root, dataset, identity), True
+    if carried is not None:
+        identity |= {"carried": carried.sha256, "scored": teacher is not None}
     _check_begun(out, identity)
-    run = _Run(root, out, dataset, teacher, scoring, on_progress)
+    run = _Run(root, out, dataset, teacher, scoring, carried, keep, on_progress)
     with filling_in_steps(out, record_name=RECORD_NAME, identity=identity, last=TEACHER_JSON) as steps:
         if not steps.finished:
-            data = run.files(steps)
+            data = run.files(steps, named or str(root.resolve()))
             if content_at(root).sha256 != dataset.sha256:
                 raise DatasetError("the dataset was changed while it was scored", where=str(root))
             write_atomically(out / TEACHER_JSON, data)
@@ -98,6 +111,15 @@ def _check(dataset: Content, scoring: Scoring, root: Path) -> None:
         raise OptionError(f"k is {scoring.k}; the tokenizer has {dataset.tokenizer.vocab_size:,} tokens")
     if not {"tokens", "lossmask"} <= dataset.arrays.keys():
         raise DatasetError("the dataset has no tokens and loss mask", where=str(root))
+
+
+def _check_carried(carried: CarriedSignals, identity: dict[str, Any]) -> None:
+    old = {"teacher": carried.identity, "k": carried.content.k, "spans": carried.content.spans}
+    if differing := [name for name, value in old.items() if identity.get(name, value) != value]:
+        raise DatasetError(
+            f"the old signals have another {differing[0]}: {old[differing[0]]}",
+            remedy="give the teacher of the old signals as it was given then, with the same dtype",
+        )
 
 
 def _check_begun(out: Path, identity: dict[str, Any]) -> None:
@@ -139,11 +161,15 @@ class _Run:
         root: Path,
         out: Path,
         dataset: Content,
-        teacher: Teacher,
+        teacher: Teacher | None,
         scoring: Scoring,
+        carried: CarriedSignals | None,
+        keep: Callable[[Sequence[str]], None] | None,
         on_progress: OnProgress | None,
     ) -> None:
+        self._keep = keep
         self._root, self._out, self._dataset, self._teacher, self._k = root, out, dataset, teacher, scoring.k
+        self._carried = carried
         self._names = None if scoring.spans is None else list(scoring.spans)
         self._spans = span_ids(self._names, dataset)
         self._arrays = arrays_for(dataset.tokenizer.vocab_size)
@@ -151,9 +177,10 @@ class _Run:
         self._parts_in: Counter[tuple[str, int]] = Counter()
         self._shards = dataset.filled()
 
-    def files(self, steps: Steps) -> bytes:
-        """Writes all files but the last. Returns that one."""
+    def files(self, steps: Steps, named: str) -> bytes:
+        """Writes all files but the last. Returns that one. `named`: the dataset's place."""
         canary = self._canary(steps)
+        self._check_teacher_of_carried()
         if not steps.ended:
             steps.begin([])
             steps.end({"canary": canary})
@@ -168,12 +195,18 @@ class _Run:
                 if self._on_progress is not None:
                     self._on_progress(done, total)
         self._same_canary(canary, self._scored_canary(), "at the end")
-        return self._assembled(steps)
+        return self._assembled(steps, named)
+
+    def _identity(self) -> dict[str, Any]:
+        if self._teacher is not None:
+            return self._teacher.identity
+        assert self._carried is not None
+        return self._carried.identity
 
     def parts(self) -> list[str]:
         """The files that are removed at the end."""
-        folder = self._out / _PARTS
-        return [f"{_PARTS}/{path.name}" for path in sorted(folder.glob("*.npz"))]
+        folder = self._out / PARTS
+        return [f"{PARTS}/{path.name}" for path in sorted(folder.glob("*.npz"))]
 
     def _parts_of(self, split: str, shard: int) -> Iterator[list[ScoredDocument]]:
         return documents_of(self._root, self._dataset, split, shard, self._spans, PART_TOKENS)
@@ -185,35 +218,52 @@ class _Run:
         return sum(split.span_tokens.get(span, 0) for split in counts for span in spans)
 
     def _part(self, steps: Steps, number: int, documents: Sequence[ScoredDocument]) -> None:
-        name = f"{_PARTS}/{number:06d}.npz"
-        padded = self._teacher.padded
-        scored, without = self._scored(documents)
+        name = f"{PARTS}/{number:06d}.npz"
+        padded = 0 if self._teacher is None else self._teacher.padded
+        scored, without, fresh = self._scored(documents)
         steps.begin([name])
         sha256 = write_part(self._out / name, coded(scored, self._k, list(self._arrays)))
         steps.end(
             {
                 "sha256": sha256,
                 "without": [[sequence, each.reason, each.detail] for sequence, each in without],
-                "padded": self._teacher.padded - padded,
+                "padded": 0 if self._teacher is None else self._teacher.padded - padded,
+                "carried": sum(len(each) for each in scored) - fresh,
             }
         )
+        if self._keep is not None:
+            self._keep([name, RECORD_NAME])
 
-    def _scored(self, documents: Sequence[ScoredDocument]) -> tuple[list[Signals], list[tuple[int, Without]]]:
-        """The signals of each document, of no position where it has none; and the documents without."""
-        longest = self._teacher.context
-        fitting = [each for each in documents if each.positions.size and each.tokens.size <= longest]
-        found = dict(zip((each.sequence for each in fitting), self._teacher.scores(fitting, self._k), strict=True))
-        for each in fitting:
-            self._prove(each, found[each.sequence])
-        without = [
-            (each.sequence, Without(TOO_LONG, f"{each.tokens.size:,} tokens; the teacher takes {longest:,}"))
-            for each in documents
-            if each.tokens.size > longest
-        ]
-        return [found.get(each.sequence, Signals.none(self._k)) for each in documents], without
+    def _scored(self, documents: Sequence[ScoredDocument]) -> tuple[list[Signals], list[tuple[int, Without]], int]:
+        """The signals of each document, of no position where it has none; the documents without; and how many labels
+        were scored now."""
+        wanted = [each for each in documents if each.positions.size]
+        found = {} if self._carried is None else self._carried.of(wanted)
+        for each in wanted:
+            if each.sequence in found:
+                self._prove(each, found[each.sequence], coded=CODING)
+        missing = [each for each in wanted if each.sequence not in found]
+        fresh: list[Signals] = []
+        without = []
+        if self._teacher is None:
+            without = [(each.sequence, Without(NOT_CARRIED, f"{each.tokens.size:,} tokens")) for each in missing]
+        else:
+            longest = self._teacher.context
+            fitting = [each for each in missing if each.tokens.size <= longest]
+            fresh = self._teacher.scores(fitting, self._k)
+            for each, signals in zip(fitting, fresh, strict=True):
+                self._prove(each, signals)
+                found[each.sequence] = signals
+            without = [
+                (each.sequence, Without(TOO_LONG, f"{each.tokens.size:,} tokens; the teacher takes {longest:,}"))
+                for each in missing
+                if each.tokens.size > longest
+            ]
+        signals_of = [found.get(each.sequence, Signals.none(self._k)) for each in documents]
+        return signals_of, without, sum(map(len, fresh))
 
-    def _prove(self, document: ScoredDocument, signals: Signals) -> None:
-        wrong = what_is_wrong(signals, document.labels, self._k, self._dataset.tokenizer.vocab_size)
+    def _prove(self, document: ScoredDocument, signals: Signals, coded: float = 0) -> None:
+        wrong = what_is_wrong(signals, document.labels, self._k, self._dataset.tokenizer.vocab_size, coded=coded)
         if wrong is not None:
             position, why = wrong
             raise TeacherError(
@@ -230,7 +280,10 @@ class _Run:
         return scored
 
     def _scored_canary(self) -> list[float]:
-        """Log-probabilities of the labels in the first document with some, in its first tokens."""
+        """Log-probabilities of the labels in the first document with some, in its first tokens. Empty without a
+        teacher."""
+        if self._teacher is None:
+            return []
         for place in self._shards:
             for part in self._parts_of(*place):
                 for each in part:
@@ -248,7 +301,20 @@ class _Run:
                         return [round(value, 6) for value in signals.own.tolist()]
         raise DatasetError("the dataset has no label to score", where=str(self._root))
 
+    def _check_teacher_of_carried(self) -> None:
+        """The teacher must score the first document that is carried as it is stored."""
+        if self._carried is None or self._teacher is None:
+            return
+        for place in self._shards:
+            for part in self._parts_of(*place):
+                for each in part:
+                    if each.positions.size and each.tokens.size <= self._teacher.context and self._carried.has(each):
+                        self._carried.check_teacher(self._teacher, each)
+                        return
+
     def _same_canary(self, before: list[float], now: list[float], when: str) -> None:
+        if self._teacher is None:
+            return
         differ = np.abs(np.array(before) - np.array(now)).max() if len(before) == len(now) else np.inf
         if not differ <= self._teacher.tolerance:
             raise TeacherError(
@@ -258,7 +324,7 @@ class _Run:
                 remedy="score with one teacher, on one kind of machine",
             )
 
-    def _assembled(self, steps: Steps) -> bytes:
+    def _assembled(self, steps: Steps, named: str) -> bytes:
         """Joins the parts to the files of signals. Returns the manifest."""
         names = [
             f"{path.relative_to(self._out)}{suffix}"
@@ -291,23 +357,29 @@ class _Run:
         listing = "".join(line + "\n" for line in lines).encode()
         write_atomically(self._out / WITHOUT, listing)
         steps.end({})
+        carried = sum(record["carried"] for record in records)
+        padded = sum(record["padded"] for record in records)
+        if self._carried is not None and carried:
+            padded += self._carried.content.padded  # of all its documents: how many these had is not stored
         content = {
             "dataset": ScoredDataset(
                 content_sha256=self._dataset.sha256,
                 family=self._dataset.family,
                 vocabulary=self._dataset.tokenizer.vocab_size,
             ).model_dump(),
-            "teacher": self._teacher.identity,
+            "teacher": self._identity(),
             "k": self._k,
             "temperature": 1,
             "spans": self._names,
-            "padded": sum(record["padded"] for record in records),
+            "padded": padded,
             "without": dict(sorted(reasons.items())),
             "splits": splits,
             "files": [{"path": WITHOUT, "bytes": len(listing), "sha256": sha256_file(self._out / WITHOUT)}],
         }
         TeacherContent.model_validate(content)
-        environment = environment_here({"root": str(self._root.resolve())})
+        environment = environment_here({"root": named})
+        if self._carried is not None:
+            environment["carried"] = {"labels": carried, "from": self._carried.sha256}
         return readable_json({"schema_version": SCHEMA_VERSION, "content": content, "environment": environment})
 
     def _shard(
@@ -326,7 +398,7 @@ class _Run:
             }
             positions = 0
             for number, record in enumerate(records, before + 1):
-                lengths, values = read_part(self._out / f"{_PARTS}/{number:06d}.npz", record["sha256"], self._k)
+                lengths, values = read_part(self._out / f"{PARTS}/{number:06d}.npz", record["sha256"], self._k)
                 for top, writer in writers.items():
                     own = {name: flat for name, flat in values.items() if (name in OF_TOP) == top}
                     count = lengths[next(iter(own))]

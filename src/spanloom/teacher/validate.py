@@ -22,6 +22,7 @@ from spanloom.errors import ArtifactError, DatasetError
 from spanloom.findings import Report
 from spanloom.megatron.readers import OpenIndexed
 from spanloom.storage import sha256_file
+from spanloom.teacher.coding import CODING
 from spanloom.teacher.format import (
     OF_TOP,
     OWN,
@@ -48,9 +49,6 @@ ENOUGH = 200
 
 CHANCE = 5
 """Standard deviations by which agreements of two shifts must differ to say anything."""
-
-CODING = 2e-3
-"""By how much a stored sum of probabilities may be off, and two stored values of one token."""
 
 
 class SignalsCheck:

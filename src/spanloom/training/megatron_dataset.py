@@ -32,6 +32,7 @@ from spanloom.errors import UNREADABLE_NPY, DatasetError, SpanloomError
 from spanloom.findings import Report
 from spanloom.megatron.check import open_parallel
 from spanloom.training.samples.document_weights import document_weights
+from spanloom.training.samples.teacher import Missing, TeacherOfDocuments
 from spanloom.training.shard import ARRAYS, Shard, check_tokenizer, open_shard
 
 _NO_PAD = -1
@@ -65,9 +66,16 @@ class SupervisedShard:
     Positions come from the index of the tokens; the other arrays have the same lengths.
     """
 
-    def __init__(self, shard: Shard, *, mmap: bool, weights: npt.NDArray[np.float64] | None = None) -> None:
-        """`weights`: one per document, float64 [documents]."""
-        self.shard, self._mmap, self._weights = shard, mmap, weights
+    def __init__(
+        self,
+        shard: Shard,
+        *,
+        mmap: bool,
+        weights: npt.NDArray[np.float64] | None = None,
+        teacher: TeacherOfDocuments | None = None,
+    ) -> None:
+        """`weights`: one per document, float64 [documents]. `teacher`: the signals of the dataset."""
+        self.shard, self._mmap, self._weights, self._teacher = shard, mmap, weights, teacher
         self.tokens = IndexedDataset(str(shard.prefixes["tokens"]), multimodal=False, mmap=mmap)
         self._arrays = {name: _reader(prefix, ARRAYS[name], mmap) for name, prefix in shard.prefixes.items()}
         self._pointers: npt.NDArray[np.int64] = self.tokens.index.sequence_pointers
@@ -75,7 +83,7 @@ class SupervisedShard:
         self._taken = _Taken()
 
     def __reduce__(self) -> Any:
-        return partial(SupervisedShard, mmap=self._mmap, weights=self._weights), (
+        return partial(SupervisedShard, mmap=self._mmap, weights=self._weights, teacher=self._teacher), (
             self.shard,
         )  # a worker process opens the files itself
 
@@ -132,6 +140,22 @@ class SupervisedShard:
             arrays["weight"] = np.pad(weights, (0, length - weights.size))
         return arrays
 
+    def signals(self, length: int) -> dict[str, npt.NDArray[Any]]:
+        """The teacher's, of the first `length` positions taken; see `spanloom.training.samples.teacher`. Empty without
+        a teacher."""
+        if self._teacher is None:
+            return {}
+        arrays, at = self._teacher.empty(length), 0
+        for part, document in zip(self._taken.parts, self._taken.documents, strict=True):
+            begin = int(self._pointers[document]) // ARRAYS["tokens"].itemsize
+            whole = slice(begin, begin + int(self._lengths[document]))
+            place = (self.shard.split, self.shard.number, document)
+            spans = self._arrays["span"](whole) if "span" in self._arrays else None
+            own = slice(part.start - begin, min(part.stop - begin, part.start - begin + length - at))
+            self._teacher.put(arrays, at, place, self._arrays["lossmask"](whole), spans, own)
+            at += part.stop - part.start
+        return arrays
+
     def _read(self, name: str, dtype: npt.DTypeLike, length: int) -> npt.NDArray[Any]:
         values = np.concatenate([*map(self._arrays[name], self._taken.parts)], dtype=dtype)
         return values[:length] if values.size >= length else np.pad(values, (0, length - values.size))
@@ -169,6 +193,7 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
         loss_mask  float32 [S]  1 = the label is trained
         span_id    int64   [S]  of the label: 0 context, otherwise an index into `span_names`; only if there are spans
         weight     float32 [S]  of the label's document; only if `config.document_weights` is True
+        teacher_…               only if `config.teacher` names a folder of signals: see `samples.teacher`
         …          upstream's other keys, as the config requests them
 
     A dataset of packed blocks is read block by block: `sequence_length` must be the block size and
@@ -199,7 +224,11 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
         # Another attribute of ours, for `spanloom.training.weights`: `config.document_weights = True`.
         weighted = getattr(config, "document_weights", False)
         weights = document_weights(Path(dataset_path).parent.parent, shard.split, shard.number) if weighted else None
-        return SupervisedShard(shard, mmap=config.mmap_bin_files, weights=weights)
+        teacher = None
+        if (folder := getattr(config, "teacher", None)) is not None:
+            missing: Missing = getattr(config, "missing_teacher", None) or "error"
+            teacher = TeacherOfDocuments(folder, Path(dataset_path).parent.parent, missing=missing)
+        return SupervisedShard(shard, mmap=config.mmap_bin_files, weights=weights, teacher=teacher)
 
     @staticmethod
     def numel_low_level_dataset(low_level_dataset: SupervisedShard) -> int:
@@ -250,7 +279,8 @@ class SpanGPTDataset(GPTDataset):  # type: ignore[misc]  # megatron-core has no 
         """Sample `idx`; None returns a sample without loss, as upstream does."""
         self.dataset.forget()
         item: dict[str, torch.Tensor] = super().__getitem__(idx)
-        for key, values in self._supervision(item["tokens"].numel()).items():
+        length = item["tokens"].numel()
+        for key, values in (self._supervision(length) | self.dataset.signals(length)).items():
             if not self.config.add_extra_token_to_sequence:
                 values[-1] = 0  # its label is in the next sample, and upstream puts a pad there
             if idx is None:

@@ -101,12 +101,12 @@ def read_script(path: Path) -> tuple[CodeType, tuple[str, ...]]:
     return compile(ast.Module(blocks[0].body, type_ignores=[]), str(path), "exec"), unpacked[0]
 
 
-def swap(module: ModuleType, name: str, replaced_by: Callable[[Any], Any], *parameters: str) -> None:
+def swap(module: ModuleType | type, name: str, replaced_by: Callable[[Any], Any], *parameters: str) -> None:
     """Sets `module.name` to `replaced_by(module.name)`.
 
     `parameters`: expected names of the first parameters of the original. Raises DatasetError if anything differs.
     """
-    path = Path(module.__file__ or module.__name__)
+    path = Path(getattr(module, "__file__", None) or module.__name__)
     if not hasattr(module, name):
         raise _unknown(path, f"no name {name}")
     original = getattr(module, name)

@@ -16,18 +16,20 @@ from megatron.core import parallel_state
 
 from spanloom.errors import DatasetError
 from spanloom.training.batch import Batch, ReadAhead
+from spanloom.training.distillation.megatron import TeacherInStep
 from spanloom.training.loss import SpanCounts, SpanWeights, span_report, span_sums
 
 _STEP = "spanloom_step"
-"""Attribute of a micro-batch's loss mask: its span ids and the counts of its step. `loss_func` gets only the mask."""
+"""Attribute of a micro-batch's loss mask: its span ids, the counts of its step, and with a teacher its
+labels. `loss_func` gets only the mask."""
 
 
 class SpanStep:
     """Holds the state of a step from reading its batches until its loss."""
 
-    def __init__(self, weights: SpanWeights, mask_place: int) -> None:
-        """`mask_place`: index of the loss mask among the values of `get_batch`."""
-        self._weights, self._mask_place = weights, mask_place
+    def __init__(self, weights: SpanWeights, mask_place: int, teacher: TeacherInStep | None = None) -> None:
+        """`mask_place`: index of the loss mask among the values of `get_batch`. `teacher`: the loss is against it."""
+        self._weights, self._mask_place, self._teacher = weights, mask_place, teacher
         self._micro_batches = 0
         self._ahead: dict[int | None, ReadAhead] = {}  # by virtual pipeline stage
         self._counts: SpanCounts | None = None
@@ -60,6 +62,8 @@ class SpanStep:
         """`get_batch` that reads a step ahead. It returns the stock values, with a loss mask of 0 and 1."""
 
         def read(data_iterator: Any, *args: Any, **kwargs: Any) -> Batch:
+            if self._teacher is not None:
+                return self._teacher.read(stock, data_iterator, *args, **kwargs)
             values = stock(data_iterator, *args, **kwargs)
             return {"values": values, "loss_mask": values[self._mask_place]}
 
@@ -76,7 +80,7 @@ class SpanStep:
             values = list(batch["values"])
             if counts is not None:
                 mask = values[self._mask_place] = batch["loss_mask"]
-                setattr(mask, _STEP, (batch["span_id"], counts))
+                setattr(mask, _STEP, (batch["span_id"], counts, batch.get("labels")))
                 self._counts = counts
             return values
 
@@ -91,7 +95,9 @@ class SpanStep:
                     "loss_func was handed another loss mask than the one that get_batch returned",
                     remedy="this Megatron-LM takes its loss in a way that the loss per span does not know",
                 )
-            span_id, counts = getattr(loss_mask, _STEP)
+            span_id, counts, labels = getattr(loss_mask, _STEP)
+            if self._teacher is not None:
+                self._teacher.check_used(labels)
             effective = counts.effective_weights(self._weights).float()
             of_span = torch.cat([effective.new_zeros(1), effective])  # context and untrained labels have weight 0
             loss = stock(of_span[(span_id * loss_mask).long()], output_tensor, *args, **kwargs)[0]

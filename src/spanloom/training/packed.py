@@ -12,6 +12,7 @@ from torch.utils.data import Dataset, Sampler
 
 from spanloom.training.samples.epoch_order import EpochOrder
 from spanloom.training.samples.packed import PackedSamples, open_samples
+from spanloom.training.samples.teacher import Missing
 
 Sample = dict[str, torch.Tensor]
 
@@ -29,11 +30,21 @@ class PackedDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not foll
         *,
         root: Path | str | None = None,
         verify: bool = False,
+        teacher: Path | str | None = None,
+        missing_teacher: Missing = "error",
         allow_harmful: bool = False,
     ) -> None:
         """`root`: the dataset's folder, if it has moved since the plan was made. `verify`: hash all files except the
-        `.bin`. `allow_harmful`: see `spanloom.training.shard.read_content`."""
-        self.samples: PackedSamples = open_samples(plan, split, root, verify=verify, allow_harmful=allow_harmful)
+        `.bin`. The others: see `PackedSamples`."""
+        self.samples: PackedSamples = open_samples(
+            plan,
+            split,
+            root,
+            verify=verify,
+            teacher=teacher,
+            missing_teacher=missing_teacher,
+            allow_harmful=allow_harmful,
+        )
 
     def __len__(self) -> int:
         return len(self.samples)

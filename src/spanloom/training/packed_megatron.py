@@ -36,15 +36,16 @@ from spanloom.training.shard import check_tokenizer
 _ROOT = "spanloom_dataset_root"
 """Attribute of the config: the dataset's folder; None: the one that the plan names."""
 
-_OURS = ("allow_harmful", "document_weights")
-"""Attributes of the config that `SpanGPTDataset` reads too. The second is rejected here."""
+_OURS = ("allow_harmful", "teacher", "missing_teacher", "document_weights")
+"""Attributes of the config that `SpanGPTDataset` reads too. The last is rejected here."""
 
 
 class PackedGPTDataset(MegatronDataset):  # type: ignore[misc]  # megatron-core has no types
     """The samples of one split of a plan (`PLAN/SPLIT` in Megatron's blends), for as many epochs as are requested.
 
-    Keys: tokens, labels, loss_mask, position_ids, span_id if the dataset has spans, and cu_seqlens with max_seqlen
-    or attention_mask. Each epoch has its own order, derived from the config's random_seed.
+    Keys: tokens, labels, loss_mask, position_ids, span_id if the dataset has spans, teacher_… if the config names a
+    `teacher`, as for `SpanGPTDataset`, and cu_seqlens with max_seqlen or attention_mask. Each epoch has its own order,
+    derived from the config's random_seed.
     """
 
     wire = False
@@ -52,8 +53,14 @@ class PackedGPTDataset(MegatronDataset):  # type: ignore[misc]  # megatron-core 
     @staticmethod
     def build_low_level_dataset(dataset_path: str, config: GPTDatasetConfig) -> PackedSamples:
         folder, split = Path(dataset_path).parent, Path(dataset_path).name
-        harmful = getattr(config, "allow_harmful", False)  # not a field of upstream's, as in SpanGPTDataset
-        samples = open_samples(folder, split, getattr(config, _ROOT, None), allow_harmful=harmful)
+        samples = open_samples(
+            folder,
+            split,
+            getattr(config, _ROOT, None),
+            teacher=getattr(config, "teacher", None),  # not fields of upstream's, as in SpanGPTDataset
+            missing_teacher=getattr(config, "missing_teacher", None) or "error",
+            allow_harmful=bool(getattr(config, "allow_harmful", False)),
+        )
         _check_config(samples, config)
         return samples
 
@@ -103,6 +110,8 @@ class PackedGPTDataset(MegatronDataset):  # type: ignore[misc]  # megatron-core 
             item["loss_mask"].zero_()
             if "span_id" in item:
                 item["span_id"].zero_()
+            if "teacher_mask" in item:
+                item["teacher_mask"].zero_()
         return item
 
 
@@ -147,7 +156,7 @@ def packed_datasets(
     blends = [None if split is None else ([str(folder / split)], None) for split in splits]
     packed = dataclasses.replace(config, blend=None, blend_per_split=blends, split=None)
     for name in _OURS:  # `replace` copies only fields
-        setattr(packed, name, getattr(config, name, False))
+        setattr(packed, name, getattr(config, name, None))
     setattr(packed, _ROOT, None if root is None else str(root))
     return list(BlendedMegatronDatasetBuilder(kind, list(sizes), is_built_on_rank, packed).build())
 

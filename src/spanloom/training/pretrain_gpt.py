@@ -15,11 +15,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.plan.format import open_plan, read_plan
 from spanloom.errors import DatasetError, SpanloomError
+from spanloom.teacher.format import read_teacher
 from spanloom.text import visible
 from spanloom.training.megatron_lm import LaunchScript, load_script, swap
 from spanloom.training.shard import match_prefix, read_content
@@ -51,6 +52,11 @@ class Options:
     plan: Path | None
     dataset_root: Path | None
     megatron_flags: tuple[str, ...]
+    teacher: Path | None = None
+    missing_teacher: Literal["error", "zero"] = "error"
+    cross_entropy: float = 0.0
+    divergence: Literal["forward", "reverse", "jensen-shannon"] = "forward"
+    temperature: float = 1.0
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -87,12 +93,41 @@ def prepare(script: LaunchScript, content: Content, options: Options) -> None:
     if "span" not in content.arrays:
         if options.span_weights:
             raise DatasetError("--span-weights: this dataset has no spans", remedy="leave the flag out")
+        if options.teacher is not None:
+            raise DatasetError(
+                "--teacher: this dataset has no spans", remedy="leave the flag out, or build it with spans"
+            )
         return
-    step = SpanStep(span_weights(options.span_weights, content.span_names), script.batch_names.index("loss_mask"))
+    mask = script.batch_names.index("loss_mask")
+    teacher = None
+    if options.teacher is not None:
+        teacher = _teacher(script, options)
+        language_module = importlib.import_module("megatron.core.models.common.language_module.language_module")
+        swap(
+            language_module.LanguageModule,
+            "compute_language_model_loss",
+            teacher.model_loss,
+            "self",
+            "labels",
+            "logits",
+        )
+    step = SpanStep(span_weights(options.span_weights, content.span_names), mask, teacher)
     swap(script.module, "get_batch", step.get_batch, "data_iterator")
     swap(script.module, "loss_func", step.loss_func, "loss_mask", "output_tensor")
     swap(training, "get_forward_backward_func", step.schedule)
     swap(training, "evaluate", step.evaluate, "forward_step_func", "data_iterator")
+
+
+def _teacher(script: LaunchScript, options: Options) -> Any:
+    from spanloom.training.distillation.loss import TeacherLoss
+    from spanloom.training.distillation.megatron import TeacherInStep
+
+    assert options.teacher is not None
+    loss = TeacherLoss(
+        cross_entropy=options.cross_entropy, divergence=options.divergence, temperature=options.temperature
+    )
+    labels, mask = (script.batch_names.index(name) for name in ("labels", "loss_mask"))
+    return TeacherInStep(loss, read_teacher(options.teacher)[0].k, labels=labels, mask=mask)
 
 
 def dataset_class(content: Content, *, planned: bool) -> type:
@@ -121,6 +156,12 @@ def _named_provider(stock: Any) -> Any:
 def _config_for(stock: Any, content: Content, options: Options) -> Any:
     def core_gpt_dataset_config_from_args(args: Any) -> Any:
         config = stock(args)
+        config.teacher, config.missing_teacher = options.teacher, options.missing_teacher
+        if options.teacher is not None and args.context_parallel_size > 1 and options.plan is not None:
+            raise DatasetError(
+                "--teacher: the documents of a plan are cut one by one for context parallelism, signals are not",
+                remedy="train without --plan, or with --context-parallel-size 1",
+            )
         if options.plan is not None:
             config.spanloom_dataset_root = options.dataset_root
             # Before 0.19 the script hands no bounds of documents to the model.
@@ -278,7 +319,7 @@ def parse(arguments: Sequence[str]) -> Options:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
         usage="%(prog)s [--megatron-lm DIR] [--span-weights NAME=W,…] [--plan PLAN [--dataset-root DIR]] "
-        "MEGATRON_FLAGS",
+        "[--teacher SIGNALS] MEGATRON_FLAGS",
     )
     parser.add_argument(
         "--megatron-lm", type=Path, help="root of a Megatron-LM checkout (default: where PYTHONPATH finds it)"
@@ -293,6 +334,32 @@ def parse(arguments: Sequence[str]) -> Options:
     )
     parser.add_argument(
         "--dataset-root", type=Path, help="where the plan's dataset is here, if not where it was when it was planned"
+    )
+    parser.add_argument(
+        "--teacher", type=Path, help="signals of `spanloom teacher score`: the loss is the divergence from the teacher"
+    )
+    parser.add_argument(
+        "--missing-teacher",
+        choices=("error", "zero"),
+        default="error",
+        help="what a document without signals is: an error, or without loss",
+    )
+    parser.add_argument(
+        "--teacher-cross-entropy",
+        dest="cross_entropy",
+        type=float,
+        default=0.0,
+        help="share of the cross entropy in the loss against a teacher: 0 to 1",
+    )
+    parser.add_argument(
+        "--teacher-divergence",
+        dest="divergence",
+        choices=("forward", "reverse", "jensen-shannon"),
+        default="forward",
+        help="of teacher and student; forward: KL(teacher, student)",
+    )
+    parser.add_argument(
+        "--teacher-temperature", dest="temperature", type=float, default=1.0, help="of both distributions"
     )
     ours, rest = parser.parse_known_args(arguments)
     return Options(**vars(ours), megatron_flags=tuple(rest))

@@ -25,8 +25,8 @@ from spanloom.dataset.root.layout import open_arrays
 from spanloom.dataset.root.opened import content_at
 from spanloom.errors import DatasetError
 from spanloom.supervision import IGNORED
-from spanloom.training.distillation.samples import Missing, TeacherOfDocuments
 from spanloom.training.samples.document_weights import document_weights
+from spanloom.training.samples.teacher import Missing, TeacherOfDocuments
 from spanloom.training.shard import open_shard, read_content
 
 Sample = dict[str, torch.Tensor]
@@ -35,7 +35,10 @@ Sample = dict[str, torch.Tensor]
 class _Split:
     """The shards of a split, memory-mapped: positions and documents are counted over all of them, in their order."""
 
-    def __init__(self, root: Path, split: str, *, allow_harmful: bool = False) -> None:
+    def __init__(
+        self, root: Path, split: str, *, teacher: TeacherOfDocuments | None = None, allow_harmful: bool = False
+    ) -> None:
+        self._name, self._teacher = split, teacher
         prefixes = blend(read_content(root, allow_harmful=allow_harmful), root, split).prefixes
         opened = [open_shard(Path(prefix), allow_harmful=allow_harmful) for prefix in prefixes]
         shards = [open_arrays(root, shard.split, shard.number, shard.content.arrays) for shard in opened]
@@ -53,7 +56,7 @@ class _Split:
             for shard in shards
         ]
 
-    def place(self, document: int) -> tuple[int, int]:
+    def _place(self, document: int) -> tuple[int, int]:
         """The shard of a document, and its number there."""
         at = int(np.searchsorted(self._firsts, document, side="right")) - 1
         return self.numbers[at], document - int(self._firsts[at])
@@ -102,7 +105,24 @@ class _Split:
         for array in list(flat.values())[1:]:
             array[unlabelled] = 0
         parts = [torch.from_numpy(array).split(lengths) for array in flat.values()]
-        return [dict(zip(flat, part, strict=True)) for part in zip(*parts, strict=True)]
+        samples = [dict(zip(flat, part, strict=True)) for part in zip(*parts, strict=True)]
+        if self._teacher is not None:
+            for sample, (first, last, labels_to) in zip(samples, places, strict=True):
+                sample |= self._taught(self._teacher, first, last, min(last, labels_to - 1))
+        return samples
+
+    def _taught(self, teacher: TeacherOfDocuments, first: int, last: int, supervised: int) -> Sample:
+        """The teacher's signals of positions `first` up to `last`; those from `supervised` on have none."""
+        arrays = teacher.empty(last - first)
+        document, at = int(np.searchsorted(self.ends, first, side="right")), first
+        while at < supervised:
+            begin, end = int(self.ends[document - 1]) if document else 0, int(self.ends[document])
+            lossmask = self.read("lossmask", begin, end)
+            spans = self.read("span", begin, end) if self.has("span") else None
+            part = slice(at - begin, min(supervised, end) - begin)
+            teacher.put(arrays, at - first, (self._name, *self._place(document)), lossmask, spans, part)
+            document, at = document + 1, end
+        return {name: torch.from_numpy(values) for name, values in arrays.items()}
 
 
 _AT_ONCE = 1 << 16
@@ -118,12 +138,22 @@ class StreamDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not foll
     """
 
     def __init__(
-        self, root: Path | str, split: str = "train", *, sequence_length: int, allow_harmful: bool = False
+        self,
+        root: Path | str,
+        split: str = "train",
+        *,
+        sequence_length: int,
+        teacher: Path | str | None = None,
+        missing_teacher: Missing = "error",
+        allow_harmful: bool = False,
     ) -> None:
-        """`allow_harmful`: also opens a dataset whose documents a model must not learn."""
+        """`teacher`, `missing_teacher`: as for `DocumentDataset`. `allow_harmful`: also opens a dataset whose documents
+        a model must not learn."""
         if sequence_length < 2:
             raise DatasetError(f"sequence_length is {sequence_length}: a sample needs 2 tokens", where=str(root))
-        self._split, self._length = _Split(Path(root), split, allow_harmful=allow_harmful), sequence_length
+        opened = None if teacher is None else TeacherOfDocuments(teacher, Path(root), missing=missing_teacher)
+        self._split = _Split(Path(root), split, teacher=opened, allow_harmful=allow_harmful)
+        self._length = sequence_length
 
     def __len__(self) -> int:
         return (int(self._split.ends[-1]) - 1) // self._length
@@ -139,7 +169,7 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
 
     With `weights=True` a sample also has `weight`, a float64 scalar: the column `weight` of its row, for
     `spanloom.training.weights`. The property `weights` holds all of them, float64 [documents], for a sampler.
-    With `teacher`, a folder of signals, it has those of its labels: see `spanloom.training.distillation`.
+    With `teacher`, a folder of signals, it has those of its labels: see `spanloom.training.samples.teacher`.
     """
 
     def __init__(
@@ -158,9 +188,10 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
 
         Raises DatasetError if `weights` are requested and the rows have none, or for signals of another dataset.
         """
-        self._split, self._max = _Split(Path(root), split, allow_harmful=allow_harmful), max_length
+        opened = None if teacher is None else TeacherOfDocuments(teacher, Path(root), missing=missing_teacher)
+        self._split = _Split(Path(root), split, teacher=opened, allow_harmful=allow_harmful)
+        self._max = max_length
         self._root, self._name, self.weighted = Path(root), split, weights
-        self._teacher = None if teacher is None else TeacherOfDocuments(teacher, Path(root), missing=missing_teacher)
         if weights:
             self._weights = self.weights
 
@@ -174,11 +205,10 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         """Several samples at once, as torch's loader asks for those of a batch."""
         documents = [_in_range(index, len(self)) for index in indices]
-        places = list(map(self._place, documents))
-        samples = self._split.samples(places)
-        if self.weighted or self._teacher is not None:
-            for document, place, sample in zip(documents, places, samples, strict=True):
-                self._add(sample, document, *place)
+        samples = self._split.samples(list(map(self._place, documents)))
+        if self.weighted:
+            for document, sample in zip(documents, samples, strict=True):
+                sample["weight"] = torch.tensor(self._weights[document], dtype=torch.float64)
         return samples
 
     def _place(self, document: int) -> tuple[int, int, int]:
@@ -186,15 +216,6 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
         end = int(self._split.ends[document])
         first = int(self._split.ends[document - 1]) if document else 0
         return first, end if self._max is None else min(end, first + self._max), end
-
-    def _add(self, sample: Sample, index: int, first: int, last: int, end: int) -> None:
-        """Adds weight and teacher."""
-        if self.weighted:
-            sample["weight"] = torch.tensor(self._weights[index], dtype=torch.float64)
-        if self._teacher is not None:
-            spans = self._split.read("span", first, end) if self._split.has("span") else None
-            place = (self._name, *self._split.place(index))
-            sample |= self._teacher.sample(*place, self._split.read("lossmask", first, end), spans, last - first)
 
     @property
     def weights(self) -> npt.NDArray[np.float64]:

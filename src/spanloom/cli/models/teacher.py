@@ -1,4 +1,4 @@
-"""A teacher's log-probabilities beside a dataset: `spanloom teacher score` and `validate`."""
+"""A teacher's log-probabilities beside a dataset: `spanloom teacher score`, `carry`, `rank`, `validate`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,8 +9,8 @@ import typer
 from spanloom.api.scoring_options import ScoringOptions, TeacherOptions
 from spanloom.cli import options as shared
 from spanloom.cli.app import teacher_app
-from spanloom.cli.outputs import file_option, folder_option
-from spanloom.options.option import option
+from spanloom.cli.outputs import file_option
+from spanloom.options.option import option, place
 
 
 @teacher_app.command("score")
@@ -22,19 +22,69 @@ class Score:
     and by the loaders of `spanloom.training`. Every answer is checked: ids, order, sums. The teacher must have the
     tokenizer of the dataset.
 
-    An interrupted run goes on where it stopped: run the same command again. A document that is longer than the
+    An interrupted run goes on where it stopped: run the same command again. Signals at a URI have their finished parts
+    there, so that another machine goes on. A document that is longer than the
     teacher's context has no signals; it is counted and listed in without.jsonl.
 
     Example: `spanloom teacher score dataset --model teacher/ --top-k 32 --out signals`
     """
 
-    root: shared.LocalRootArgument
-    out: Annotated[Path | None, folder_option("Folder for the signals. Default: ROOT_teacher, beside ROOT.")] = None
+    root: shared.RootArgument
+    out: Annotated[str | None, place("Folder or URI for the signals. Default: ROOT_teacher, beside ROOT.")] = None
     options: ScoringOptions
     dry_run: Annotated[bool, option("Say how many labels, tokens and bytes it is, and stop.")] = False
     rate: Annotated[int | None, option("With --dry-run: labels a second, to say how many hours it takes.", min=1)] = (
         None
     )
+    scratch: shared.Scratch = None
+    as_json: shared.Json = False
+    quiet: shared.Quiet = False
+
+
+@teacher_app.command("carry")
+@dataclass(frozen=True, kw_only=True)
+class Carry:
+    """Take over the signals of documents that a dataset still has after it was built again.
+
+    A document keeps its signals if its tokens and its trained labels are the same. All others are scored by the teacher
+    of the old signals, which must be given as it was then; with --missing and no teacher they are counted, and listed
+    in without.jsonl. k and the scored spans are those of the old signals, whose dataset must still be there.
+
+    Example: `spanloom teacher carry signals --dataset rebuilt --model teacher/ --out signals-of-rebuilt`
+    """
+
+    signals: Annotated[
+        str, typer.Argument(help="Folder or URI that `spanloom teacher score` filled.", metavar="SIGNALS")
+    ]
+    dataset: Annotated[str, place("Root of the new dataset.")]
+    out: Annotated[str | None, place("Folder or URI for the signals. Default: ROOT_teacher, beside ROOT.")] = None
+    options: TeacherOptions
+    old_dataset: Annotated[
+        str | None, place("Dataset of the old signals. Default: where it was when it was scored.")
+    ] = None
+    missing: Annotated[bool, option("Score nothing: list the documents without old signals.")] = False
+    scratch: shared.Scratch = None
+    as_json: shared.Json = False
+    quiet: shared.Quiet = False
+
+
+@teacher_app.command("rank")
+@dataclass(frozen=True, kw_only=True)
+class Rank:
+    """List the documents that the teacher finds strangest: the lowest mean log-probability of their labels first.
+
+    Broken rows are among the first: garbled or cut text, answers to other questions. `spanloom inspect` shows them.
+
+    Example: `spanloom teacher rank signals --dataset dataset --count 50`
+    """
+
+    signals: Annotated[
+        str, typer.Argument(help="Folder or URI that `spanloom teacher score` filled.", metavar="SIGNALS")
+    ]
+    dataset: Annotated[str, place("Root of the dataset.")]
+    count: Annotated[int, option("How many documents.", min=1)] = 20
+    at_least: Annotated[int, option("Only documents with so many scored labels.", min=1)] = 1
+    scratch: shared.Scratch = None
     as_json: shared.Json = False
     quiet: shared.Quiet = False
 
@@ -49,8 +99,10 @@ class Validate:
     Example: `spanloom teacher validate signals --dataset dataset --model teacher/ --deep 20`
     """
 
-    signals: Annotated[Path, typer.Argument(help="Folder that `spanloom teacher score` filled.", metavar="SIGNALS")]
-    dataset: Annotated[Path, option("Root of the dataset.", metavar="ROOT")]
+    signals: Annotated[
+        str, typer.Argument(help="Folder or URI that `spanloom teacher score` filled.", metavar="SIGNALS")
+    ]
+    dataset: Annotated[str, place("Root of the dataset.")]
     options: TeacherOptions
     deep: Annotated[int, option("How many documents the teacher scores again.", min=0)] = 0
     reader: Annotated[
@@ -58,5 +110,6 @@ class Validate:
         option("Megatron's own reader of the files, or an independent one. auto: Megatron's if it is installed."),
     ] = "auto"
     report_file: Annotated[Path | None, file_option("Write the report here, as JSON.", "--report")] = None
+    scratch: shared.Scratch = None
     as_json: shared.Json = False
     quiet: shared.Quiet = False

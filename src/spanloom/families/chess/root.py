@@ -24,6 +24,7 @@ INSTEAD = {
     "stats": "`spanloom chess report ROOT` counts games, lengths, results and values",
     "export": "the Parquet files that they were prepared from are their exchange format; "
     "`spanloom chess inspect ROOT` shows samples",
+    "teacher": "their models predict moves and values, and no tokens: there is nothing for a language model to score",
     "plan": "samples of chess have one shape, and are not packed: train with ChessIterableDataset "
     "(docs/families/chess.md)",
     "blend": "Megatron's datasets do not read them: train with ChessIterableDataset (docs/families/chess.md), "

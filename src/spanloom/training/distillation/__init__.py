@@ -1,5 +1,5 @@
 """Training against a teacher.
 
-loss     the divergence from a teacher's most probable tokens, per label
-samples  a teacher's signals in samples of documents
+loss      the divergence from a teacher's most probable tokens, per label
+megatron  the same inside Megatron-LM's training loop
 """

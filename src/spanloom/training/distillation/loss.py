@@ -81,9 +81,18 @@ class TeacherLoss:
     divergence: Divergence = "forward"
     temperature: float = 1.0
 
-    def of(self, logits: torch.Tensor, labels: torch.Tensor, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def of(
+        self,
+        logits: torch.Tensor,
+        labels: torch.Tensor,
+        batch: Mapping[str, torch.Tensor],
+        *,
+        group: Any = None,
+        first: int = 0,
+    ) -> torch.Tensor:
         """float32 [B, S]. logits [B, S, V], labels [B, S]: of the label that each position predicts; `batch`: with the
-        `teacher_…` of these positions, as samples of `DocumentDataset` have them."""
+        `teacher_…` of these positions, as samples of `DocumentDataset` have them. `group`, `first`: as for
+        `distillation_loss`."""
         return distillation_loss(
             logits,
             batch["teacher_ids"],
@@ -93,6 +102,8 @@ class TeacherLoss:
             temperature=self.temperature,
             labels=labels.clamp(min=0) if self.cross_entropy else None,
             cross_entropy=self.cross_entropy,
+            group=group,
+            first=first,
         )
 
 

@@ -3,4 +3,5 @@
 document_weights  document weights from the rows of a dataset
 packed            the samples of a plan
 epoch_order       their order in each epoch
+teacher           a teacher's signals in samples
 """

@@ -8,6 +8,7 @@ In: an open plan and a split. Out: sample by sample, arrays of its sequence leng
     span_id       int64   [S]      of the label, as `loss_mask`; only if the dataset has spans
     position_ids  int64   [S]      from 0 in each document or window, and in the padding at the end
     cu_seqlens    int32   [n + 1]  the first position of each of these, then S
+    teacher_…                      with a teacher: see `spanloom.training.samples.teacher`
 
 Everything is memory-mapped; the time to open does not grow with the dataset.
 """
@@ -24,6 +25,7 @@ import numpy.typing as npt
 from spanloom.dataset.plan.format import FILES, Plan, ShardPlan, open_plan, plan_file
 from spanloom.dataset.root.layout import array_prefix, array_prefixes
 from spanloom.errors import DatasetError
+from spanloom.training.samples.teacher import Missing, TeacherOfDocuments
 from spanloom.training.shard import read_content
 
 _HEADER_BYTES, _TOKEN_BYTES = 34, 4
@@ -34,6 +36,7 @@ class _Shard:
     """One shard, memory-mapped. `first`: number of its first sample in the split. `lengths` int32 [D] and `pointers`
     int64 [D] (in bytes): of the documents, from the index of the tokens."""
 
+    number: int
     first: int
     documents: int
     units: npt.NDArray[np.int32]
@@ -43,27 +46,40 @@ class _Shard:
     pointers: npt.NDArray[np.int64]
     arrays: dict[str, npt.NDArray[Any]]
 
-    def pieces(self, unit: int) -> tuple[int, int, tuple[tuple[int, int], ...]]:
-        """The first position of the unit's document in the arrays, the document's length, and the unit's ranges of
-        positions in the document. Only the last range is trained."""
+    def pieces(self, unit: int) -> tuple[int, tuple[tuple[int, int], ...]]:
+        """The unit's document, and the unit's ranges of positions in it. Only the last range is trained."""
         if unit < self.documents:
-            size = int(self.lengths[unit])
-            return int(self.pointers[unit]) // _TOKEN_BYTES, size, ((0, size),)
+            return unit, ((0, int(self.lengths[unit])),)
         document, head, question_begin, question_end, begin, end = self.windows[unit - self.documents].tolist()
-        pieces = ((0, head), (question_begin, question_end), (begin, end))
-        return int(self.pointers[document]) // _TOKEN_BYTES, int(self.lengths[document]), pieces
+        return document, ((0, head), (question_begin, question_end), (begin, end))
 
 
 class PackedSamples:
     """The samples of one split, in the order of the plan's files."""
 
-    def __init__(self, plan: Plan, split: str, *, allow_harmful: bool = False) -> None:
-        """`allow_harmful`: see `spanloom.training.shard.read_content`.
+    def __init__(
+        self,
+        plan: Plan,
+        split: str,
+        *,
+        teacher: Path | str | None = None,
+        missing_teacher: Missing = "error",
+        allow_harmful: bool = False,
+    ) -> None:
+        """`teacher`: a folder of signals; `missing_teacher`: see `spanloom.training.samples.teacher`. `allow_harmful`:
+        see `spanloom.training.shard.read_content`.
 
-        Raises DatasetError if the plan has no samples of the split, or training cannot read the dataset.
+        Raises DatasetError if the plan has no samples of the split, training cannot read the dataset, or the signals
+        are those of another one.
         """
         read_content(plan.root, allow_harmful=allow_harmful)
-        self.plan, self.split_name, self._allow_harmful = plan, split, allow_harmful
+        self.plan, self.split_name = plan, split
+        self._options: dict[str, Any] = {
+            "teacher": teacher,
+            "missing_teacher": missing_teacher,
+            "allow_harmful": allow_harmful,
+        }
+        self._teacher = None if teacher is None else TeacherOfDocuments(teacher, plan.root, missing=missing_teacher)
         self.sequence_length = plan.options.sequence_length
         self._shards: list[_Shard] = []
         first = 0
@@ -78,10 +94,7 @@ class PackedSamples:
 
     def __reduce__(self) -> Any:
         # A worker process maps the files itself. The dataset may have moved since the plan was made.
-        return partial(open_samples, root=self.plan.root, allow_harmful=self._allow_harmful), (
-            self.plan.folder,
-            self.split_name,
-        )
+        return partial(open_samples, root=self.plan.root, **self._options), (self.plan.folder, self.split_name)
 
     def __len__(self) -> int:
         return self._samples
@@ -105,10 +118,12 @@ class PackedSamples:
         tokens, labels, mask, positions = sample.values()
         if span is not None and not wire:
             sample["span_id"] = np.zeros(length, dtype=np.int64)
+        signals = {} if self._teacher is None else self._teacher.empty(length)
         bounds, at = [0], 0
         own = index - shard.first
         for unit in shard.units[slice(*shard.samples[own : own + 2])].tolist():
-            base, size, pieces = shard.pieces(unit)
+            document, pieces = shard.pieces(unit)
+            base, size = int(shard.pointers[document]) // _TOKEN_BYTES, int(shard.lengths[document])
             filled = at
             for first, last in pieces:
                 count, labelled = last - first, min(last, size - 1) - first  # a document's last position has no label
@@ -126,6 +141,11 @@ class PackedSamples:
                 mask[trained] = lossmask[source]
                 if span is not None:
                     sample["span_id"][trained] = span[source]
+            if self._teacher is not None:
+                place, whole = (self.split_name, shard.number, document), slice(base, base + size)
+                spans = None if span is None else span[whole]
+                part = slice(first, first + labelled)
+                self._teacher.put(signals, filled - count, place, lossmask[whole], spans, part)
             filled += (at - filled) % self._multiple_of
             positions[at:filled] = self._count[: filled - at]
             bounds.append(at := filled)
@@ -133,7 +153,7 @@ class PackedSamples:
             positions[at:] = self._count[: length - at]
             bounds.append(length)
         sample["cu_seqlens"] = np.array(bounds, dtype=np.int32)
-        return sample
+        return sample | signals
 
 
 def open_samples(
@@ -142,10 +162,11 @@ def open_samples(
     root: Path | str | None = None,
     *,
     verify: bool = False,
-    allow_harmful: bool = False,
+    **options: Any,
 ) -> PackedSamples:
-    """The samples of a split of the plan at `folder`; see `spanloom.dataset.plan.format.open_plan`."""
-    return PackedSamples(open_plan(folder, root, verify=verify), split, allow_harmful=allow_harmful)
+    """The samples of a split of the plan at `folder`; see `spanloom.dataset.plan.format.open_plan`. `options`: those of
+    `PackedSamples`."""
+    return PackedSamples(open_plan(folder, root, verify=verify), split, **options)
 
 
 def _map_shard(plan: Plan, split: str, shard: ShardPlan, first: int) -> _Shard:
@@ -164,6 +185,7 @@ def _map_shard(plan: Plan, split: str, shard: ShardPlan, first: int) -> _Shard:
             remedy="make the plan again: spanloom plan ROOT --sequence-length …",
         )
     return _Shard(
+        number=shard.shard,
         first=first,
         documents=shard.documents,
         **mapped,

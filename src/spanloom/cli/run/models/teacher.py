@@ -1,19 +1,23 @@
-"""A teacher's log-probabilities beside a dataset: teacher score, teacher validate."""
+"""A teacher's log-probabilities beside a dataset: teacher score, carry, rank, validate."""
+
+from pathlib import Path
 
 from rich.console import Console
 
-from spanloom.api.scoring import checked, scored, size_of, summary_of
+from spanloom.api.scoring import carried, checked, ranked, scored, size_of, summary_of
 from spanloom.cli.app import counted, exit_by, make_progress, print_json, say
-from spanloom.cli.models.teacher import Score, Validate
+from spanloom.cli.models.teacher import Carry, Rank, Score, Validate
 from spanloom.provenance import readable_json
 from spanloom.report.summary import findings_text
 from spanloom.storage import write_atomically
 from spanloom.storage.folders.repeated import already_there
+from spanloom.storage.uri import is_uri
+from spanloom.teacher.format import TeacherContent
 
 
 def score(given: Score) -> None:
     if given.dry_run:
-        size = size_of(given.root, given.options)
+        size = size_of(given.root, given.options, given.scratch)
         hours = None if given.rate is None else size.labels / given.rate / 3600
         if given.as_json:
             print_json({**size.as_dict(), "hours": hours})
@@ -23,11 +27,37 @@ def score(given: Score) -> None:
         if hours is not None:
             say(f"{hours:,.1f} hours at {given.rate:,} labels a second")
         return
-    out = given.out or given.root.resolve().with_name(f"{given.root.resolve().name}_teacher")
-    content, same = scored(given.root, out, given.options, make_progress(given.quiet, False))
+    out = _out(given.out, given.root)
+    content, same = scored(given.root, out, given.options, make_progress(given.quiet, False), given.scratch)
     if given.as_json:
-        print_json({"signals": str(out), **summary_of(content)})
+        print_json({"signals": out, **summary_of(content)})
         return
+    _say_written(content, out, same)
+
+
+def carry(given: Carry) -> None:
+    out = _out(given.out, given.dataset)
+    progress = make_progress(given.quiet, False)
+    content, environment, same = carried(
+        given.signals, given.old_dataset, given.dataset, out, given.options, given.missing, progress, given.scratch
+    )
+    taken = environment.get("carried", {}).get("labels", 0)
+    if given.as_json:
+        print_json({"signals": out, "carried": taken, **summary_of(content)})
+        return
+    _say_written(content, out, same)
+    say(f"{taken:,} of these labels were scored before")
+
+
+def _out(out: str | None, root: str) -> str:
+    if out is not None:
+        return out
+    if is_uri(root):
+        return f"{root.rstrip('/')}_teacher"
+    return str(Path(root).resolve().with_name(f"{Path(root).resolve().name}_teacher"))
+
+
+def _say_written(content: TeacherContent, out: str, same: bool) -> None:
     if same:
         say(already_there(out))
     labels = sum(split.positions for split in content.splits.values())
@@ -39,9 +69,20 @@ def score(given: Score) -> None:
         say(f"ids above the tokenizer's left out: {content.padded:,}")
 
 
+def rank(given: Rank) -> None:
+    progress = make_progress(given.quiet, False)
+    documents = ranked(given.signals, given.dataset, given.count, given.at_least, progress, given.scratch)
+    if given.as_json:
+        print_json([vars(each) for each in documents])
+        return
+    for each in documents:
+        place = f"{each.split}/{each.shard}/{each.sequence}"
+        say(f"{place}: mean {each.mean:.3f} of {each.labels:,} labels, lowest {each.lowest:.2f} at label {each.at:,}")
+
+
 def validate(given: Validate) -> None:
     progress = make_progress(given.quiet, False)
-    report = checked(given.signals, given.dataset, given.options, given.deep, given.reader, progress)
+    report = checked(given.signals, given.dataset, given.options, given.deep, given.reader, progress, given.scratch)
     if given.report_file is not None:
         write_atomically(given.report_file, readable_json(report.as_dict()))
     with exit_by(report):

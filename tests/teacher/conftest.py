@@ -1,0 +1,5 @@
+"""Fixtures of this folder: object stores that this machine serves."""
+
+from support.object_stores import _fresh_clients, cloud_storage, contents, enter, place, s3_address
+
+__all__ = ["_fresh_clients", "cloud_storage", "contents", "enter", "place", "s3_address"]
