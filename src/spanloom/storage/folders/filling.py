@@ -162,11 +162,6 @@ def filling(out: Path, *, record_name: str, identity: Any, files: Sequence[str])
             raise
 
 
-def has_begun_run(out: Path, record_name: str) -> bool:
-    """Whether a run was killed here, so that its files may be removed."""
-    return is_regular(out / record_name)
-
-
 def check_unused(out: Path, ours: Collection[str] = ()) -> None:
     """Raises ConflictError if `out` is no folder, or holds anything but the files `ours`, relative."""
     kept = {name.split("/")[0] for name in ours}
