@@ -46,7 +46,7 @@ PARAMETERS = {
     "build": "source out=None * history=None train=None turns=None call_format=None mask_generation_prompt=False "
     "model=None inline_think=False call_ids=None inline_calls=None text_beside_calls=None emission=None thinking=None "
     "boundary=None stop=() date=None variables=None control_texts=None proof=None max_rows=None "
-    "max_rows_per_shard=None max_rejects='0' max_tokens=None workers=None resume=True "
+    "max_rows_per_shard=None longest=None max_rejects='0' max_tokens=None workers=None resume=True "
     "overwrite=False keep_work=False disk_check=True allow_unknown_sha=False reuse=None valid_fraction=0.001 "
     "on_duplicate='error' renderer='fast' audit_fraction=0.001 tokenizer=None shards=None deep=64 reader='auto' "
     "scratch=None progress=False",

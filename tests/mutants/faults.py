@@ -587,8 +587,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="paths-cut-at-tokens-that-take-white-space",
         module="spanloom.families.models.paths.clean",
-        old='token.get("lstrip") or token.get("rstrip")',
-        new='token.get("lstrip")',
+        old="token.lstrip or token.rstrip",
+        new="token.lstrip",
         why="white space behind a cut would become a token of its own",
         tests=("tests/families/models/test_paths.py::test_tokens_that_overlap_or_take_white_space_are_not_cut_at",),
     ),
@@ -605,8 +605,8 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="path-for-another-outcome",
         module="spanloom.tokenizers.template_paths.paths",
-        old="following = node.outcomes.get(evaluate(*values))",
-        new="following = next(iter(node.outcomes.values()), None)",
+        old="            following = node.outcomes.get((node.evaluate or self._compiled(node))(*values))",
+        new="            following = next(iter(node.outcomes.values()), None)",
         why="a conversation would be written by the frame of the first one that was rendered",
         tests=("tests/tokenizers/template_paths/test_attacks.py",),
     ),

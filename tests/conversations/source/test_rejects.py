@@ -91,4 +91,4 @@ def test_the_error_names_the_message_and_the_remedy_that_the_reject_has() -> Non
 
 
 def test_reasons_are_told_apart_by_their_text() -> None:
-    assert len({reason.value for reason in Reason}) == len(Reason) == 30
+    assert len({reason.value for reason in Reason}) == len(Reason) == 31

@@ -27,7 +27,7 @@ def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a `dataset` that was packed and not validated, and what it was packed from."""
     folder = tmp_path_factory.mktemp("stopped")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spanloom.building.make.validate_dataset", stop)
+        patch.setattr("spanloom.report.progress.Progress.checking", stop)
         with pytest.raises(StoppedError):
             packed(folder)
     assert (folder / "dataset/train/shard_00_tokens.bin").exists()

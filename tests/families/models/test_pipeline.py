@@ -51,7 +51,7 @@ def test_each_task_finds_what_the_one_before_made(
         "turns": "last",
         "max_rows": "8",
     }
-    given |= {"max_rows_per_shard": "", "max_rejects": "0", "on_duplicate": "error"}
+    given |= {"max_rows_per_shard": "", "longest": "", "max_rejects": "0", "on_duplicate": "error"}
     places = {"source_uri": str(source), "model_uri": str(model), "dataset_root": str(root)}
     assert kubeflow.run("tokenize_conversations", "models", **places, **given, valid_fraction=0.5) == 0
     told = kubeflow.said["tokenize_conversations"]

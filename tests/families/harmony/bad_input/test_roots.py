@@ -121,7 +121,7 @@ def stopped(small: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A root whose build ended when its files were published, before they were validated."""
     root = tmp_path_factory.mktemp("stopped") / "out"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spanloom.families.harmony.build._validate", stop)
+        patch.setattr("spanloom.report.progress.Progress.checking", stop)
         with pytest.raises(StoppedError):
             build_it(small, root)
     assert (root / "train/shard_00_tokens.bin").exists()

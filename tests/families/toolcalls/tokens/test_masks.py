@@ -282,7 +282,7 @@ def test_masks_are_written_into_samples(fixtures: Path, run: Run, aware: Path, t
     assert again["replaced"] == 0
     assert (tmp_path / "2.jsonl").read_bytes() == out.read_bytes()
 
-    cut = json.loads(run("mask", "--data", file, "--output", out, "--max-length", 100, *options).out)
+    cut = json.loads(run("mask", "--data", file, "--output", out, "--overwrite", "--max-length", 100, *options).out)
     assert cut["without_mask"] == {"cut inside of the span": 1, "the template raises": 1}
     assert [sample["id"] for sample in lines(out)] == ["ultrachat_retain_00001", "ultrachat_retain_00002"]
 
