@@ -119,6 +119,18 @@ def test_virtual_pipeline_stages_train_on_the_same_tokens(
     assert counted == [{name: value for name, value in each.items() if name in counted[0]} for each in plain]
 
 
+def steps_that_are_right(out: Path) -> list[dict[str, Any]]:
+    """The steps of a check, each held against the definition."""
+    checked: list[dict[str, Any]] = json.loads(out.read_text())
+    assert [step["kind"] for step in checked] == ["train", "train", "valid", "valid"]
+    for step in checked:
+        assert {name: step["logged"][name] for name in step["right"]} == pytest.approx(step["right"], rel=1e-5)
+        if step["kind"] == "train":
+            assert step["gradient"] < 1e-5
+            assert step["change"] < 1e-6
+    return checked
+
+
 @each("processes", [1, 2])
 def test_a_step_is_the_gradient_of_the_definition_and_evaluation_is_exact(
     version_of_megatron_lm: MegatronLM, data_flags: list[str], tmp_path: Path, processes: int
@@ -126,13 +138,7 @@ def test_a_step_is_the_gradient_of_the_definition_and_evaluation_is_exact(
     sgd = "--optimizer sgd --sgd-momentum 0 --clip-grad 0 --weight-decay 0 --lr 0.1"
     out = tmp_path / "check.json"
     run(version_of_megatron_lm, processes, *data_flags, *sgd.split(), check=out)
-    checked = json.loads(out.read_text())
-    assert [step["kind"] for step in checked] == ["train", "train", "valid", "valid"]
-    for step in checked:
-        assert {name: step["logged"][name] for name in step["right"]} == pytest.approx(step["right"], rel=1e-5)
-        if step["kind"] == "train":
-            assert step["gradient"] < 1e-5
-            assert step["change"] < 1e-6
+    checked = steps_that_are_right(out)
     assert any(step["lacking"] for step in checked if step["kind"] == "valid"), "a micro-batch that lacks a span"
 
 
@@ -150,13 +156,7 @@ def test_a_step_against_a_teacher_is_the_gradient_of_the_definition(
     sgd = f"--optimizer sgd --sgd-momentum 0 --clip-grad 0 --weight-decay 0 --lr 0.1 {flags}"
     out = tmp_path / "check.json"
     run(version_of_megatron_lm, processes, *data_flags, *teacher_flags, *sgd.split(), check=out)
-    checked = json.loads(out.read_text())
-    assert [step["kind"] for step in checked] == ["train", "train", "valid", "valid"]
-    for step in checked:
-        assert {name: step["logged"][name] for name in step["right"]} == pytest.approx(step["right"], rel=1e-5)
-        if step["kind"] == "train":
-            assert step["gradient"] < 1e-5
-            assert step["change"] < 1e-6
+    steps_that_are_right(out)
 
 
 def test_signals_reach_the_last_pipeline_stage(

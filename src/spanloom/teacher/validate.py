@@ -10,7 +10,6 @@ validation, not through that of users, and decoded here a second time.
 """
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spanloom.dataset.root.opened import content_at
+from spanloom.dataset.validate.placed_documents import reading_in_order
 from spanloom.errors import ArtifactError, DatasetError
 from spanloom.findings import Report
 from spanloom.megatron.readers import OpenIndexed
@@ -56,7 +56,7 @@ class SignalsCheck:
 
     def __init__(self, folder: Path, root: Path, open_with: OpenIndexed, *, teacher: Teacher | None, deep: int) -> None:
         self._folder, self._root = folder, root
-        self._open = cache(open_with)
+        self._open = reading_in_order(open_with)
         self._teacher, self._deep = teacher, deep
         self.report = Report()
         self._agreement = {shift: [0, 0] for shift in SHIFTS}

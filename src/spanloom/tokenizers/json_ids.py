@@ -64,13 +64,11 @@ class IdEncoder:
 
         None if the tokens' bytes are not the text's bytes, because the tokenizer normalizes it.
         """
-        pieces = self._tokenizer.pieces(ids.tolist())
         data = text.encode()
-        if b"".join(pieces) != data:
+        written, edges = self._tokenizer.joined_bytes(ids)
+        if written != data:
             return None
-        lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
-        ends = np.cumsum(lengths)
-        begins = ends - lengths
+        begins, ends = edges[:-1], edges[1:]
         if len(data) != len(text):
             character = np.cumsum((np.frombuffer(data, np.uint8) & 0xC0) != 0x80) - 1
             begins, ends = character[begins], character[ends - 1] + 1
