@@ -376,8 +376,14 @@ def read_any(root: Path) -> Manifest:
 
 def read_any_as(root: Path, check: Check[M]) -> M:
     """`read_any` for a manifest of any schema."""
+    file = manifest_file(root)
+    return read_as(root if file.name == MANIFEST_NAME else file, check)
+
+
+def manifest_file(root: Path) -> Path:
+    """Where `read_any` finds the manifest."""
     pending = root / PENDING_NAME
-    return read_as(pending if pending.is_file() and not (root / MANIFEST_NAME).is_file() else root, check)
+    return pending if pending.is_file() and not (root / MANIFEST_NAME).is_file() else root / MANIFEST_NAME
 
 
 def as_json(check: Check[object]) -> Check[dict[str, Any]]:

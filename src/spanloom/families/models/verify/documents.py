@@ -28,8 +28,10 @@ _LISTS = ("variables", "boundary", "turn_end", "trimmed")
 def check_documents(documents: SpanDocuments, content: Content) -> Iterator[Finding]:
     """Checks EOD, ids, values, mask = (span > 0), the shift, trained spans, and at least one trained token each."""
     yield from documents.check_tokens(content)
-    trained = [number for number, name in enumerate(content.span_names) if name in content.config["train"]]
-    untrained = np.flatnonzero(~np.isin(documents.span, [0, *trained]))
+    unknown = np.ones(256, np.bool_)
+    unknown[0] = False
+    unknown[: len(content.span_names)] &= [name not in content.config["train"] for name in content.span_names]
+    untrained = np.flatnonzero(unknown[documents.span])
     yield from documents.at("values", "a span that is not trained or does not exist", untrained)
     yield from documents.check_labels("trained")
     learned = np.add.reduceat(documents.lossmask.astype(np.int64), documents.last - documents.lengths + 1)

@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from spanloom.conversations.source.format import ANY_MODEL
-from spanloom.dataset.manifest import Content, read_any
+from spanloom.dataset.manifest import Content, manifest_file, read_any
 from spanloom.dataset.root.layout import MODEL_FOLDER
 from spanloom.dataset.validate.content import check_stated
 from spanloom.dataset.validate.disk_documents import SpanDocuments
@@ -174,6 +174,12 @@ def _contradictions(model: Model, config: Mapping[str, Any]) -> Iterator[Finding
 def is_earlier(root: Path) -> bool:
     """Whether a dataset was built by a version that did not refuse what `_FIXED_SINCE` and `_check_answers` find. Its
     manifest does not say what its shards were made of."""
+    return _is_earlier(root, manifest_file(root).stat().st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def _is_earlier(root: Path, _written: int) -> bool:
+    """Once for all shards: a manifest grows with them."""
     return "shards" not in read_any(root).environment
 
 
@@ -199,16 +205,18 @@ def check_frames(
             start = int(of_batch.ends[number] - of_batch.lengths[number])
             found = documents.finding("frames", f"{name}: {classes.CLASSES[name].meaning}", number, place - start)
             yield _noticed(found, _FIXED_SINCE[name]) if earlier and name in _FIXED_SINCE else found
+    trained = _trained(judged.frames, of_batch)
     if len(content.config["train"]) == TRAINED_SPANS:
         yield from _check_answers(
             documents,
             rows,
             judged.frames,
             of_batch,
+            trained,
             earlier=earlier,
             split=content.config.get("text_beside_calls") == SPLIT,
         )
-    yield from _check_runs(documents, rows, judged.frames, of_batch, content)
+    yield from _check_runs(documents, rows, judged.frames, of_batch, trained, content)
     yield from _check_served(frames.model, documents, rows, of_batch)
 
 
@@ -227,25 +235,33 @@ FOLLOWS = "an answer follows another"
 
 
 def _check_answers(
-    documents: SpanDocuments, rows: pa.Table, frames: Frames, of_batch: Documents, *, earlier: bool, split: bool
+    documents: SpanDocuments,
+    rows: pa.Table,
+    frames: Frames,
+    of_batch: Documents,
+    trained: Ints,
+    *,
+    earlier: bool,
+    split: bool,
 ) -> Iterator[Finding]:
-    """Checks that an answer follows no other, and that reasoning is before the answer and not all of it. `split`: texts
-    beside calls are messages of their own."""
+    """Checks that an answer follows no other, and that reasoning is before the answer and not all of it. `trained`: of
+    `_trained`; `split`: texts beside calls are messages of their own."""
     for number, runs in enumerate([] if split else rows.column("run").to_pylist()):
         if any(later == run + 1 for run, later in pairwise(runs)):
             finding = documents.finding("frames", FOLLOWS, number)
             yield _noticed(finding, FOLLOWS) if earlier else finding
-    trained = _trained(frames, of_batch)
     document = frames.document[frames.first[trained]]
     wrong: dict[str, Ints] = {}
     # The span of a token is on disk at the place before it. The last trained token is the stop, in a span of its own.
-    spans = np.concatenate([[0], documents.span[:-1]])
-    said = counts(spans > ANALYSIS)
+    spans = np.empty_like(documents.span)
+    spans[0], spans[1:] = 0, documents.span[:-1]
+    speaks = spans > ANALYSIS
+    said = counts(speaks)
     begins, ends = frames.begins[trained], np.maximum(frames.stops[trained] - 1, frames.begins[trained])
     thought = counts(spans == ANALYSIS)
     silent = (said[ends] == said[begins]) & (thought[ends] > thought[begins])
     wrong["an answer is reasoning alone"] = np.flatnonzero(silent & frames.stopped[trained])
-    answered = np.append(np.flatnonzero(spans > ANALYSIS), spans.size)
+    answered = np.append(np.flatnonzero(speaks), spans.size)
     first_said = np.minimum(answered[np.searchsorted(answered, begins)], ends)
     wrong[BEHIND] = np.flatnonzero(thought[ends] > thought[first_said])
     turn_ends = rows.column("turn_end").to_pylist()
@@ -292,10 +308,9 @@ def _token_aligned(documents: SpanDocuments) -> Documents:
 
 
 def _check_runs(
-    documents: SpanDocuments, rows: pa.Table, frames: Frames, of_batch: Documents, content: Content
+    documents: SpanDocuments, rows: pa.Table, frames: Frames, of_batch: Documents, trained_runs: Ints, content: Content
 ) -> Iterator[Finding]:
-    """Checks the number of trained runs of each document, and what ends each."""
-    trained_runs = _trained(frames, of_batch)
+    """Checks the number of trained runs of each document, and what ends each. `trained_runs`: of `_trained`."""
     document = frames.document[frames.first[trained_runs]]
     stated = rows.column("runs").to_numpy()
     counted = np.bincount(document, minlength=stated.size)
@@ -334,6 +349,6 @@ ENCODED = 256
 
 def _trained(frames: Frames, documents: Documents) -> Ints:
     """The numbers of the runs with a trained token, in order."""
-    counted = np.concatenate([[0], np.cumsum(documents.trained)])
+    counted = counts(documents.trained)
     some: Bools = counted[frames.stops] > counted[frames.begins]
     return np.flatnonzero(some)

@@ -1,0 +1,90 @@
+"""`python -m bench.passes ROOT MODEL`: what reads a finished dataset of a model, against the least that it must do.
+
+In: the root of a dataset and the folder of its model. Out: CPU seconds of this process, the best of some turns which
+alternate, and ratios: `validate` without a source by reading and hashing the files that it lists, `audit` without
+messages by decoding the tokens to text with `tokenizers`, `export --to parquet` by pyarrow writing the same rows.
+Libraries, model and tables are loaded before.
+"""
+
+import argparse
+import hashlib
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow.parquet as pq
+
+from spanloom.api.exporting import content_of
+from spanloom.auditing.auditor import ModelOptions, make_auditor
+from spanloom.auditing.run import AuditOptions, audit
+from spanloom.dataset.export.form import export_form
+from spanloom.dataset.export.parquet import export_dataset
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import open_arrays
+from spanloom.dataset.validate.dataset import validate_dataset
+from spanloom.families import dataset_family
+from tokenizers import Tokenizer
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.passes", description=__doc__)
+    parser.add_argument("root", type=Path)
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--turns", type=int, default=3)
+    given = parser.parse_args()
+    root, content = given.root, content_of(given.root, "bench")
+    family = dataset_family(content.family)
+    tokenizer = Tokenizer.from_file(str(given.model / "tokenizer.json"))
+    model = ModelOptions(folder=given.model)
+    auditor = make_auditor(model)
+    form = export_form("parquet", content, family.export_columns(content))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+
+        def export() -> None:
+            shutil.rmtree(folder / "export", ignore_errors=True)
+            export_dataset(root, content, form, folder / "export", beside={})
+
+        export()
+        tables = [pq.read_table(path) for path in sorted((folder / "export").rglob("*.parquet"))]
+
+        def written() -> None:
+            for number, table in enumerate(tables):
+                pq.write_table(table, folder / f"{number}.parquet", compression="zstd")
+
+        pairs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+            "validate ÷ reading and hashing": (
+                lambda: validate_dataset(root, family, workers=1),
+                lambda: [hashlib.sha256((root / each.path).read_bytes()) for each in content.listed_files()],
+            ),
+            "audit ÷ decoding": (
+                lambda: audit(AuditOptions(data=root, model=model, workers=1), auditor=auditor),
+                lambda: decoded(root, content, tokenizer),
+            ),
+            "export ÷ pyarrow": (export, written),
+        }
+        for name, ways in pairs.items():
+            ours, least = (min(_seconds(way) for _ in range(given.turns)) for way in ways)
+            print(f"{name}: {ours:.2f} ÷ {least:.2f} s = {ours / least:.2f} ({least / ours:.2f} × as fast)")
+
+
+def decoded(root: Path, content: Content, tokenizer: Tokenizer) -> None:
+    """Each document to text, one after the other."""
+    for split, shard in content.filled():
+        for _, lengths, arrays in open_arrays(root, split, shard, content.arrays).batches(1 << 18):
+            end = 0
+            for length in lengths.tolist():
+                tokenizer.decode(arrays["tokens"][end : end + length].tolist(), skip_special_tokens=False)
+                end += length
+
+
+def _seconds(way: Callable[[], object]) -> float:
+    began = time.process_time()
+    way()
+    return time.process_time() - began
+
+
+if __name__ == "__main__":
+    main()
