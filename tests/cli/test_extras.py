@@ -47,8 +47,6 @@ def traces(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (("stats", "TRACES"), "traces"),
         (("export", "TRACES", "--out", "out"), "traces"),
         (("traces", "ingest", FROZEN / "transcripts.jsonl", "--source-name", "a"), "traces"),
-        (("toolcalls", "demo", "--out", "out"), "toolcalls"),
-        (("chess", "train", "--games", FROZEN / "chess_source"), "megatron"),
     ],
     ids=lambda value: "-".join(map(str, value[:2])).replace("/", "_") if isinstance(value, tuple) else value,
 )
@@ -88,9 +86,10 @@ run(program, run_name="__main__")
     [
         ("spanloom.training.reference", "train"),
         ("spanloom.families.chat.training", "megatron"),
+        (str(REPOSITORY / "docs/examples/training/chess.py"), "megatron"),
         *(
             (str(REPOSITORY / f"docs/examples/losses/{name}.py"), "megatron")
-            for name in ("reroute", "retain_l2", "triplet")
+            for name in ("reroute", "retain_l2", "triplet", "unlikelihood")
         ),
     ],
     ids=lambda value: Path(value).name,

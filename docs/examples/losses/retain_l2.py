@@ -16,10 +16,9 @@ from spanloom.errors import extra_for
 
 with extra_for(__name__, "megatron"):
     import torch
-    from tiny_model import Losses, TinyModel, answer_tokens, main
+    from tiny_model import Losses, TinyModel, answer_tokens, bounded_unlikelihood, main
 
     from spanloom.families.toolcalls.loader import Batch
-    from spanloom.families.toolcalls.training import bounded_unlikelihood
 
 
 def retain_l2(hidden: torch.Tensor, frozen: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""What the three examples share: a small model that shows its hidden states, the tokens of the answers, a loop.
+"""What the examples share: a small model that shows its hidden states, losses on its logits, a loop.
 
 In: the folder that `spanloom toolcalls tokenize` made. Out: the losses of each step.
 """
@@ -13,6 +13,7 @@ from torch import nn
 
 from spanloom.dataset.manifest import read
 from spanloom.families.toolcalls.loader import Batch, PairedLoader
+from spanloom.training.weights import WeightedCount, weighted_loss
 
 Losses = dict[str, torch.Tensor]
 Step = Callable[["TinyModel", "TinyModel", dict[str, Batch], float], Losses]
@@ -44,6 +45,28 @@ def answer_tokens(batch: Batch) -> torch.Tensor:
     mask = torch.zeros_like(batch["loss_mask"])
     mask[:, 1:] = batch["loss_mask"][:, :-1]
     return mask
+
+
+def bounded_unlikelihood(logits: torch.Tensor, batch: Batch) -> torch.Tensor:
+    """The mean of `-log(1 - p)` over the harmful labels: 0 when the model gives them probability 0.
+
+    Logits `[B, S, V]` → scalar. Never plain cross-entropy, which would teach the attack.
+    """
+    mask = batch["loss_mask"]
+    chosen = logits.float().log_softmax(-1).gather(-1, batch["labels"][..., None])[..., 0]
+    unlikely = -torch.log1p(-chosen.exp().clamp(max=1 - 1e-6))
+    return (unlikely * mask).sum() / mask.sum().clamp(min=1)
+
+
+def retain_loss(logits: torch.Tensor, batch: Batch, reference: torch.Tensor | None = None) -> torch.Tensor:
+    """Weighted cross-entropy of the labels, or weighted KL divergence of the model from `reference`: scalar."""
+    if reference is None:
+        losses = nn.functional.cross_entropy(logits.transpose(1, 2).float(), batch["labels"], reduction="none")
+    else:
+        ours, theirs = logits.float().log_softmax(-1), reference.float().log_softmax(-1)
+        losses = nn.functional.kl_div(ours, theirs, log_target=True, reduction="none").sum(-1)
+    weight = batch["weight"]
+    return weighted_loss(losses, batch["loss_mask"], weight, WeightedCount.of(batch["loss_mask"], weight))
 
 
 def train(root: Path, step: Step, *, steps: int = 20, benign_per_harmful: int = 5) -> list[dict[str, float]]:

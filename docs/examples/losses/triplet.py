@@ -19,10 +19,9 @@ from spanloom.errors import extra_for
 
 with extra_for(__name__, "megatron"):
     import torch
-    from tiny_model import Losses, TinyModel, answer_tokens, main
+    from tiny_model import Losses, TinyModel, answer_tokens, main, retain_loss
 
     from spanloom.families.toolcalls.loader import Batch
-    from spanloom.families.toolcalls.training import retain_loss
 
 KEEP, HARMFUL, KL = 0.5, 0.4, 0.3
 KEEP_MARGIN, HARMFUL_MARGIN = 1.2, 1.6

@@ -4,7 +4,7 @@
     harmony         SYNTH KD and conversations: sample, convert-synth, build, fetch-tokenizer, and its steps
     convert         chat data in any known form → a source of conversations
     chat            packed chat: chat sample, generate, pack, and its steps
-    chess           chess: chess sample, convert, prepare, validate, inspect, report, train, and its steps
+    chess           chess: chess sample, convert, prepare, validate, inspect, report, and its steps
     models/         any Hugging Face model: model probe, model sample, audit, teacher, and its step
     pipelines/      whole pipelines: tasks
     traces/         reasoning traces, and their steps

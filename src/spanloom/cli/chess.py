@@ -67,19 +67,17 @@ PlaceArgument = Annotated[
 @chess_app.command("sample")
 def sample(
     out: Annotated[str, place("Folder or URI for games/*.parquet and thinking/*.parquet.")],
-    games: Annotated[int, option("How many games.", min=1)] = defaults.SAMPLE_GAMES,
-    thinking: Annotated[int, option("How many thinking rows.", min=1)] = defaults.SAMPLE_THINKING_ROWS,
-    seed: Annotated[int, option("The same seed gives the same games.")] = 0,
+    games: Annotated[int, option("How many games.", min=1, max=defaults.SAMPLE_GAMES)] = defaults.SAMPLE_GAMES,
+    thinking: Annotated[
+        int, option("How many thinking rows.", min=1, max=defaults.SAMPLE_THINKING_ROWS)
+    ] = defaults.SAMPLE_THINKING_ROWS,
     scratch: options.Scratch = None,
     as_json: options.Json = False,
 ) -> None:
-    """Write games of our own making in both schemas: three famous ones, and those of a small program.
-
-    Needs python-chess: `pip install 'spanloom[chess]'`.
-    """
+    """Write games of our own making in both schemas: three famous ones, and those of a small program."""
     from spanloom.families.chess.sample import run
 
-    counts = run(out=out, games=games, thinking=thinking, seed=seed, scratch=scratch)
+    counts = run(out=out, games=games, thinking=thinking, scratch=scratch)
     if as_json:
         print_json(counts)
     else:
@@ -288,38 +286,6 @@ def report(
         print_json(facts)
     else:
         write_page(html, page(facts, f"Games of {place}"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrainOptions:
-    """How the example trains."""
-
-    steps: Annotated[int, option("Optimizer steps.", min=1)] = 100
-    batch_size: Annotated[int, option("Samples of a batch.", min=1)] = 8
-    max_seq_len: Annotated[int, option("Tokens of a sample.", min=1)] = 256
-    variation_ratio: Annotated[float, option("Share of thinking samples.", min=0, max=1)] = defaults.VARIATION_RATIO
-    seed: Annotated[int, option("Of the model and of the samples.")] = 0
-
-
-@chess_app.command("train")
-def train(
-    *,
-    games: Annotated[Path | None, option("Prepared games or Parquet files.")] = None,
-    thinking: Annotated[Path | None, option("The same, of thinking rows.")] = None,
-    training: TrainOptions,
-    as_json: options.Json = False,
-) -> None:
-    """Train a small transformer on the samples, as an example of what their fields are for: the losses fall."""
-    from spanloom.families.chess.training import LOSSES, train_example
-
-    history = train_example(games, thinking, **vars(training))
-    if as_json:
-        print_json(history)
-        return
-    say("step  " + "".join(f"{name:>10}" for name in (*LOSSES, "total")))
-    for number, line in enumerate(history):
-        if number % max(1, len(history) // 20) == 0 or number == len(history) - 1:
-            say(f"{number:4d}  " + "".join(f"{line[name]:10.4f}" for name in (*LOSSES, "total")))
 
 
 @step("prepare-chess", "families.chess.steps.prepare_chess")

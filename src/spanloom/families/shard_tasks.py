@@ -8,16 +8,16 @@ Only constants and functions of them: `pipelines/` reads this file, like the lis
 from collections.abc import Mapping
 from typing import Any
 
-Task = dict[str, Any]
+from .tasks import Parameters, Task
 
 SHARDS = 4
 
 ABOUT_SHARDS = ", by a task for each shard"
 
-PARAMETERS: dict[str, str | int | float | None] = {"work_uri": "", "assemble_memory": "8Gi"}
+PARAMETERS: Parameters = {"work_uri": "", "assemble_memory": "8Gi"}
 WRITES = ("work_uri",)
 
-REJECTS: dict[str, str | int | float | None] = {"max_rejects": "", "workers": ""}
+REJECTS: Parameters = {"max_rejects": "", "workers": ""}
 """Of a family whose one task has no parameters for them."""
 
 

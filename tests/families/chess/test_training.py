@@ -1,17 +1,20 @@
-"""The training example: losses fall, masks mean what they say, and nothing is seen that must not be."""
+"""The training example in docs/examples: losses fall, masks mean what they say, nothing is seen that must not be."""
 
+import runpy
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import default_collate
 
-from spanloom.families.chess.errors import ChessError
+from conftest import REPOSITORY
 from spanloom.families.chess.loader import ChessIterableDataset, FinetuneIterableDataset
-from spanloom.families.chess.training import LOSSES, ChessTransformer, losses, prefix_mask, train, train_example
 from support.chess_games import folder_of_games, thinking_rows, write_games, write_thinking
 
 LENGTH = 220
+EXAMPLE = SimpleNamespace(**runpy.run_path(str(REPOSITORY / "docs/examples/training/chess.py")))
 
 
 @pytest.fixture(scope="module")
@@ -38,24 +41,24 @@ def batch(folders: tuple[Path, Path]) -> dict[str, torch.Tensor]:
 
 
 @pytest.fixture
-def model() -> ChessTransformer:
+def model() -> Any:
     torch.manual_seed(0)
-    return ChessTransformer(LENGTH, width=32, layers=1, heads=2)
+    return EXAMPLE.ChessTransformer(LENGTH, width=32, layers=1, heads=2)
 
 
-def test_every_loss_falls(model: ChessTransformer, batch: dict[str, torch.Tensor]) -> None:
-    history = train(model, [batch] * 20, steps=20, learning_rate=1e-2)
+def test_every_loss_falls(model: Any, batch: dict[str, torch.Tensor]) -> None:
+    history = EXAMPLE.train(model, [batch] * 20, steps=20, learning_rate=1e-2)
     assert len(history) == 20
-    for name in LOSSES:
+    for name in EXAMPLE.LOSSES:
         assert history[-1][name] < 0.8 * history[0][name], name
 
 
-def test_an_ignored_position_has_no_gradient(model: ChessTransformer, batch: dict[str, torch.Tensor]) -> None:
+def test_an_ignored_position_has_no_gradient(model: Any, batch: dict[str, torch.Tensor]) -> None:
     outputs = model(batch)
-    heads = {name: getattr(outputs, name) for name in LOSSES}
+    heads = {name: getattr(outputs, name) for name in EXAMPLE.LOSSES}
     for value in heads.values():
         value.retain_grad()
-    torch.stack(list(losses(outputs, batch).values())).sum().backward()
+    torch.stack(list(EXAMPLE.losses(outputs, batch).values())).sum().backward()
     after = (batch["move_mask"] | batch["thinking_move_mask"]).long().cumsum(dim=1) > 0
     ahead = torch.zeros_like(batch["move_mask"])
     wl, d = ahead.clone(), ahead.clone()
@@ -75,22 +78,20 @@ def test_an_ignored_position_has_no_gradient(model: ChessTransformer, batch: dic
         assert touched[where].float().mean() > 0.95, name
 
 
-def test_a_batch_without_thinking_or_values_costs_nothing_there(
-    folders: tuple[Path, Path], model: ChessTransformer
-) -> None:
+def test_a_batch_without_thinking_or_values_costs_nothing_there(folders: tuple[Path, Path], model: Any) -> None:
     made = default_collate(list(ChessIterableDataset(folders[0], LENGTH)))
     made["wdl_valid"] = torch.zeros_like(made["wdl_valid"])
-    said = losses(model(made), made)
+    said = EXAMPLE.losses(model(made), made)
     assert [float(said[name].detach()) for name in ("thinking", "wl", "d")] == [0.0, 0.0, 0.0]
     assert torch.isfinite(torch.stack(list(said.values()))).all()
 
 
 def test_tokens_of_one_board_see_each_other() -> None:
-    seen = prefix_mask(torch.tensor([[0, 0, 5, 1, 1]]))[0].int().tolist()
+    seen = EXAMPLE.prefix_mask(torch.tensor([[0, 0, 5, 1, 1]]))[0].int().tolist()
     assert seen == [[1, 1, 0, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 0, 0], [1, 1, 1, 1, 1], [1, 1, 1, 1, 1]]
 
 
-def test_the_board_head_does_not_see_what_it_predicts(model: ChessTransformer, batch: dict[str, torch.Tensor]) -> None:
+def test_the_board_head_does_not_see_what_it_predicts(model: Any, batch: dict[str, torch.Tensor]) -> None:
     changed = {**batch, "input_ids": batch["input_ids"].clone()}
     at = 30  # within the first board
     changed["input_ids"][:, at] = 1930
@@ -99,7 +100,7 @@ def test_the_board_head_does_not_see_what_it_predicts(model: ChessTransformer, b
     assert not torch.equal(one[:, at:], other[:, at:])
 
 
-def test_a_value_is_not_seen_before_it_is_predicted(model: ChessTransformer, batch: dict[str, torch.Tensor]) -> None:
+def test_a_value_is_not_seen_before_it_is_predicted(model: Any, batch: dict[str, torch.Tensor]) -> None:
     row = int(batch["d_positions"].sum(dim=1).argmax())
     single = {name: value[row : row + 1] for name, value in batch.items()}
     at = int(torch.nonzero(single["d_positions"][0])[1])
@@ -111,10 +112,14 @@ def test_a_value_is_not_seen_before_it_is_predicted(model: ChessTransformer, bat
     assert not torch.equal(one.move[0, at:], other.move[0, at:])
 
 
-def test_the_example_runs_on_either_kind(folders: tuple[Path, Path], tmp_path: Path) -> None:
-    for games, thinking in ((folders[0], None), (None, folders[1]), folders):
-        history = train_example(games, thinking, steps=2, batch_size=4, max_seq_len=160)
-        assert len(history) == 2
+def test_the_example_runs_on_either_kind(
+    folders: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sizes = ["--batch-size=4", "--max-seq-len=160"]
+    games, thinking = f"--games={folders[0]}", f"--thinking={folders[1]}"
+    for given in ([games], [thinking], [games, thinking]):
+        assert EXAMPLE.main([*given, *sizes, "--steps=2"]) == 0
+        assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["step", "0", "1"]
     write_games(tmp_path / "x.parquet", [])
-    with pytest.raises(ChessError, match="no sample"):
-        train_example(tmp_path, None, steps=1, batch_size=2, max_seq_len=100)
+    assert EXAMPLE.main([f"--games={tmp_path}", *sizes]) == 1
+    assert "no sample" in capsys.readouterr().err

@@ -38,7 +38,6 @@ from spanloom.families.toolcalls.steps.tokenize_toolcalls import run as tokenize
 from spanloom.families.toolcalls.tokens import masks
 from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
 from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer
-from spanloom.families.toolcalls.training import bounded_unlikelihood, train_example
 from spanloom.families.toolcalls.verify.content import NOT_CHECKABLE
 from spanloom.megatron.official import open_indexed
 from spanloom.split import id_digests, is_valid
@@ -565,24 +564,12 @@ def test_steps_with_weights(built: Path) -> None:
         assert abs(count - weights[at] * counts.total() / weights.sum()) < 1
 
 
-@pytest.mark.parametrize("kind", ["cross-entropy", "kl"])
-def test_the_example_keeps_what_it_should_and_leaves_what_it_should(built: Path, kind: Any) -> None:
-    history = train_example(built, steps=12, retain=kind, harmful_loss=bounded_unlikelihood)
-    assert len(history) == 12
-    assert min(line["harmful"] for line in history) > 0
-    assert all(np.isfinite(list(line.values())).all() for line in history)
-    if kind == "cross-entropy":
-        assert history[-1]["retain"] < history[0]["retain"]
-    else:
-        assert history[0]["retain"] == pytest.approx(0, abs=1e-6)
-
-
-def test_the_example_takes_whole_documents(tmp_path: Path, template: Path, tokenizer: Path) -> None:
+def test_the_loader_takes_whole_documents(tmp_path: Path, template: Path, tokenizer: Path) -> None:
     long = [{"role": "system", "content": "You have tools. " * 400}, {"role": "user", "content": "Find picture 1."}]
     data = write_samples(tmp_path / "train.jsonl", [harmful(1, messages=long), retain(1)])
     make(data, template, tokenizer, tmp_path / "roots", valid_fraction=0.0)
-    (line,) = train_example(tmp_path / "roots", steps=1, benign_per_harmful=1)
-    assert line["harmful"] > 0, "the answer stands at the end"
+    batch = next(iter(PairedLoader(tmp_path / "roots", allow_harmful=True, benign_per_harmful=1)))["harmful"]
+    assert batch["loss_mask"].any(), "the answer stands at the end"
 
 
 # --- Control tokens in texts ------------------------------------------------------------------------------------------

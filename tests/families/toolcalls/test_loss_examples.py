@@ -20,8 +20,14 @@ from spanloom.families.toolcalls.recipe import TokenizeRules
 from support.toolcall_samples import harmful, retain, write_samples
 
 EXAMPLES = REPOSITORY / "docs/examples/losses"
-NAMES = ("reroute", "retain_l2", "triplet")
+NAMES = ("reroute", "retain_l2", "triplet", "unlikelihood")
 States = Any
+
+
+def test_unlikelihood_learns_what_is_kept(examples: dict[str, ModuleType], roots: Path) -> None:
+    history = examples["tiny_model"].train(roots, examples["unlikelihood"].step, steps=12, benign_per_harmful=2)
+    assert min(line["harmful"] for line in history) > 0
+    assert history[-1]["retain"] < history[0]["retain"]
 
 
 @pytest.fixture
@@ -57,7 +63,7 @@ def test_an_example_runs(examples: dict[str, ModuleType], roots: Path, name: str
     assert np.isfinite([*first.values(), *second.values()]).all()
     assert first != second
     # Before the first step the model is its own frozen copy.
-    at_rest = {"reroute": {"reroute": 1.0}, "retain_l2": {"retain": 0.0}, "triplet": {"kl": 0.0}}[name]
+    at_rest = {"reroute": {"reroute": 1.0}, "retain_l2": {"retain": 0.0}, "triplet": {"kl": 0.0}}.get(name, {})
     assert {key: first[key] for key in at_rest} == pytest.approx(at_rest, abs=1e-5)
 
 

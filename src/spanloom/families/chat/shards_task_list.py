@@ -8,13 +8,14 @@ Each task reads all transcripts and packs its records. Only constants, of `task_
 from typing import Any
 
 from .. import shard_tasks
+from ..tasks import Parameters
 from . import task_list
 
 NAME = task_list.NAME
 ABOUT = task_list.ABOUT + shard_tasks.ABOUT_SHARDS
 SHARDS = shard_tasks.SHARDS
 READS, WRITES = task_list.READS, task_list.WRITES
-PARAMETERS: dict[str, str | int | float | None] = {
+PARAMETERS: Parameters = {
     **{name: value for name, value in task_list.PARAMETERS.items() if name != "shards"},
     "assemble_memory": shard_tasks.PARAMETERS["assemble_memory"],
 }

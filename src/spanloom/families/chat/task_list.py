@@ -9,20 +9,20 @@ from the manifest. All steps publish files, so none is cached.
 
 from typing import Any
 
+from ..tasks import Parameters, given, validated
 from . import defaults
 
 NAME = "packed_chat"
 ABOUT = "conversations → transcripts → a validated dataset of packed blocks"
 
-PARAMETERS: dict[str, str | int | float | None] = {
-    "conversations_uri": None,
-    "transcripts_uri": None,
-    "dataset_root": None,
-    "tokenizer_uri": "",
+_GENERATE: Parameters = {
     "context_len": defaults.CONTEXT_LEN,
     "drop": "",
     "think": defaults.THINK,
     "on_error": "",
+}
+
+_PACK: Parameters = {
     "block_size": defaults.BLOCK_SIZE,
     # Differs from the commands' default, which is off unless the caller's environment has POST_TRAINING=1: the tasks
     # of a run do not have that environment. On a cluster, loss on the answers alone is usual; 0 packs plainly.
@@ -32,8 +32,17 @@ PARAMETERS: dict[str, str | int | float | None] = {
     "pad_tail": str(int(defaults.PAD_TAIL)),
     "shards": defaults.SHARDS,
     "records": defaults.RECORDS,
-    "deep": defaults.DEEP,
     "workers": "",
+}
+
+PARAMETERS: Parameters = {
+    "conversations_uri": None,
+    "transcripts_uri": None,
+    "dataset_root": None,
+    "tokenizer_uri": "",
+    **_GENERATE,
+    **_PACK,
+    "deep": defaults.DEEP,
     "generate_cpu": "2",
     "generate_memory": "4Gi",
     "pack_cpu": "8",
@@ -51,10 +60,7 @@ TASKS: tuple[dict[str, Any], ...] = (
             "--source": "{conversations_uri}",
             "--out": "{transcripts_uri}",
             "--tokenizer": "{tokenizer_uri}",
-            "--context-len": "{context_len}",
-            "--drop": "{drop}",
-            "--think": "{think}",
-            "--on-error": "{on_error}",
+            **given(_GENERATE),
             "--report": ("out", "report"),
         },
         "cpu": "{generate_cpu}",
@@ -69,32 +75,11 @@ TASKS: tuple[dict[str, Any], ...] = (
             "--root": "{dataset_root}",
             "--tokenizer": "{tokenizer_uri}",
             "--asset": ("out", "tokenizer"),
-            "--block-size": "{block_size}",
-            "--post-training": "{post_training}",
-            "--strict-user": "{strict_user}",
-            "--keep-lossless": "{keep_lossless}",
-            "--pad-tail": "{pad_tail}",
-            "--shards": "{shards}",
-            "--records": "{records}",
-            "--workers": "{workers}",
+            **given(_PACK),
         },
         "cpu": "{pack_cpu}",
         "memory": "{pack_memory}",
         "hours": 24,
     },
-    {
-        "step": "validate-alignment",
-        "inputs": {"dataset": ("pack-chat", "dataset")},
-        "options": {
-            "--root": "{dataset_root}",
-            "--source": "{transcripts_uri}",
-            "--tokenizer": ("pack-chat", "tokenizer"),
-            "--deep": "{deep}",
-            "--report": ("out", "report"),
-            "--html": ("out", "html"),
-        },
-        "cpu": "2",
-        "memory": "{validate_memory}",
-        "hours": 24,
-    },
+    validated("pack-chat", "{dataset_root}", "{transcripts_uri}"),
 )

@@ -4,12 +4,11 @@
     task_list   the pipeline as a list of tasks
     errors      the exceptions
     encoding/   boards, moves, games and thinking rows → integer arrays of fixed shape
-    sample      generated sample games
+    sample      the packaged games
     pgn/        PGN files → Parquet
 
     reading/    Parquet files or prepared games → tables, and the order of games in an epoch
     loader      the datasets for torch
-    training    a small transformer that learns from the batches
 
     manifest    spanloom_chess_v1
     build       Parquet files → prepared games
@@ -20,5 +19,5 @@
     root        the interface of prepared games to the shared commands
     steps/      the steps of the pipeline
 
-python-chess (GPL-3.0, extra `chess`) is needed to generate, draw and check games, never to convert PGN or to train.
+python-chess (GPL-3.0, extra `chess`) is needed to draw and check games, never to convert PGN or to train.
 """

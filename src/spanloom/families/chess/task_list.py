@@ -9,13 +9,14 @@ All steps publish files, so none is cached.
 
 from typing import Any
 
+from ..tasks import Parameters
 from . import defaults
 
 NAME = "chess_games"
 ABOUT = "Parquet files of games → validated prepared games"
 SHARDS = defaults.SHARDS
 
-PARAMETERS: dict[str, str | int | float | None] = {
+PARAMETERS: Parameters = {
     "dataset_root": None,
     "games_uri": "",
     "thinking_uri": "",

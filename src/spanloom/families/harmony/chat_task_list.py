@@ -6,13 +6,14 @@ relative import. `spanloom/tasks/listed.py` describes the form of a task.
 
 from typing import Any
 
+from ..tasks import Parameters, given
 from . import defaults, task_list
 
 NAME = "harmony_chat"
 ABOUT = "conversations → a validated dataset in the Harmony format for Megatron"
 SHARDS = task_list.SHARDS
 
-_CUT: dict[str, str | int | float | None] = {
+_CUT: Parameters = {
     "history": defaults.HISTORY,
     "train": defaults.TRAIN,
     "turns": defaults.TURNS,
@@ -20,12 +21,10 @@ _CUT: dict[str, str | int | float | None] = {
     "mask_generation_prompt": "0",
 }
 
-PARAMETERS: dict[str, str | int | float | None] = {**task_list.PARAMETERS, **_CUT}
+PARAMETERS: Parameters = {**task_list.PARAMETERS, **_CUT}
 READS, WRITES, SOURCE = task_list.READS, task_list.WRITES, task_list.SOURCE
 
-_OPTIONS = {f"--{name.replace('_', '-')}": f"{{{name}}}" for name in _CUT}
-
 TASKS: tuple[dict[str, Any], ...] = tuple(
-    {**task, "options": {**task["options"], **_OPTIONS}} if task["step"] == "render-shard" else task
+    {**task, "options": {**task["options"], **given(_CUT)}} if task["step"] == "render-shard" else task
     for task in task_list.TASKS
 )

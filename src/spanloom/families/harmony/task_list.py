@@ -13,28 +13,33 @@ lookup, but a skipped publish would leave the dataset incomplete.
 
 from typing import Any
 
+from ..tasks import Parameters, given
 from . import defaults
 
 NAME = "synth_kd"
 ABOUT = "synth_harmony_v1 shards → a validated SYNTH KD dataset for Megatron"
 SHARDS = defaults.SHARDS
 
-PARAMETERS: dict[str, str | int | float | None] = {
-    "source_uri": None,
-    "dataset_root": None,
-    "work_uri": "",
-    "tokenizer_uri": "",
-    "valid_fraction": defaults.VALID_FRACTION,
+_RENDER: Parameters = {
+    "renderer": defaults.RENDERER,
+    "audit_fraction": defaults.AUDIT_FRACTION,
     "max_rows": "",
     "max_rows_per_shard": "",
     "longest": "",
     "max_tokens": "",
     "max_rejects": defaults.MAX_REJECTS,
-    "on_duplicate": defaults.ON_DUPLICATE,
-    "renderer": defaults.RENDERER,
-    "audit_fraction": defaults.AUDIT_FRACTION,
-    "deep": defaults.DEEP,
     "workers": "",
+}
+
+PARAMETERS: Parameters = {
+    "source_uri": None,
+    "dataset_root": None,
+    "work_uri": "",
+    "tokenizer_uri": "",
+    "valid_fraction": defaults.VALID_FRACTION,
+    **_RENDER,
+    "on_duplicate": defaults.ON_DUPLICATE,
+    "deep": defaults.DEEP,
     "render_cpu": "8",
     "render_memory": "16Gi",
     "write_cpu": "2",
@@ -75,14 +80,7 @@ TASKS: tuple[dict[str, Any], ...] = (
             "--shards": "{shards}",
             "--source": "{source_uri}",
             "--tokenizer": _TOKENIZER,
-            "--renderer": "{renderer}",
-            "--audit-fraction": "{audit_fraction}",
-            "--max-rows": "{max_rows}",
-            "--max-rows-per-shard": "{max_rows_per_shard}",
-            "--longest": "{longest}",
-            "--max-tokens": "{max_tokens}",
-            "--max-rejects": "{max_rejects}",
-            "--workers": "{workers}",
+            **given(_RENDER),
             "--work": "{work_uri}",
             "--root": "{dataset_root}",
             "--rendered": ("out", "rendered"),

@@ -8,6 +8,7 @@ Only constants, of `task_list.py` and `shard_tasks.py`.
 from typing import Any
 
 from .. import shard_tasks
+from ..tasks import Parameters
 from . import task_list
 
 NAME = task_list.NAME
@@ -15,7 +16,7 @@ ABOUT = task_list.ABOUT + shard_tasks.ABOUT_SHARDS
 SHARDS = shard_tasks.SHARDS
 READS, WRITES = task_list.READS, (*task_list.WRITES, *shard_tasks.WRITES)
 SOURCE = task_list.SOURCE
-PARAMETERS: dict[str, str | int | float | None] = {**task_list.PARAMETERS, **shard_tasks.PARAMETERS}
+PARAMETERS: Parameters = {**task_list.PARAMETERS, **shard_tasks.PARAMETERS}
 
 _TOKENIZED = shard_tasks.made_by_shard(task_list.TASKS[0], shard_tasks.PARTS)
 

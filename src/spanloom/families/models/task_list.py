@@ -10,15 +10,13 @@ publish, so neither is cached.
 
 from typing import Any
 
+from ..tasks import Parameters, given, validated
 from . import defaults
 
 NAME = "model_chat"
 ABOUT = "conversations, a model's folder → a dataset in its chat template"
 
-PARAMETERS: dict[str, str | int | float | None] = {
-    "source_uri": None,
-    "model_uri": None,
-    "dataset_root": None,
+_BUILD: Parameters = {
     "thinking": defaults.THINKING[0],
     "inline_think": "0",
     "boundary": defaults.BOUNDARY[0],
@@ -40,6 +38,13 @@ PARAMETERS: dict[str, str | int | float | None] = {
     "max_rejects": defaults.MAX_REJECTS,
     "on_duplicate": defaults.ON_DUPLICATE,
     "workers": "",
+}
+
+PARAMETERS: Parameters = {
+    "source_uri": None,
+    "model_uri": None,
+    "dataset_root": None,
+    **_BUILD,
     "deep": defaults.DEEP,
     "tokenize_cpu": "8",
     "tokenize_memory": "16Gi",
@@ -58,45 +63,11 @@ TASKS: tuple[dict[str, Any], ...] = (
             "--model": "{model_uri}",
             "--root": "{dataset_root}",
             "--asset": ("out", "tokenizer"),
-            "--thinking": "{thinking}",
-            "--inline-think": "{inline_think}",
-            "--boundary": "{boundary}",
-            "--stops": "{stops}",
-            "--date": "{date}",
-            "--variables": "{variables}",
-            "--train": "{train}",
-            "--turns": "{turns}",
-            "--emission": "{emission}",
-            "--control-texts": "{control_texts}",
-            "--call-ids": "{call_ids}",
-            "--inline-calls": "{inline_calls}",
-            "--text-beside-calls": "{text_beside_calls}",
-            "--proof": "{proof}",
-            "--valid-fraction": "{valid_fraction}",
-            "--max-rows": "{max_rows}",
-            "--max-rows-per-shard": "{max_rows_per_shard}",
-            "--longest": "{longest}",
-            "--max-rejects": "{max_rejects}",
-            "--on-duplicate": "{on_duplicate}",
-            "--workers": "{workers}",
+            **given(_BUILD),
         },
         "cpu": "{tokenize_cpu}",
         "memory": "{tokenize_memory}",
         "hours": 24,
     },
-    {
-        "step": "validate-alignment",
-        "inputs": {"dataset": ("tokenize-conversations", "dataset")},
-        "options": {
-            "--root": "{dataset_root}",
-            "--source": "{source_uri}",
-            "--tokenizer": ("tokenize-conversations", "tokenizer"),
-            "--deep": "{deep}",
-            "--report": ("out", "report"),
-            "--html": ("out", "html"),
-        },
-        "cpu": "2",
-        "memory": "{validate_memory}",
-        "hours": 24,
-    },
+    validated("tokenize-conversations", "{dataset_root}", "{source_uri}"),
 )

@@ -10,7 +10,7 @@ validation        all samples of a run, alone and against each other
 report            the report: text, JSON, page
 convert/          public sources → samples
 merge/            many files → one, without duplicates
-samples/          small generated data in the formats of the sources; draws by source and by weight
+samples/          small data in the formats of the sources; draws by source and by weight
 
 audit             whether a chat template renders samples unchanged
 tokens/           samples → tokens and the mask of the answer
@@ -22,7 +22,6 @@ build             token datasets of both splits on one machine
 service/          the HTTP service
 
 loader            steps of one harmful and N retain samples
-training          an example that trains on them
 
-Only `loader` and `training` import torch at the top. `registries/` holds the tools that samples name.
+Only `loader` imports torch at the top. `registries/` holds the tools that samples name.
 """

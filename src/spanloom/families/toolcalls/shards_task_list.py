@@ -9,13 +9,14 @@ Only constants, of `task_list.py` and `shard_tasks.py`.
 from typing import Any
 
 from .. import shard_tasks
+from ..tasks import Parameters
 from . import task_list
 
 NAME = task_list.NAME
 ABOUT = task_list.ABOUT + shard_tasks.ABOUT_SHARDS
 SHARDS = shard_tasks.SHARDS
 READS, WRITES = task_list.READS, (*task_list.WRITES, *shard_tasks.WRITES)
-PARAMETERS: dict[str, str | int | float | None] = {
+PARAMETERS: Parameters = {
     **task_list.PARAMETERS,
     **shard_tasks.REJECTS,
     "on_duplicate": "error",

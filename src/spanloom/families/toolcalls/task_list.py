@@ -13,12 +13,28 @@ A converter whose source is empty writes nothing. All steps publish files, so no
 
 from typing import Any
 
+from ..tasks import Parameters, given, validated
 from . import defaults
 
 NAME = "toolcalls_dataset"
 ABOUT = "tool-call samples of public sources → two token datasets"
 
-PARAMETERS: dict[str, str | int | float | None] = {
+_MERGE: Parameters = {
+    "dr_ratio": defaults.DR_RATIO,
+    "seed": defaults.SEED,
+    "min_ratio": defaults.MIN_RATIO,
+    "min_adversarial_safe": defaults.MIN_ADVERSARIAL_SAFE,
+}
+
+_TOKENIZE: Parameters = {
+    "eod": defaults.EOD,
+    "max_length": 0,
+    "valid_fraction": defaults.VALID_FRACTION,
+    "spans": defaults.SPANS,
+    "control_texts": defaults.CONTROL_TEXTS,
+}
+
+PARAMETERS: Parameters = {
     "samples_uri": None,
     "merged_uri": None,
     "template_uri": None,
@@ -34,16 +50,9 @@ PARAMETERS: dict[str, str | int | float | None] = {
     "xstest_completions_uri": "",
     "system": "",
     "turns": "last",
-    "dr_ratio": defaults.DR_RATIO,
-    "seed": defaults.SEED,
-    "min_ratio": defaults.MIN_RATIO,
-    "min_adversarial_safe": defaults.MIN_ADVERSARIAL_SAFE,
+    **_MERGE,
     "audit_limit": defaults.AUDIT_LIMIT,
-    "eod": defaults.EOD,
-    "max_length": 0,
-    "valid_fraction": defaults.VALID_FRACTION,
-    "spans": defaults.SPANS,
-    "control_texts": defaults.CONTROL_TEXTS,
+    **_TOKENIZE,
     "deep": defaults.DEEP,
     "convert_memory": "4Gi",
     "merge_memory": "16Gi",
@@ -102,10 +111,7 @@ _MERGED: tuple[dict[str, Any], ...] = (
             "--harmful-dir": "{samples_uri}/harmful",
             "--retain-dir": "{samples_uri}/retain",
             "--output": "{merged_uri}",
-            "--dr-ratio": "{dr_ratio}",
-            "--seed": "{seed}",
-            "--min-ratio": "{min_ratio}",
-            "--min-adversarial-safe": "{min_adversarial_safe}",
+            **given(_MERGE),
             "--stats": ("out", "stats"),
         },
         "cpu": "1",
@@ -141,33 +147,14 @@ def _tokenized(split: str) -> tuple[dict[str, Any], ...]:
                 "--template": "{template_uri}",
                 "--tokenizer": "{tokenizer_uri}",
                 "--root": root,
-                "--eod": "{eod}",
-                "--max-length": "{max_length}",
-                "--valid-fraction": "{valid_fraction}",
-                "--spans": "{spans}",
-                "--control-texts": "{control_texts}",
+                **given(_TOKENIZE),
                 "--tokenizer-out": ("out", "tokenizer"),
             },
             "cpu": "{tokenize_cpu}",
             "memory": "{tokenize_memory}",
             "hours": 24,
         },
-        {
-            "step": "validate-alignment",
-            "part": split,
-            "inputs": {"dataset": (f"tokenize-toolcalls-{split}", "dataset")},
-            "options": {
-                "--root": root,
-                "--source": "{merged_uri}",
-                "--tokenizer": (f"tokenize-toolcalls-{split}", "tokenizer"),
-                "--deep": "{deep}",
-                "--report": ("out", "report"),
-                "--html": ("out", "html"),
-            },
-            "cpu": "2",
-            "memory": "{validate_memory}",
-            "hours": 12,
-        },
+        validated(f"tokenize-toolcalls-{split}", root, "{merged_uri}", hours=12, part=split),
     )
 
 

@@ -10,28 +10,37 @@ cached.
 
 from typing import Any
 
+from ..tasks import Parameters, given, validated
 from . import defaults
 
 NAME = "traces_dataset"
 ABOUT = "reasoning traces → a dataset → exports and tokens, validated"
 
-PARAMETERS: dict[str, str | int | float | None] = {
-    "traces_uri": None,
+_INGEST: Parameters = {
     "source_name": None,
-    "dataset_name": None,
-    "dataset_version": None,
-    "dataset_root": "",
-    "tokenizer_uri": "",
     "ids": defaults.IDS,
     "strict": "0",
     "created_at": "",
     "map": "",
     "max_step_characters": 0,
+}
+
+_BUILD: Parameters = {
     "filters": "{}",
     "limit": defaults.LIMIT,
     "strategy": defaults.STRATEGY,
     "seed": "",
     "reproducible": defaults.STEP_REPRODUCIBLE,
+}
+
+PARAMETERS: Parameters = {
+    "traces_uri": None,
+    **_INGEST,
+    "dataset_name": None,
+    "dataset_version": None,
+    "dataset_root": "",
+    "tokenizer_uri": "",
+    **_BUILD,
     "control_tokens": defaults.CONTROL_TOKENS,
     "protect_metadata": str(int(defaults.PROTECT_METADATA)),
     "form": defaults.TOKENIZE_FORMAT,
@@ -77,12 +86,7 @@ TASKS: tuple[dict[str, Any], ...] = (
         "options": {
             "--source": "{traces_uri}",
             "--store": ("out", "store"),
-            "--source-name": "{source_name}",
-            "--ids": "{ids}",
-            "--strict": "{strict}",
-            "--created-at": "{created_at}",
-            "--map": "{map}",
-            "--max-step-characters": "{max_step_characters}",
+            **given(_INGEST),
         },
         "cpu": "2",
         "memory": "{ingest_memory}",
@@ -95,11 +99,7 @@ TASKS: tuple[dict[str, Any], ...] = (
             "--manifest": ("out", "manifest"),
             "--name": "{dataset_name}",
             "--version": "{dataset_version}",
-            "--filters": "{filters}",
-            "--limit": "{limit}",
-            "--strategy": "{strategy}",
-            "--seed": "{seed}",
-            "--reproducible": "{reproducible}",
+            **given(_BUILD),
         },
         "cpu": "1",
         "memory": "4Gi",
@@ -137,20 +137,5 @@ TASKS: tuple[dict[str, Any], ...] = (
         "memory": "{tokenize_memory}",
         "hours": 24,
     },
-    {
-        "step": "validate-alignment",
-        "when": "tokenizer_uri",
-        "inputs": {"dataset": ("tokenize-traces", "dataset")},
-        "options": {
-            "--root": "{dataset_root}",
-            "--source": "",
-            "--tokenizer": ("tokenize-traces", "tokenizer"),
-            "--deep": "0",
-            "--report": ("out", "report"),
-            "--html": ("out", "html"),
-        },
-        "cpu": "2",
-        "memory": "{validate_memory}",
-        "hours": 24,
-    },
+    validated("tokenize-traces", "{dataset_root}", "", deep="0", when="tokenizer_uri"),
 )

@@ -9,13 +9,14 @@ relative import. `spanloom/tasks/listed.py` describes the form of a task.
 
 from typing import Any
 
+from ...tasks import Parameters
 from .. import defaults, task_list
 
 NAME = "synth_raw_to_kd"
 ABOUT = "Raw SYNTH Parquet → a validated SYNTH KD dataset"
 SHARDS = task_list.SHARDS
 
-PARAMETERS: dict[str, str | int | float | None] = {
+PARAMETERS: Parameters = {
     "raw_uri": None,
     "dataset_name": defaults.DATASET_NAME,
     "convert_cpu": "2",

@@ -1,6 +1,8 @@
-"""A small transformer that learns from the batches: an example of how to use their fields.
+"""A small transformer that learns from games or thinking rows: which field of a batch is for which head.
 
-In: batches of `ChessIterableDataset` or `FinetuneIterableDataset`. Out: the losses of each step.
+    python docs/examples/training/chess.py --games data/chess/prepared --thinking data/chess/prepared --steps 50
+
+In: prepared games or Parquet files. Out: the losses of the steps.
 
 Two forward passes over the same tokens, with the same weights:
 
@@ -19,20 +21,25 @@ moves are predicted from the last token of a board, or from a token after all re
     draw      each wl_value  d_targets at the d_value after it, where wdl_valid
 """
 
+import argparse
 import itertools
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import torch
-from torch import nn
-from torch.nn import functional
-from torch.utils.data import DataLoader
-
+from spanloom.errors import SpanloomError, extra_for
 from spanloom.families.chess import defaults
-from spanloom.families.chess.encoding.vocabulary import BOARD_SIZE, IGNORE, MOVE_COUNT, PAD, VOCABULARY_SIZE
 from spanloom.families.chess.errors import ChessError
-from spanloom.families.chess.loader import ChessIterableDataset, FinetuneIterableDataset
+
+with extra_for(__name__, "megatron"):
+    import torch
+    from torch import nn
+    from torch.nn import functional
+    from torch.utils.data import DataLoader
+
+    from spanloom.families.chess.encoding.vocabulary import BOARD_SIZE, IGNORE, MOVE_COUNT, PAD, VOCABULARY_SIZE
+    from spanloom.families.chess.loader import ChessIterableDataset, FinetuneIterableDataset
 
 Batch = Mapping[str, torch.Tensor]
 LOSSES = ("board", "move", "thinking", "wl", "d")
@@ -156,35 +163,49 @@ def train(
     return history
 
 
-def train_example(
-    games: Path | None,
-    thinking: Path | None,
-    *,
-    steps: int,
-    batch_size: int,
-    max_seq_len: int,
-    variation_ratio: float = defaults.VARIATION_RATIO,
-    seed: int = 0,
-) -> list[dict[str, float]]:
-    """Trains a small model on games, thinking rows or both, epoch after epoch. Returns the losses of each step.
-
-    Raises ChessError if an epoch has no batch.
-    """
-    torch.manual_seed(seed)
-    model = ChessTransformer(max_seq_len)
+def batches(games: Path | None, thinking: Path | None, options: argparse.Namespace) -> Iterator[Batch]:
+    """Batches of games, of thinking rows, or of both, epoch after epoch. Raises ChessError if an epoch has none."""
     if thinking is None and games is not None:
-        dataset: ChessIterableDataset | FinetuneIterableDataset = ChessIterableDataset(games, max_seq_len, seed=seed)
+        dataset: ChessIterableDataset | FinetuneIterableDataset = ChessIterableDataset(
+            games, options.max_seq_len, seed=options.seed
+        )
     else:
-        dataset = FinetuneIterableDataset(games, thinking, max_seq_len, variation_ratio, seed=seed)
-    return train(model, _batches(dataset, batch_size), steps=steps)
-
-
-def _batches(dataset: ChessIterableDataset | FinetuneIterableDataset, batch_size: int) -> Iterator[Batch]:
-    """Yields batches endlessly, epoch after epoch."""
+        dataset = FinetuneIterableDataset(
+            games, thinking, options.max_seq_len, options.variation_ratio, seed=options.seed
+        )
     for epoch in itertools.count():
         dataset.set_epoch(epoch)
         batch = None
-        for batch in DataLoader(dataset, batch_size=batch_size):
+        for batch in DataLoader(dataset, batch_size=options.batch_size):
             yield batch
         if batch is None:
             raise ChessError("an epoch gives no sample", remedy="look at the games: spanloom chess validate")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Trains and prints the losses of some steps. Returns the exit code."""
+    parser = argparse.ArgumentParser(description="Train a small transformer on prepared games: the losses fall.")
+    parser.add_argument("--games", type=Path, help="prepared games or Parquet files")
+    parser.add_argument("--thinking", type=Path, help="the same, of thinking rows")
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--batch-size", type=int, default=8)
+    parser.add_argument("--max-seq-len", type=int, default=256, help="tokens of a sample")
+    parser.add_argument("--variation-ratio", type=float, default=defaults.VARIATION_RATIO, help="of thinking samples")
+    parser.add_argument("--seed", type=int, default=0, help="of the model and of the samples")
+    options = parser.parse_args(arguments)
+    torch.manual_seed(options.seed)
+    try:
+        model = ChessTransformer(options.max_seq_len)
+        history = train(model, batches(options.games, options.thinking, options), steps=options.steps)
+    except SpanloomError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return error.exit_code
+    print("step  " + "".join(f"{name:>10}" for name in (*LOSSES, "total")))
+    for number, line in enumerate(history):
+        if number % max(1, len(history) // 20) == 0 or number == len(history) - 1:
+            print(f"{number:4d}  " + "".join(f"{line[name]:10.4f}" for name in (*LOSSES, "total")))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
