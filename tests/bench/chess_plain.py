@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 import torch
 
 from spanloom.families.chess.encoding.tensors import sample
-from spanloom.families.chess.encoding.thinking import thinking_row, thinking_sample
+from spanloom.families.chess.encoding.thinking import thinking_row
 from spanloom.families.chess.encoding.vocabulary import BOARD_INDICES, ID_TO_INDEX, IGNORE, PAD, TOKEN_IDS
-from support.chess_games import game_of
+from support.chess_games import game_of, thinking_sample
 
 Row = dict[str, Any]
 Tensors = dict[str, torch.Tensor]

@@ -21,6 +21,8 @@ from hypothesis import strategies as st
 from spanloom.families.chess.encoding.fen import parse_fen
 from spanloom.families.chess.encoding.games import Game, Include, written_boards
 from spanloom.families.chess.encoding.moves import move_name
+from spanloom.families.chess.encoding.tensors import Tensors
+from spanloom.families.chess.encoding.thinking import Depths, ThinkingRow, length_of, lines_of, written
 from spanloom.families.chess.encoding.vocabulary import (
     BOARD_LENGTH,
     D_VALUE,
@@ -191,3 +193,16 @@ def folder_of_games(folder: Path, sizes: Sequence[int], plies: int = 6, seed: in
         rows = [row for game in range(size) for row in played_game(f"f{number}g{game}", plies, seed)]
         write_games(folder / f"part_{number:02d}.parquet", rows)
     return folder
+
+
+def thinking_sample(
+    row: ThinkingRow, order: Sequence[int], depths: Depths, max_seq_len: int, *, cot_values: bool = False
+) -> Tensors | None:
+    """The sample with the row's variations in `order`, cut to `depths` (None: the variation is left out).
+
+    None without a usable variation or final move, or if the sample is longer than `max_seq_len`.
+    """
+    lines = lines_of(row, order, depths)
+    if row.final < 0 or not lines or length_of(lines) > max_seq_len:
+        return None
+    return written(row, lines, max_seq_len, cot_values=cot_values)

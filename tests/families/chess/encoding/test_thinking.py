@@ -21,11 +21,10 @@ from spanloom.families.chess.encoding.thinking import (
     draw_lines,
     drawn_sample,
     thinking_row,
-    thinking_sample,
 )
 from spanloom.families.chess.encoding.vocabulary import MOVE_COUNT, TOKEN_IDS
 from spanloom.families.chess.errors import ChessError
-from support.chess_games import parsed_positions, positions
+from support.chess_games import parsed_positions, positions, thinking_sample
 
 START = "rnbqkbnr/pppppppp/8/8/8/8/PPPPPPPP/RNBQKBNR w KQkq - 0 1"
 EXTRA = ("thinking_move_mask", "continue_var_mask", "new_variation_mask", "first_is_not_best")

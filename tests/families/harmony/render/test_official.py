@@ -12,9 +12,9 @@ from spanloom.families.harmony import tokenizer
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.render.official import RenderedBatch, render_through_harmony
 from spanloom.families.harmony.verify.reference import disk_sequences
-from spanloom.families.harmony.verify.structure import spans as verify_spans
 from spanloom.supervision import shift_to_labels
 from support.harmony_strategies import SPECIAL_TEXT, conversations
+from support.wrapper_spans import spans_from_wrappers
 
 
 def render(encoding: openai_harmony.HarmonyEncoding, *found: list[dict[str, Any]]) -> RenderedBatch:
@@ -70,7 +70,7 @@ def test_spans_follow_the_messages_whatever_the_content(
     slow = disk_sequences(json.dumps({"messages": found}), encoding)
     assert documents.tokens.tolist() == slow.tokens
     assert shift_to_labels(documents.span_id, documents.lengths).tolist() == slow.span
-    derived, faults = verify_spans.spans_from_wrappers(documents.tokens, documents.lengths)
+    derived, faults = spans_from_wrappers(documents.tokens, documents.lengths)
     assert faults == []
     assert derived.tolist() == documents.span_id.tolist()
 

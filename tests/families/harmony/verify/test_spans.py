@@ -7,7 +7,7 @@ import pytest
 from spanloom.families.harmony.tokenizer import CALL, CHANNEL, CONSTRAIN, END, EOD, MESSAGE, RETURN, START
 from spanloom.families.harmony.verify.structure import messages as verify_messages
 from spanloom.families.harmony.verify.structure import spans as verify_spans
-from spanloom.families.harmony.verify.structure.spans import spans_from_wrappers
+from support.wrapper_spans import spans_from_wrappers
 
 USER = [START, 1428, MESSAGE, 5, END]
 FINAL = [START, verify_messages.ASSISTANT, CHANNEL, verify_messages.FINAL, MESSAGE, 5, RETURN]

@@ -82,11 +82,6 @@ def legal_move(chess: ModuleType, board: Any, move: int) -> Any | None:
         return None
 
 
-def uci_of(board: Any, move: Any) -> str:
-    """A move as the vocabulary spells it: castling takes the rook, a promotion to a knight is bare."""
-    return str(board.uci(move, chess960=True)).removesuffix("n")
-
-
 def tokens_by_python_chess(chess: ModuleType, board: Any) -> list[int]:
     """The 68 board indices of a python-chess board, computed square by square."""
     pieces = map(board.piece_at, chess.SQUARES)

@@ -246,22 +246,11 @@ def length_of(lines: Sequence[Line]) -> int:
     return FRAME + sum(UNIT * line.depth + 1 for line in lines)
 
 
-def thinking_sample(
-    row: ThinkingRow, order: Sequence[int], depths: Depths, max_seq_len: int, *, cot_values: bool = False
-) -> Tensors | None:
-    """The sample with the row's variations in `order`, cut to `depths` (None: the variation is left out).
-
-    Returns None without a usable variation or final move, or if the sample is longer than `max_seq_len`. `cot_values`
-    copies every value to the position that predicts its move; otherwise only the root's value is copied, to end_think.
-    """
-    lines = lines_of(row, order, depths)
-    if row.final < 0 or not lines or length_of(lines) > max_seq_len:
-        return None
-    return written(row, lines, max_seq_len, cot_values=cot_values)
-
-
 def written(row: ThinkingRow, lines: Sequence[Line], max_seq_len: int, *, cot_values: bool) -> Tensors:
-    """The sample of these lines, which must fit into `max_seq_len`."""
+    """The sample of these lines, which must fit into `max_seq_len`.
+
+    `cot_values` copies every value to the position that predicts its move, instead of the root's alone to end_think.
+    """
     depths = np.array([line.depth for line in lines], np.int64)
     firsts = np.array([row.node_offsets[line.variation] for line in lines], np.int64)
     roots = row.root_moves[[line.variation for line in lines]]

@@ -25,10 +25,8 @@ from spanloom.families.harmony.verify.structure.messages import (
     Marks,
     Messages,
     Places,
-    StructureFault,
-    read_messages,
 )
-from spanloom.supervision import SPAN_CONTEXT, Flags, Lengths, Tokens
+from spanloom.supervision import SPAN_CONTEXT, Flags, Tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,25 +52,15 @@ class TrainedMessages:
     call_format: str = "constrain"
 
 
-def spans_from_wrappers(
-    tokens: Tokens, lengths: Lengths, trained: TrainedMessages | None = None, on_disk: Flags | None = None
-) -> tuple[Flags, list[StructureFault]]:
-    """Token-aligned spans of N documents that each end in EOD.
-
-    Args: tokens int32 [T]; lengths int32 [N], sum = T; `trained`: None if every assistant message is trained, none is
-    in commentary and there are no tool messages; `on_disk` uint8 [T], the label-aligned spans of the file, needed for
-    documents with several runs or untrained messages. Returns uint8 [T], token-aligned, and the faults; a message with
-    a fault has span 0.
-    """
-    faults = Faults(lengths)
-    messages = read_messages(tokens, lengths, faults, chat=trained is not None)
-    return spans_of_messages(messages, faults, trained, on_disk), faults.found
-
-
 def spans_of_messages(
     messages: Messages, faults: Faults, trained: TrainedMessages | None, on_disk: Flags | None
 ) -> Flags:
-    """The same for messages that are read already; more faults go to `faults`."""
+    """Token-aligned spans of N documents that each end in EOD, uint8 [T]; faults go to `faults`.
+
+    `trained`: None if every assistant message is trained, none is in commentary and there are no tool messages;
+    `on_disk` uint8 [T]: the label-aligned spans of the file, needed for documents with several runs or untrained
+    messages. A message with a fault has span 0.
+    """
     opens, closes, labels = messages.opens, messages.closes, messages.named
     begins = opens
     if trained is not None:
