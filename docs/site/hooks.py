@@ -24,6 +24,7 @@ from commands_page import commands_page  # noqa: E402  # mkdocs imports a hook w
 OUTSIDE = {
     "README.md": "repository/readme.md",
     "CONTRIBUTING.md": "repository/contributing.md",
+    "tests/README.md": "repository/tests.md",
     "CHANGELOG.md": "repository/changelog.md",
     "charts/spanloom/README.md": "deployment/helm.md",
 }

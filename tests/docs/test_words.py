@@ -61,6 +61,7 @@ PAGES = sorted(
     for pattern in (
         "README.md",
         "CONTRIBUTING.md",
+        "tests/README.md",
         "docs/**/*.md",
         "docs/**/*.ipynb",
         "charts/*/*.md",

@@ -85,9 +85,9 @@ NEXT_PYTHON = Requirement(
 BRIDGE = Requirement(
     "BRIDGE", "Megatron-Bridge's sources, not part of the repository", "name a checkout in SPANLOOM_MEGATRON_BRIDGE"
 )
-AXOLOTL = Requirement("TRAINERS", "a Python with Axolotl", "name one in SPANLOOM_AXOLOTL (CONTRIBUTING.md)")
+AXOLOTL = Requirement("TRAINERS", "a Python with Axolotl", "name one in SPANLOOM_AXOLOTL (tests/README.md)")
 LLAMA_FACTORY = Requirement(
-    "TRAINERS", "a Python with LLaMA-Factory", "name one in SPANLOOM_LLAMA_FACTORY (CONTRIBUTING.md)"
+    "TRAINERS", "a Python with LLaMA-Factory", "name one in SPANLOOM_LLAMA_FACTORY (tests/README.md)"
 )
 DOCKER = Requirement("DOCKER", "Docker and the images of this commit", "start Docker and run `make images`")
 HELM = Requirement("HELM", "helm", "install it, or name it in SPANLOOM_HELM")
