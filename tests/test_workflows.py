@@ -80,7 +80,8 @@ def test_each_action_is_pinned_to_one_commit_with_its_version_beside_it() -> Non
 
 
 def test_workflows_run_verbs_that_the_makefile_has() -> None:
-    verbs = set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text(), re.MULTILINE))
+    makefiles = [REPOSITORY / name for name in ("Makefile", "tests/tests.mk", "docker/docker.mk")]
+    verbs = {verb for file in makefiles for verb in re.findall(r"^([a-z-]+):", file.read_text(), re.MULTILINE)}
     scripts = [
         step["run"]
         for path in WORKFLOWS
