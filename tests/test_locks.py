@@ -94,7 +94,9 @@ def test_every_constraint_is_locked() -> None:
 
 
 def test_the_locked_megatron_core_is_the_one_that_the_makefile_names() -> None:
-    (version,) = re.findall(r"^NEXT_MEGATRON \?= (.*)$", (REPOSITORY / "tests/tests.mk").read_text(), flags=re.MULTILINE)
+    (version,) = re.findall(
+        r"^NEXT_MEGATRON \?= (.*)$", (REPOSITORY / "tests/tests.mk").read_text(), flags=re.MULTILINE
+    )
     assert pins(f"megatron-{version}")["megatron-core"] == version
 
 

@@ -20,7 +20,8 @@ from spanloom.families.toolcalls.recipe import TokenizeRules
 from support.toolcall_samples import harmful, retain, write_samples
 
 EXAMPLES = REPOSITORY / "docs/examples/losses"
-NAMES = ("reroute", "retain_l2", "triplet", "unlikelihood")
+OF_STATES = ("reroute", "retain_l2", "triplet")
+NAMES = (*OF_STATES, "unlikelihood")
 States = Any
 
 
@@ -79,7 +80,29 @@ def distance(left: States, right: States) -> float:
     return norm(left - right) + 10 * (1 - max(0.0, cosine(left, right)))
 
 
-@pytest.mark.parametrize("name", NAMES)
+def test_unlikelihood_is_that_of_the_formula(examples: dict[str, ModuleType], roots: Path) -> None:
+    """Each label by itself, in plain loops: -log(1 - p) of the harmful ones, -log p of the others by weight."""
+    torch.manual_seed(1)
+    model = examples["tiny_model"].TinyModel(read(roots / "retain").content.tokenizer.vocab_size)
+    batch = next(iter(PairedLoader(roots, allow_harmful=True, benign_per_harmful=2, weighted="loss")))
+    with torch.no_grad():
+        losses = examples["unlikelihood"].step(model, model, batch, 0.5)
+        logits = {split: model(batch[split]["tokens"])[0].double().numpy() for split in batch}
+    chances: dict[str, list[tuple[float, float]]] = {}
+    for split, scores in logits.items():
+        chances[split] = []
+        for row, at in np.argwhere(batch[split]["loss_mask"].numpy() > 0).tolist():
+            powers = np.exp(scores[row, at] - scores[row, at].max())
+            weight = float(batch[split]["weight"][row]) if split == "retain" else 1.0
+            chances[split].append((float(powers[int(batch[split]["labels"][row, at])] / powers.sum()), weight))
+    away = [-np.log(1 - chance) for chance, _ in chances["harmful"]]
+    stay = sum(-np.log(chance) * weight for chance, weight in chances["retain"])
+    expected = {"harmful": np.mean(away), "retain": stay / sum(weight for _, weight in chances["retain"])}
+    expected["total"] = expected["harmful"] + expected["retain"]
+    assert {key: losses[key].item() for key in expected} == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("name", OF_STATES)
 def test_a_value_is_that_of_the_formula(examples: dict[str, ModuleType], roots: Path, name: str) -> None:
     """States of a real batch, by two models; every answer token by itself, in plain loops."""
     torch.manual_seed(1)
