@@ -159,3 +159,9 @@ class RecordError(SpanloomError, ValueError):
 
 class ChatError(RecordError):
     """Conversations, records, tokens or options from which packed chat cannot be built."""
+
+
+def is_rust_panic(fault: BaseException) -> bool:
+    """Whether the Rust code of a package panicked, as a regex engine may that overflows: tokenizers and openai-harmony
+    raise a `PanicException` then, a BaseException that cannot be imported."""
+    return type(fault).__name__ == "PanicException"

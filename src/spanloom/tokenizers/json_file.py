@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.errors import TokenizerError
-from spanloom.tokenizers.trial import try_tokenizer
+from spanloom.tokenizers.trial import is_of_tokenizers, try_tokenizer
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -42,12 +42,11 @@ def load_json_tokenizer(path: Path, *, extra: str) -> Any:
 
 @contextmanager
 def tokenizer_faults(path: Path, what: str = "the tokenizer cannot encode a text") -> Iterator[None]:
-    """Turns errors of the tokenizers package into TokenizerError. It raises plain `Exception`; if its own code panics
-    (a regex with too much backtracking, say), it raises `PanicException`, a BaseException that cannot be imported."""
+    """Turns errors of the tokenizers package into TokenizerError."""
     try:
         yield
     except BaseException as fault:
-        if type(fault) is not Exception and type(fault).__name__ != "PanicException":
+        if not is_of_tokenizers(fault):
             raise
         raise TokenizerError(f"{what}: {fault}", where=str(path), remedy="give a tokenizer.json that works") from None
 

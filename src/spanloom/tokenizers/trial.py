@@ -14,7 +14,7 @@ from multiprocessing import parent_process
 from pathlib import Path
 from typing import Any
 
-from spanloom.errors import SpanloomError, TokenizerError
+from spanloom.errors import SpanloomError, TokenizerError, is_rust_panic
 from spanloom.storage import read_small, sha256_file
 from spanloom.storage.local import cache_folder
 from spanloom.tokenizers.json_limits import refusal, refusal_of_file
@@ -92,7 +92,7 @@ def reason_against(data: bytes) -> str:
         try:
             tokenizer.encode(probe, add_special_tokens=False)
         except BaseException as fault:  # it may encode others: a text that fails is named where it is met
-            if not _is_its_own(fault):
+            if not is_of_tokenizers(fault):
                 raise
     _load_fast(text)
     return ""
@@ -105,7 +105,7 @@ def _loaded(text: str) -> Any:
     try:
         return Tokenizer.from_str(text)
     except BaseException as fault:
-        if _is_its_own(fault):
+        if is_of_tokenizers(fault):
             return str(fault)
         raise
 
@@ -120,10 +120,9 @@ def _load_fast(text: str) -> None:
         return
 
 
-def _is_its_own(fault: BaseException) -> bool:
-    """Whether a fault is of the tokenizers package: it raises plain `Exception`, and PanicException where its code
-    panics."""
-    return type(fault) is Exception or type(fault).__name__ == "PanicException"
+def is_of_tokenizers(fault: BaseException) -> bool:
+    """Whether a fault is of the tokenizers package, which raises plain `Exception`, or panics."""
+    return type(fault) is Exception or is_rust_panic(fault)
 
 
 def _key(values: dict[str, Any]) -> str:

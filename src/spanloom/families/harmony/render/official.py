@@ -14,6 +14,7 @@ from openai_harmony import Conversation as HarmonyConversation
 from openai_harmony import HarmonyEncoding, HarmonyError, Message, RenderConversationConfig, Role
 
 from spanloom.conversations.source.structure import LabelledConversation
+from spanloom.errors import is_rust_panic
 from spanloom.families.harmony.tokenizer import EOD, START
 from spanloom.supervision import SPAN_CONTEXT, Flags, TokenDocuments, Tokens, spans_from_messages
 
@@ -126,9 +127,8 @@ def _rendered(render: Callable[[], list[int]]) -> Tokens:
         first_line = (str(refusal).splitlines() or [""])[0]
         raise RefusedByRendererError(f"{type(refusal).__name__}: {first_line}") from refusal
     except BaseException as panic:
-        # The Rust code panics (a BaseException without an importable type) if its regex engine overflows, for instance
-        # on a megabyte of spaces.
-        if type(panic).__name__ != "PanicException":
+        # Its regex engine overflows on a megabyte of spaces, for instance.
+        if not is_rust_panic(panic):
             raise
         raise RefusedByRendererError(f"openai-harmony panicked: {panic}") from panic
     return np.array(rendered, dtype=np.int32)

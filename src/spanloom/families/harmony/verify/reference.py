@@ -11,6 +11,7 @@ from typing import Any
 
 from openai_harmony import Conversation, HarmonyEncoding, HarmonyError, Message, RenderConversationConfig, Role
 
+from spanloom.errors import is_rust_panic
 from spanloom.families.harmony.tokenizer import EOD, START
 
 SPAN_NAMED = {"analysis": 1, "final": 2, "commentary": 3}
@@ -56,7 +57,7 @@ def rendered_tokens(messages: list[dict[str, Any]], encoding: HarmonyEncoding) -
     except REFUSALS:
         return None
     except BaseException as panic:
-        if type(panic).__name__ != "PanicException":  # raised by the Rust side; its type cannot be imported
+        if not is_rust_panic(panic):
             raise
         return None
     return tokens if tokens[:1] == [START] and tokens.count(START) == len(messages) else None
