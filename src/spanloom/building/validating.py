@@ -6,16 +6,13 @@ that a command can start it before it imports its own libraries (`spanloom.megat
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from importlib import import_module
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
-from spanloom import workers
 from spanloom.building.make import Validate
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.manifest import Manifest
-from spanloom.dataset.validate.dataset import validate_dataset
+from spanloom.dataset.validate.in_process import validated
 from spanloom.findings import Report
 from spanloom.megatron.readers import ReaderChoice
 from spanloom.megatron.validator import Validator, validating_process
@@ -46,22 +43,7 @@ def validating(
         def validate(root: Path, written: Manifest) -> tuple[Report, float]:
             total = written.content.totals.sequences
             with progress.stage("validate"), progress.checking(process.counters, total, unit):
-                future = process.pool.submit(_validated, root, name, reader=reader, **given)
+                future = process.pool.submit(validated, root, name, reader=reader, **given)
                 return process.pool.result(future, "validation")
 
         yield validate
-
-
-def _validated(root: Path, family: str, **options: Any) -> tuple[Report, float]:
-    """Runs `validate_dataset` in the validating process and counts there. Returns the seconds too."""
-    counters, checked = workers.counters_here, 0
-
-    def count(done: int, _: int) -> None:
-        nonlocal checked
-        if counters:
-            counters.add(0, checked=done - checked)
-        checked = done
-
-    began = monotonic()
-    report = validate_dataset(root, import_module(family), on_progress=count, **options)
-    return report, monotonic() - began

@@ -1,6 +1,7 @@
 """Validates datasets on disk.
 
 dataset           every file, token and label of a dataset
+in_process        the same in a process of its own
 by_shard          the same in two steps: each shard where its files are, then the global checks
 content           checks that the `content` of a manifest is consistent
 json_tokenizer    the tokenizer.json of a dataset

@@ -68,7 +68,7 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
         options.reader,
         progress,
         validator=validator,
-        ahead=_load_checks,
+        ahead=partial(dataset.load_for_source, asset, options.deep),
         source=options.source,
         deep=options.deep,
         tokenizer=asset,
@@ -144,11 +144,6 @@ def _useful_workers(profile: Profile, rows: int) -> int:
     """As many workers as CPUs and memory allow, but not so many that the work is done before the last has loaded its
     libraries."""
     return max(1, min(workers_that_fit(worker_bytes(profile)), rows // ROWS_WORTH_LOADING))
-
-
-def _load_checks() -> None:
-    """Runs in the validating process: imports what it needs besides Megatron's reader."""
-    from spanloom.families.harmony import tiktoken_encoding  # noqa: F401
 
 
 def _warn_of_empty_splits(result: BuildResult, options: BuildOptions, progress: Progress) -> None:

@@ -122,6 +122,13 @@ def check_source(report: Report, check: SourceCheck) -> None:
     check_source(report, check)
 
 
+def load_for_source(asset: Path, deep: int) -> None:
+    """Loads what `check_source` needs, in the process that calls it later."""
+    from spanloom.families.harmony.verify.source import encodings
+
+    encodings(asset, deep)
+
+
 stage_source = staged_source
 stage_tokenizer = staged_asset
 

@@ -15,7 +15,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -86,24 +87,26 @@ WHOLE_TOKENS = 50_000
 rendered again. If all rows are sampled, all documents are rendered again."""
 
 
+Encodings: TypeAlias = "tuple[HarmonyEncoding, tiktoken.Encoding | None]"
+
+
+def encodings(tokenizer: Path | None, deep: int) -> Encodings:
+    """The encodings of openai-harmony and, if documents are rendered again, of tiktoken; loaded once per process."""
+    asset = locate_asset(tokenizer)
+    return load_encoding(asset), load_tiktoken(asset) if deep else None
+
+
 def check_source(report: Report, check: SourceCheck) -> None:
     """Checks that the source is the manifest's, byte by byte; compares all its rows and renders some of them again."""
     whole, content = check.whole, check.whole.content
     shares = deep_shares(content, check.deep)
 
-    def opened(own: Report, source: Source) -> "tuple[HarmonyEncoding, tiktoken.Encoding | None]":  # noqa: ARG001
-        """The encodings of openai-harmony and, if documents are rendered again, of tiktoken."""
+    def opened(own: Report, source: Source) -> Encodings:  # noqa: ARG001
         rules_of(content.config, profile_of_source(source.format))  # raises if they are missing or invalid
-        asset = locate_asset(check.tokenizer)
-        return load_encoding(asset), load_tiktoken(asset) if check.deep else None
+        return encodings(check.tokenizer, check.deep)
 
-    def check_shard(
-        own: Report,
-        shard: ShardEntry,
-        source: SourceShard,
-        encodings: "tuple[HarmonyEncoding, tiktoken.Encoding | None]",
-    ) -> None:
-        encoding, second = encodings
+    def check_shard(own: Report, shard: ShardEntry, source: SourceShard, loaded: Encodings) -> None:
+        encoding, second = loaded
         held, share = ShardSource(whole=whole, shard=shard, source=source), shares[shard.shard]
         sample: Places = {row: [] for row in sampled_rows(source, shard.rows_read, share)}
         own.ran("source rows", shard.rows_read)
