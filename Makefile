@@ -106,7 +106,7 @@ chat-demo: setup ## Chat data with reasoning, tools and several turns: JSON Line
 
 test: setup ## All tests. Compiled tests are kept: to compile them takes each worker 15 s
 	@echo 'all tests take 11 to 15 minutes on two cores; a part: make test PYTEST_ARGS="tests/dataset -n auto"'
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest $(PYTEST_ARGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --durations=20 --durations-min=10 $(PYTEST_ARGS)
 
 lint: setup ## ruff, the import rules, the Dockerfile
 	$(BIN)/ruff check .
