@@ -211,10 +211,10 @@ def test_records_that_are_left_out_are_named_and_no_refusal(cli: Cli, tmp_path: 
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert "refused: none" in lines
-    assert "left out, not to be trained: 1 not_preferred" in lines
+    assert "left out: 1 not_preferred" in lines
     assert "  label ← false leaves a record out (not_preferred)" in done.stderr.splitlines()
     dry = cli("convert", EXAMPLES / "forms/kto.jsonl", "--dry-run")
-    assert "left out, not to be trained: 1 not_preferred" in dry.stdout.splitlines()
+    assert "left out: 1 not_preferred" in dry.stdout.splitlines()
 
 
 @pytest.mark.parametrize("name", ["hermes", "toolace", "openhands", "stratos"])

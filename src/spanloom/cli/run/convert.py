@@ -161,7 +161,7 @@ def _show_first(
             if not whole:
                 console.print("all of the text: --preview --verbose")
             return True
-        if isinstance(outcome, Rejected) and conversion.max_rejects == "0" and not counting:
+        if isinstance(outcome, Rejected) and outcome.counts and conversion.max_rejects == "0" and not counting:
             raise outcome.as_error(allowed=conversion.max_rejects, remedy=remedy_of(outcome, chat))
     return is_named
 
@@ -285,7 +285,7 @@ def _tell_loss(
 ) -> None:
     say(f"refused: {chats.counts_text({name: count for name, count in skipped.items() if name not in LEFT_OUT})}")
     if left_out := {name: count for name, count in skipped.items() if name in LEFT_OUT}:
-        say(f"left out, not to be trained: {chats.counts_text(left_out)}")
+        say(f"left out: {chats.counts_text(left_out)}")
     sizes = {name: f" ({count:,} characters)" for name, count in characters.items()}  # not of columns that are not read
     parts = [f"{count:,} {name}{sizes.get(name, '')}" for name, count in sorted(dropped.items())]
     say(f"dropped: {', '.join(parts) or 'none'}")

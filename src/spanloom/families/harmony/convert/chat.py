@@ -170,11 +170,19 @@ def _write_shards(
     for shard_end in steps.ended:
         if "shard" in shard_end:
             _check_standing(out, shard_end["shard"])
-            for identity in _ids(out / shard_end["shard"]["path"]):
-                ids.add(identity)
+            if not conversion.leaves_out_duplicates:
+                for identity in _ids(out / shard_end["shard"]["path"]):
+                    ids.add(identity)
+    again = counts.read
+    if conversion.leaves_out_duplicates:
+        counts = Counts()
     reads = islice(reads_of(chat.files, conversion.keys, on_progress, as_lines=pool is not None), counts.read, None)
     in_order = InOrder(chat.form, conversion, reads, counts, ids)
     outcomes = in_order.outcomes(pool)
+    if conversion.leaves_out_duplicates:
+        # Contents, and ids of records that were left out, are in no shard: the records before are converted again.
+        for _ in islice(outcomes, again):
+            pass
     first: Rejected | None = None
     limit = conversion.max_rejects
     for outcome in outcomes:
@@ -182,9 +190,9 @@ def _write_shards(
             shard = _Shard(out, conversion.source_format, len(steps.ended), steps, undo)
             for result in chain([outcome], outcomes):
                 if isinstance(result, Rejected):
-                    first = first or result
                     shard.reject(result)
-                    if not limit.endswith("%") and in_order.refused > reject_limit(limit, 0):
+                    first = first or (result if result.counts else None)
+                    if result.counts and not limit.endswith("%") and in_order.refused > reject_limit(limit, 0):
                         raise result.as_error(allowed=limit, remedy=remedy_of(result, chat))
                 elif result is not None:
                     shard.append(result)
