@@ -20,7 +20,8 @@ from spanloom.provenance import git_sha
 from spanloom.storage import clear_temporaries_of, is_regular, write_atomically
 from spanloom.storage.folders.filling import check_unused
 from spanloom.storage.uri import is_uri, parse_uri
-from spanloom.tasks.listed import REGISTRY, SCRATCH, declared_parameters, listed_stages
+from spanloom.tasks.listed import REGISTRY, declared_parameters, listed_stages
+from spanloom.tasks.sizes import SCRATCH
 from spanloom.tasks.slurm import in_apptainer, in_environment, slurm_files
 from spanloom.tasks.stage import Stage, mebibytes, parameters_of, scratch_size, whole_cpus
 
@@ -120,7 +121,7 @@ def tasks(
     ] = None,
     registry: Annotated[str | None, option("Registry of the images. Default: ghcr.io/spanloom.")] = None,
     scratch: Annotated[
-        str | None, option("Scratch space of a task: the value of `scratch` in the list. Default: 200Gi.")
+        str | None, option(f"Scratch space of a task: the value of `scratch` in the list. Default: {SCRATCH}.")
     ] = None,
     engine: Annotated[
         Literal["json", "slurm"], option("json: the list on stdout. slurm: files under --out.", "--for")
