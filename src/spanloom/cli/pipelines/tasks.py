@@ -15,6 +15,7 @@ import typer
 
 from spanloom.cli.app import PIPELINE, app, print_json, say
 from spanloom.errors import SpanloomError
+from spanloom.megatron.official import missing_packages
 from spanloom.options.option import option, place
 from spanloom.provenance import git_sha
 from spanloom.storage import clear_temporaries_of, is_regular, write_atomically
@@ -76,6 +77,8 @@ def list_of(pipeline: str, shards: int | None) -> ModuleType:
 
 
 _COMMIT = re.compile("[0-9a-f]{40}")
+_READ_BY_MEGATRON = frozenset({"validate-alignment", "validate-shard"})
+"""Steps that read a dataset through Megatron's own reader."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +169,11 @@ def _write_slurm(pipeline: str, stages: Sequence[Stage], slurm: SlurmOptions) ->
     if slurm.apptainer is not None:
         started = in_apptainer(str(slurm.apptainer.absolute()))
     else:
+        if slurm.venv is None and _READ_BY_MEGATRON & {stage.argv[2] for stage in stages} and missing_packages():
+            raise SpanloomError(
+                f"{' and '.join(missing_packages())} cannot be imported, and validation reads through Megatron's own code",
+                remedy="pip install 'spanloom[megatron]', or name the environment of the nodes: --venv DIR",
+            )
         started = in_environment(str(slurm.venv.absolute() / "bin/spanloom") if slurm.venv else _this_program())
     files = slurm_files(pipeline, stages, started, slurm.sbatch or (), _commit(slurm))
     slurm.out.mkdir(parents=True, exist_ok=True)

@@ -60,7 +60,10 @@ def convert(given: Convert) -> None:
             try:
                 _show_first(chat, conversion, progress.console, whole=printed.verbose, counting=dry_run)
             except TokenizerError:
-                progress.say("the first conversation is not shown: no tokenizer (`spanloom fetch-tokenizer`)")
+                progress.say(
+                    "the first conversation is not shown as gpt-oss reads it: `spanloom fetch-tokenizer` was not run; "
+                    "`build --model` needs no such file"
+                )
         with progress.stage("convert"), progress.counting("convert", "bytes") as on_progress:
             if dry_run:
                 counts, examples = chats.count_chat(chat, conversion, on_progress)
@@ -204,7 +207,7 @@ def _tell(written: dict[str, Any], out: str, drop: Sequence[str], *, for_any_mod
     _tell_messages(conversion["messages"], conversion.get("read_as", {}))
     _tell_loss(conversion["skipped"], conversion["dropped"], conversion["dropped_characters"], drop)
     if conversion["rejects"]:
-        say(f"refused records: {', '.join(entry['path'] for entry in conversion['rejects'])} under {out}")
+        say(f"records set aside: {', '.join(entry['path'] for entry in conversion['rejects'])} under {out}")
     summary = {
         "identity": conversion["model_identity"],
         "effort": conversion["reasoning_effort"],
