@@ -169,9 +169,10 @@ def _write_slurm(pipeline: str, stages: Sequence[Stage], slurm: SlurmOptions) ->
     if slurm.apptainer is not None:
         started = in_apptainer(str(slurm.apptainer.absolute()))
     else:
-        if slurm.venv is None and _READ_BY_MEGATRON & {stage.argv[2] for stage in stages} and missing_packages():
+        read = _READ_BY_MEGATRON & {stage.argv[2] for stage in stages}
+        if slurm.venv is None and read and (missing := missing_packages()):
             raise SpanloomError(
-                f"{' and '.join(missing_packages())} cannot be imported, and validation reads through Megatron's own code",
+                f"{' and '.join(missing)} cannot be imported, and validation reads through Megatron's own code",
                 remedy="pip install 'spanloom[megatron]', or name the environment of the nodes: --venv DIR",
             )
         started = in_environment(str(slurm.venv.absolute() / "bin/spanloom") if slurm.venv else _this_program())
