@@ -146,5 +146,25 @@ def test_a_run_that_leaves_out_duplicates_goes_on_with_the_same_bytes(tmp_path: 
     assert folder(tmp_path / "out", chat, workers, **options) == whole
 
 
+def test_a_share_of_rejects_is_held_where_all_are_of_an_earlier_run(tmp_path: Path) -> None:
+    """40 of 900 are more than 1 %, and all of them are before the stop."""
+    chat = tmp_path / "chat.jsonl"
+    turns = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]
+    chat.write_text("".join(json.dumps({"id": f"{n}", "messages": turns[n < 40 :]}) + "\n" for n in range(900)))
+    conversion = ChatConversion(max_rejects="1%", rows_per_shard=70)
+
+    def stop(done: int, total: int) -> None:
+        if done > 0.6 * total:
+            raise StoppedError
+
+    for on_progress, error in ((stop, StoppedError), (None, RejectedRowError)):
+        with pytest.raises(error) as raised:
+            convert_chat(
+                chat=open_chat([chat], conversion), out=tmp_path / "out", conversion=conversion, on_progress=on_progress
+            )
+    assert "more than 1% of 900 records: 40 assistant_first refused" in str(raised.value)
+    assert "chat.jsonl, record 1" in str(raised.value)
+
+
 class StoppedError(Exception):
     """Stands for whatever may end a run half-way."""
