@@ -13,12 +13,17 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from inspect import Parameter, Signature
 from pathlib import Path
+from runpy import run_path
 from types import ModuleType
 from typing import Any
 
 from kfp import dsl
 
-FAMILIES = Path(__file__).parents[1] / "src/spanloom/families"
+SOURCES = Path(__file__).parents[1] / "src/spanloom"
+FAMILIES = SOURCES / "families"
+SIZES = run_path(str(SOURCES / "tasks/sizes.py"))
+"""The constants of `spanloom.tasks.sizes`."""
+
 IMAGE = "ghcr.io/spanloom/spanloom-{step}:0.1.0"
 DEFAULT_SHARDS = 4
 """Shards of the locked layout, the default of the steps."""

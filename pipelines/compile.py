@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kfp import compiler
 
+from components.of_task import SIZES
 from pipelines.of_list import MOST_SHARDS, pipeline_of
 from pipelines.placement import Placement
 from pipelines.shared_components import share_components
@@ -37,10 +38,6 @@ MOST_BYTES = 600_000
 
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 REFERENCE = re.compile(r"(?P<variable>[A-Za-z_][A-Za-z0-9_]*)=(?P<object>[a-z0-9][a-z0-9.-]*):(?P<key>[A-Za-z0-9._-]+)")
-
-
-QUANTITY = re.compile(r"(?=.*[1-9])(?:\d+\.?\d*|\.\d+)(?:[KMGTPE]i|[kMGTPE]|[eE]\+?\d{1,2})?")
-"""Sizes of Kubernetes above 0. It takes no `GB`, and no capital K without i."""
 
 
 def compile_pipelines(out: Path, placement: Placement, images: dict[str, str], shards: int | None = None) -> list[Path]:
@@ -92,7 +89,7 @@ def _taint(text: str) -> tuple[str, str | None, str]:
 
 
 def _quantity(text: str) -> str:
-    if QUANTITY.fullmatch(text) is None:
+    if SIZES["QUANTITY"].fullmatch(text) is None:
         raise argparse.ArgumentTypeError(
             f"{text!r} is not a size that Kubernetes takes, such as 200Gi or 10G (Ki, Mi, Gi, Ti; k, M, G, T)"
         )

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from kfp import dsl, kubernetes
 
+from components.of_task import SIZES
+
 HOUR = 3600
 
 
@@ -31,7 +33,7 @@ class Placement:
     mount: str = "/mnt/spanloom"
     node_selector: tuple[tuple[str, str], ...] = ()
     tolerations: tuple[tuple[str, str | None, str], ...] = ()
-    scratch: str = "200Gi"
+    scratch: str = SIZES["SCRATCH"]
     scratch_class: str | None = None
     env: tuple[tuple[str, str], ...] = ()
     secret_env: tuple[tuple[str, str, str], ...] = ()

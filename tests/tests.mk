@@ -23,7 +23,9 @@ setup-next: ## A second environment in .venv-next, with the newest megatron-core
 test-next: ## Tests of Megatron and training in it (those of pretrain_gpt.py run both versions in `make test`)
 	$(next) test PYTEST_ARGS="$(PYTEST_ARGS) tests/megatron tests/training --ignore=tests/training/test_pretrain_gpt.py"
 
-trainer = test -x $(1)/bin/python || $(PYTHON) -m venv $(1); \
+# The pip of Python 3.11 takes a quarter of an hour to choose the versions of Axolotl's packages, a new one takes a minute.
+trainer = @echo "installing $(2) into $(1)"; \
+	test -x $(1)/bin/python || { $(PYTHON) -m venv $(1) && $(1)/bin/python -m pip install $(QUIET) --upgrade pip; }; \
 	if $(probe_torch); then extra="--extra-index-url $(TORCH_INDEX)"; fi; $(1)/bin/python -m pip --disable-pip-version-check install $(QUIET) $$extra $(2)
 test-trainers: setup ## Exports read by the own loaders of Axolotl and LLaMA-Factory, each in an environment of its own
 	$(call trainer,.venv-axolotl,axolotl==0.19.0)

@@ -52,7 +52,8 @@ PARAMETERS = {
     "scratch=None progress=False",
     "convert": "inputs out * map=None metadata=() think_tags=None call_tags=None text_as_is=False role=None "
     "join_consecutive=False keep_unprompted=False calls_in_turn=False identity=None effort=None date=None cutoff=None "
-    "developer=None drop=() max_rejects='0' format='conversations' rows_per_shard=65536 workers=1 dataset=None "
+    "developer=None drop=() on_duplicate_content='keep' max_rejects='0' format='conversations' rows_per_shard=65536 "
+    "workers=1 dataset=None "
     "license=None overwrite=False scratch=None progress=False",
     "export": "root out=None * to='parquet' trainer=None sequence_length=None too_long=None croissant=None "
     "tokens_per_file=67108864 push=None overwrite=False progress=False",

@@ -4,7 +4,7 @@ In: JSON and JSON Lines files of records whose answers are under `output`, `resp
 the assistant, or in `choices`. Out: how many answers there are, and how many have something that a chat template
 writes; each such mark with its count and the text around one of them, for a person to judge.
 
-docs/convert.md has the numbers of alpaca_eval's model outputs, GPTeacher, CodeAlpaca and Arena-Hard.
+The texts that were tried: alpaca_eval's model outputs, GPTeacher, CodeAlpaca and Arena-Hard.
 """
 
 import argparse

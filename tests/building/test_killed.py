@@ -11,7 +11,7 @@ from spanloom.dataset import manifest
 from support.bytes_of_builds import Workshop
 from support.killed import changes_of, killed_before
 from support.nightly import NIGHTLY
-from support.text_families import FAMILIES, Family, content, files, tasks
+from support.text_families import FAMILIES, Family, content, files, model_chat, tasks
 
 KILLS = 30 if NIGHTLY else 3
 SEED = 49
@@ -70,3 +70,20 @@ def test_tasks_for_each_shard(family: Family, tmp_path: Path) -> None:
         tasks(family, root, folder / "run")
         made, wanted = (manifest.read_any(each).content.as_dict() for each in (root, whole))
         assert (made, files(root)) == (wanted, files(whole))
+
+
+def test_a_build_that_leaves_out_longer_documents(workshop: Workshop, tmp_path: Path) -> None:
+    family = model_chat(workshop, tmp_path)
+
+    def build(root: Path) -> None:
+        assert family.build(root, workers=1, deep=0, longest=200).report.clean
+
+    build(tmp_path / "whole")
+    left_out = content(tmp_path / "whole")["totals"]["rejected"]["too_long"]
+    assert 0 < left_out < 600
+    for at in drawn(lambda: build(tmp_path / "counted")):
+        root = tmp_path / f"killed_{at}"
+        assert killed_before(at, lambda root=root: build(root))
+        build(root)
+        assert (content(root), files(root)) == (content(tmp_path / "whole"), files(tmp_path / "whole"))
+        assert sum(name.startswith("rejects/") for name in files(root)) > 0

@@ -10,7 +10,7 @@ from google.protobuf import json_format
 from kfp.kubernetes import kubernetes_executor_config_pb2 as types
 from kubernetes.utils.quantity import parse_quantity
 
-from pipelines.compile import PIPELINES, QUANTITY, main
+from pipelines.compile import PIPELINES, main
 from spanloom.errors import SpanloomError
 from spanloom.tasks.stage import scratch_size
 from support.nightly import NIGHTLY
@@ -130,7 +130,6 @@ def test_a_toleration_without_a_value_is_of_any_taint_of_the_key(
 @pytest.mark.parametrize("size", ["200Gi", "10G", "500k", "1.5Ti", ".5Gi", "1e12", "1073741824", "3Ei"])
 def test_sizes_that_are_taken_are_those_of_kubernetes(size: str) -> None:
     """`parse_quantity` is of the client of Kubernetes."""
-    assert QUANTITY.fullmatch(size)
     assert scratch_size(size) == size
     assert parse_quantity(size) > 0
 

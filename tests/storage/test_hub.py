@@ -92,6 +92,22 @@ def test_convert_synth_records_the_commit(hub: Hub, cli: Cli, tmp_path: Path) ->
     manifests = [json.loads((tmp_path / name / "manifest.json").read_bytes()) for name in ("out", "local")]
     assert manifests[0]["conversion"].pop("places") == [f"hf://datasets/{NAME}@{commit}/synth"]
     assert manifests[0]["storage"] == manifests[1]["storage"]
+    inventories = [f"{tmp_path}/work/{shard}.json" for shard in range(4)]
+    for shard, inventory in enumerate(inventories):
+        done = cli(
+            *("step", "convert-shard", "--raw", f"hf://datasets/{NAME}/synth", "--shard", shard, "--shards", 4),
+            *("--out", tmp_path / "sharded", "--inventory", inventory),
+            **hub.environment(token=False),
+        )
+        assert done.returncode == 0, done.stderr
+    given = [part for inventory in inventories for part in ("--inventory", inventory)]
+    assert cli("step", "assemble-source", *given, "--out", tmp_path / "sharded").returncode == 0
+    conversion = json.loads((tmp_path / "sharded/manifest.json").read_bytes())["conversion"]
+    assert conversion["places"] == [f"hf://datasets/{NAME}@{commit}/synth"]
+    changed = json.loads(Path(inventories[2]).read_bytes()) | {"place": f"hf://datasets/{NAME}@{'0' * 40}/synth"}
+    Path(inventories[2]).write_text(json.dumps(changed))
+    done = cli("step", "assemble-source", *given, "--out", tmp_path / "sharded")
+    assert (done.returncode, "place is not that of the first" in done.stderr) == (1, True), done.stderr
     done = cli("build", "--source", tmp_path / "out", "--out", tmp_path / "root", "--allow-unknown-sha", "-q")
     assert done.returncode == 0, done.stderr
 

@@ -11,11 +11,12 @@ from pathlib import Path
 import pytest
 
 from conftest import Cli
+from spanloom.cli.pipelines import tasks as tasks_module
 from spanloom.cli.pipelines.tasks import SlurmOptions, _write_slurm
-from spanloom.errors import ConflictError
+from spanloom.errors import ConflictError, SpanloomError
 from spanloom.families.harmony import task_list
 from spanloom.tasks.listed import declared_parameters, listed_stages
-from spanloom.tasks.stage import parameters_of
+from spanloom.tasks.stage import Stage, parameters_of
 from support.killed import killed_before
 
 GIVEN = ("synth_kd", "source_uri=s3://b/source", "dataset_root=s3://b/root", "--work", "s3://b/work")
@@ -187,3 +188,23 @@ def test_steps_of_another_commit_are_refused(cli: Cli, tmp_path: Path) -> None:
     )
     assert done_step.returncode != 0
     assert f"the code here is of commit {other}" in done_step.stderr
+
+
+def test_an_environment_that_cannot_validate_is_refused_before_any_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in one with `spanloom[data]` alone: all stages would run, and the last ones fail."""
+    monkeypatch.setattr(tasks_module, "missing_packages", lambda: ["torch", "megatron"])
+
+    def stages(pipeline: str, *words: str) -> list[Stage]:
+        listed = tasks_module.list_of(pipeline, None)
+        return listed_stages(listed, parameters_of(words, declared_parameters(listed)), shards=None, work="work")
+
+    synth = stages("synth_kd", "source_uri=/s", "dataset_root=/r")
+    with pytest.raises(SpanloomError, match=r"torch and megatron cannot be imported") as refused:
+        _write_slurm("synth_kd", synth, SlurmOptions(out=tmp_path / "slurm"))
+    assert "spanloom[megatron]" in str(refused.value.remedy)
+    assert not (tmp_path / "slurm").exists()
+    _write_slurm("synth_kd", synth, SlurmOptions(out=tmp_path / "nodes", venv=tmp_path / "venv"))
+    chess = stages("chess_games", "dataset_root=/r", "games_uri=/g")
+    _write_slurm("chess_games", chess, SlurmOptions(out=tmp_path / "chess"))

@@ -64,6 +64,13 @@ def test_a_task_for_each_shard_makes_the_dataset_of_one_process(cli: Cli, tmp_pa
     for root, whole in given.roots.items():
         assert sources.data_files(root) == sources.data_files(whole)
         assert sources.content(root) == sources.content(whole)
+    work = tmp_path / "work"
+    before = {path.relative_to(work).as_posix() for path in work.rglob("*") if path.is_file()}
+    run(cli, "work", "clear", work, "--yes")
+    left = {path.relative_to(work).as_posix() for path in work.rglob("*") if path.is_file()}
+    assert {name.rpartition("/")[2] for name in before - left} >= {"inventory", "digests"}
+    results = {"report", "html", "stats", "store", "manifest", "export"}
+    assert {name.rpartition("/")[2] for name in left - {"verify-tokenizer/tokenizer"}} <= results
 
 
 @pytest.mark.slow

@@ -56,7 +56,7 @@ def conversion_of(options: ConvertOptions) -> ChatConversion:
     """The conversion of these options. Raises SpanloomError for an invalid value."""
     same = ("think_tags", "call_tags", "text_as_is", "join_consecutive", "keep_unprompted", "calls_in_turn", "format")
     return ChatConversion(
-        **{name: getattr(options, name) for name in (*same, "rows_per_shard")},
+        **{name: getattr(options, name) for name in (*same, "on_duplicate_content", "rows_per_shard")},
         system_fields=system_fields(options),
         maps=_pairs(options.map),
         metadata=tuple(options.metadata),

@@ -388,6 +388,16 @@ class ConvertOptions:
             **NAMES,
         ),
     ] = ()
+    on_duplicate_content: Annotated[
+        Literal["keep", "leave-out"],
+        of_loss(
+            "leave-out: records whose messages, tools, settings and weight are those of an earlier one are left out, "
+            "counted, and listed under rejects/. --max-rejects does not count them.",
+            metavar="keep|leave-out",
+            takes=str,
+            given="keep",
+        ),
+    ] = "keep"
     max_rejects: Annotated[
         int | str,
         of_loss(

@@ -1,6 +1,6 @@
-"""Detects duplicate ids among millions, in 8 bytes per id.
+"""Detects duplicates among millions of ids or contents, in 8 bytes each.
 
-In: ids, in any order. Out: for each, whether it occurred before.
+In: ids or contents, in any order. Out: for each, whether it occurred before.
 """
 
 from hashlib import blake2b
@@ -10,7 +10,8 @@ import numpy as np
 
 
 class SeenIds:
-    """The ids so far, as 8 bytes of a hash each. Among 80 million, the chance that two share a hash is 1 in 5,000.
+    """The ids, or the contents, so far, as 8 bytes of a hash each. Among 80 million, the chance that two share a hash
+    is 1 in 5,000.
 
     New ids are collected in a set and then sorted into arrays; each array is at least as long as the next.
     """
@@ -21,9 +22,10 @@ class SeenIds:
         self._recent: set[int] = set()
         self._sorted: list[np.ndarray[Any, np.dtype[np.uint64]]] = []
 
-    def add(self, identity: str) -> bool:
+    def add(self, identity: str | bytes) -> bool:
         """Adds the id. Returns whether it is new."""
-        digest = int.from_bytes(blake2b(identity.encode(), digest_size=8).digest(), "big")
+        encoded = identity.encode() if isinstance(identity, str) else identity
+        digest = int.from_bytes(blake2b(encoded, digest_size=8).digest(), "big")
         if digest in self._recent or any(_holds(array, digest) for array in self._sorted):
             return False
         self._recent.add(digest)

@@ -30,12 +30,17 @@ class Read:
 
 @dataclass(frozen=True, kw_only=True)
 class Rejected:
-    """A record that cannot become a conversation."""
+    """A record that does not become a conversation, and is listed."""
 
     read: Read
     reason: str
     detail: str
     remedy: str | None
+
+    @property
+    def counts(self) -> bool:
+        """Whether it counts towards `--max-rejects`."""
+        return self.reason not in LEFT_OUT
 
     def as_json_line(self) -> bytes:
         """One line of a file of rejects, with the record itself if it is readable."""

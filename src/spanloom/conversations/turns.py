@@ -76,10 +76,11 @@ class LeftOut(StrEnum):
     """All reasons to leave out a valid record. These do not count towards `--max-rejects`."""
 
     NOT_PREFERRED = "not_preferred"
+    DUPLICATE_CONTENT = "duplicate_content"
 
 
 class RecordLeftOutError(Exception):
-    """A record that is left out because of its own flag."""
+    """A record that is left out: because of its own flag, or because an earlier one has its content."""
 
     def __init__(self, reason: LeftOut) -> None:
         super().__init__(reason)

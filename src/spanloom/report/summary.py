@@ -78,6 +78,8 @@ def findings_text(report: Report) -> Text:
         clean = f"clean: {seen} checked" + "".join(f", {checked[name]:,} {name}" for name in again)
         if (runs := checked.get("runs in these rows", 0)) > (some := checked.get("runs rendered again", 0)):
             clean += f", {some:,} of their {runs:,} runs"
+        if count := report.duplicate_documents:
+            clean += f"; {count:,} document{' has' if count == 1 else 's have'} the tokens of an earlier one"
         verdict = Text(f"{clean}{WITHOUT_MEGATRON if report.reader == INDEPENDENT else ''}", style="green")
         for notice in report.notices:
             verdict.append(f"\nnotice, of an earlier version: {notice}", style="yellow")

@@ -34,13 +34,13 @@ from types import ModuleType
 from typing import Any
 
 from spanloom.errors import SpanloomError
+from spanloom.tasks.sizes import SCRATCH
 from spanloom.tasks.stage import INDEX, Stage, given
 
 MOST_SHARDS = 1024
 """Limit for tasks of a job array, the same as in the docs."""
 
 REGISTRY = "ghcr.io/spanloom"
-SCRATCH = "200Gi"
 
 
 def declared_parameters(task_list: ModuleType) -> dict[str, str | None]:

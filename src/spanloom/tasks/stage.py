@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from spanloom.errors import SpanloomError
+from spanloom.tasks.sizes import QUANTITY
 
 INDEX = "{index}"
 """Placeholder in a word of a stage's command: the number of the task, from 0."""
@@ -23,7 +24,6 @@ _UNITS = {
     "G": 1e9 / (1 << 20),
 }
 _SIZE = re.compile(r"(\d+)(Ki|Mi|Gi|Ti|K|M|G)")
-_SCRATCH = re.compile(r"(?=.*[1-9])(?:\d+\.?\d*|\.\d+)(?:[KMGTPE]i|[kMGTPE]|[eE]\+?\d{1,2})?")
 _CPU = re.compile(r"([1-9]\d*)(m?)")
 
 
@@ -89,7 +89,7 @@ def parameters_of(words: Sequence[str], declared: Mapping[str, str | None]) -> d
 
 def scratch_size(quantity: str) -> str:
     """A size as Kubernetes takes it: `200Gi`, `10G`. Raises SpanloomError for other text, such as `10GB`."""
-    if _SCRATCH.fullmatch(quantity) is None:
+    if QUANTITY.fullmatch(quantity) is None:
         raise SpanloomError(f"{quantity!r} is not a size that Kubernetes takes", remedy="write it as 200Gi or 10G")
     return quantity
 

@@ -15,12 +15,14 @@ import typer
 
 from spanloom.cli.app import PIPELINE, app, print_json, say
 from spanloom.errors import SpanloomError
+from spanloom.megatron.official import missing_packages
 from spanloom.options.option import option, place
 from spanloom.provenance import git_sha
 from spanloom.storage import clear_temporaries_of, is_regular, write_atomically
 from spanloom.storage.folders.filling import check_unused
 from spanloom.storage.uri import is_uri, parse_uri
-from spanloom.tasks.listed import REGISTRY, SCRATCH, declared_parameters, listed_stages
+from spanloom.tasks.listed import REGISTRY, declared_parameters, listed_stages
+from spanloom.tasks.sizes import SCRATCH
 from spanloom.tasks.slurm import in_apptainer, in_environment, slurm_files
 from spanloom.tasks.stage import Stage, mebibytes, parameters_of, scratch_size, whole_cpus
 
@@ -75,6 +77,8 @@ def list_of(pipeline: str, shards: int | None) -> ModuleType:
 
 
 _COMMIT = re.compile("[0-9a-f]{40}")
+_READ_BY_MEGATRON = frozenset({"validate-alignment", "validate-shard"})
+"""Steps that read a dataset through Megatron's own reader."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,7 +124,7 @@ def tasks(
     ] = None,
     registry: Annotated[str | None, option("Registry of the images. Default: ghcr.io/spanloom.")] = None,
     scratch: Annotated[
-        str | None, option("Scratch space of a task: the value of `scratch` in the list. Default: 200Gi.")
+        str | None, option(f"Scratch space of a task: the value of `scratch` in the list. Default: {SCRATCH}.")
     ] = None,
     engine: Annotated[
         Literal["json", "slurm"], option("json: the list on stdout. slurm: files under --out.", "--for")
@@ -165,6 +169,12 @@ def _write_slurm(pipeline: str, stages: Sequence[Stage], slurm: SlurmOptions) ->
     if slurm.apptainer is not None:
         started = in_apptainer(str(slurm.apptainer.absolute()))
     else:
+        read = _READ_BY_MEGATRON & {stage.argv[2] for stage in stages}
+        if slurm.venv is None and read and (missing := missing_packages()):
+            raise SpanloomError(
+                f"{' and '.join(missing)} cannot be imported, and validation reads through Megatron's own code",
+                remedy="pip install 'spanloom[megatron]', or name the environment of the nodes: --venv DIR",
+            )
         started = in_environment(str(slurm.venv.absolute() / "bin/spanloom") if slurm.venv else _this_program())
     files = slurm_files(pipeline, stages, started, slurm.sbatch or (), _commit(slurm))
     slurm.out.mkdir(parents=True, exist_ok=True)

@@ -12,12 +12,17 @@ from spanloom.text import visible_line
 @work_app.command("clear")
 def clear(
     work: Annotated[
-        str, typer.Argument(metavar="PLACE", help="The work place: `work_uri` of the pipeline, else DATASET_ROOT.work.")
+        str,
+        typer.Argument(
+            metavar="PLACE",
+            help="The work place: `work_uri` of the pipeline, else DATASET_ROOT.work; or --work of `spanloom tasks`.",
+        ),
     ],
     *,
     yes: Annotated[bool, option("Remove it. Without it the command only says what it would remove.", "--yes")] = False,
 ) -> None:
-    """Remove the rendered shards at a work place. What Spanloom did not write there stays.
+    """Remove what tasks handed on at a work place: rendered shards, inventories, digests. Reports, exports and files of
+    others stay.
 
     Run it when no pipeline that uses the place is running. A pipeline that is run again renders all shards again.
 
@@ -29,7 +34,7 @@ def clear(
     for folder, (files, size) in cleared.folders.items():
         say(f"{folder}: {files:,} files, {size / 1e6:,.1f} MB")
     for name in cleared.kept:
-        say(f"warning: {visible_line(name)} was not made by Spanloom; it stays")
+        say(f"{visible_line(name)} stays: it is a result, or not Spanloom's")
     total = f"{cleared.files:,} files, {cleared.bytes / 1e6:,.1f} MB, below {visible_line(work)}"
     if not yes:
         say(f"would remove {total}; give --yes to remove them")

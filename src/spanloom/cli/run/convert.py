@@ -60,7 +60,10 @@ def convert(given: Convert) -> None:
             try:
                 _show_first(chat, conversion, progress.console, whole=printed.verbose, counting=dry_run)
             except TokenizerError:
-                progress.say("the first conversation is not shown: no tokenizer (`spanloom fetch-tokenizer`)")
+                progress.say(
+                    "the first conversation is not shown as gpt-oss reads it: `spanloom fetch-tokenizer` was not run; "
+                    "`build --model` needs no such file"
+                )
         with progress.stage("convert"), progress.counting("convert", "bytes") as on_progress:
             if dry_run:
                 counts, examples = chats.count_chat(chat, conversion, on_progress)
@@ -161,7 +164,7 @@ def _show_first(
             if not whole:
                 console.print("all of the text: --preview --verbose")
             return True
-        if isinstance(outcome, Rejected) and conversion.max_rejects == "0" and not counting:
+        if isinstance(outcome, Rejected) and outcome.counts and conversion.max_rejects == "0" and not counting:
             raise outcome.as_error(allowed=conversion.max_rejects, remedy=remedy_of(outcome, chat))
     return is_named
 
@@ -204,7 +207,7 @@ def _tell(written: dict[str, Any], out: str, drop: Sequence[str], *, for_any_mod
     _tell_messages(conversion["messages"], conversion.get("read_as", {}))
     _tell_loss(conversion["skipped"], conversion["dropped"], conversion["dropped_characters"], drop)
     if conversion["rejects"]:
-        say(f"refused records: {', '.join(entry['path'] for entry in conversion['rejects'])} under {out}")
+        say(f"records set aside: {', '.join(entry['path'] for entry in conversion['rejects'])} under {out}")
     summary = {
         "identity": conversion["model_identity"],
         "effort": conversion["reasoning_effort"],
@@ -285,7 +288,7 @@ def _tell_loss(
 ) -> None:
     say(f"refused: {chats.counts_text({name: count for name, count in skipped.items() if name not in LEFT_OUT})}")
     if left_out := {name: count for name, count in skipped.items() if name in LEFT_OUT}:
-        say(f"left out, not to be trained: {chats.counts_text(left_out)}")
+        say(f"left out: {chats.counts_text(left_out)}")
     sizes = {name: f" ({count:,} characters)" for name, count in characters.items()}  # not of columns that are not read
     parts = [f"{count:,} {name}{sizes.get(name, '')}" for name, count in sorted(dropped.items())]
     say(f"dropped: {', '.join(parts) or 'none'}")

@@ -308,11 +308,14 @@ def test_records_refused_after_a_full_last_shard_have_their_file_and_no_empty_sh
     assert [entry["path"] for entry in manifest["conversion"]["rejects"]] == ["rejects/shard_01.jsonl"]
 
 
-def test_killed_before_any_change_the_same_command_ends_with_the_same_bytes(tmp_path: Path) -> None:
-    chat = write(tmp_path / "chat.jsonl", [record(number, **({"x": 1} if number == 3 else {})) for number in range(8)])
+@pytest.mark.parametrize("on_duplicate", ["keep", "leave-out"])
+def test_killed_before_any_change_the_same_command_ends_with_the_same_bytes(tmp_path: Path, on_duplicate: str) -> None:
+    records = [record(number, **({"x": 1} if number == 3 else {})) for number in range(8)]
+    records.insert(5, {**record(1), "id": "id-1 again"})
+    chat = write(tmp_path / "chat.jsonl", records)
 
     def go(out: Path) -> dict[str, Any]:
-        return run(chat, out=out, rows_per_shard=3, max_rejects="1")
+        return run(chat, out=out, rows_per_shard=3, max_rejects="1", on_duplicate_content=on_duplicate)
 
     go(tmp_path / "whole")
     change = 0

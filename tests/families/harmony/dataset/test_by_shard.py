@@ -14,6 +14,7 @@ from spanloom.dataset import manifest
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import dataset as harmony
 from spanloom.findings import Report
+from spanloom.report.summary import findings_text
 from spanloom.steps import assemble_validation, validate_shard
 from support.damaged_datasets import Damage, change_rows, validate_dataset
 from support.nightly import nightly
@@ -134,6 +135,7 @@ def test_the_joined_report_of_the_shards_is_that_of_one_process(
     assert joined.errors == whole.errors
     if damage == "clean":
         assert whole.duplicate_documents == 4
+        assert "; 4 documents have the tokens of an earlier one" in str(findings_text(whole))
     if damage == "no table":
         assert whole.duplicate_documents is None, "not every document was read"
     assert json.loads((tmp_path / "joined.json").read_bytes())["found"] == whole.found

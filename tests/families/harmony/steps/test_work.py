@@ -322,8 +322,20 @@ def test_clear_removes_what_is_ours_and_nothing_else(
     shutil.copytree(built.root.parent / "work", copy)
     (folder,) = copy.iterdir()
     forged = copy / ("0" * 32)
+    handed_on = {"artifact": "shard_validation_v3"}
+    for name, data in {
+        "validate-shard/0/report": json.dumps(handed_on).encode(),
+        "validate-shard/0/digests": bytes(8),
+        "assemble-split/split": json.dumps({"artifact": "split_v1"}).encode(),
+    }.items():
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        (copy / name).write_bytes(data)
     others = [
         copy / "notes.txt",
+        copy / "validate-shard/0/html",
+        copy / "validate-shard/1/digests",
+        copy / "assemble-validation/report",
+        copy / "a/b/inventory",
         folder / "notes.txt",
         folder / "shard_00/rendered_1.tar",
         forged / "work.json",
@@ -331,7 +343,8 @@ def test_clear_removes_what_is_ours_and_nothing_else(
     ]
     for other in others:
         other.parent.mkdir(parents=True, exist_ok=True)
-        other.write_bytes((folder / "work.json").read_bytes())
+        artifact = b"{}" if "validation" in other.parent.name else (folder / "work.json").read_bytes()
+        other.write_bytes(artifact)
     names = sorted(other.relative_to(copy).as_posix() for other in others)
     place = str(gs_place.uri / "work") if remote else str(copy)
     if remote:
@@ -347,7 +360,7 @@ def test_clear_removes_what_is_ours_and_nothing_else(
     assert done.returncode == 0, done.stderr
     assert f"removed {len(before) - len(names)} files" in done.stdout
     assert [line for line in done.stdout.splitlines() if "stays" in line] == [
-        f"warning: {name} was not made by Spanloom; it stays" for name in names
+        f"{name} stays: it is a result, or not Spanloom's" for name in names
     ]
     assert sorted(tree(place)) == names
     if remote:

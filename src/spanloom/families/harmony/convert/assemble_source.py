@@ -18,7 +18,7 @@ from spanloom.provenance import readable_json
 from spanloom.storage.scratch import scratch_for
 
 _REMEDY = "run convert-shard again for all shards, with the same raw data and options"
-_OF_ALL = ("conversion", "spanloom", "raw")
+_OF_ALL = ("conversion", "spanloom", "place", "raw")
 
 
 def assemble_source(inventories: Sequence[dict[str, Any]], where: Sequence[str]) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def assemble_source(inventories: Sequence[dict[str, Any]], where: Sequence[str])
     conversion = Conversion(**first["conversion"])
     for index, (part, place) in enumerate(zip(inventories, where, strict=True)):
         for name in _OF_ALL:
-            if part[name] != first[name]:
+            if part.get(name) != first.get(name):
                 what = f"the inventories are of different conversions: {name} is not that of the first"
                 raise ArtifactError(what, where=place, remedy=_REMEDY)
         if part["shard"] != index:
@@ -58,6 +58,7 @@ def assemble_source(inventories: Sequence[dict[str, Any]], where: Sequence[str])
         None,
         skipped,
         [part["entry"] for part in inventories],
+        first.get("place"),
     )
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from spanloom.conversations.ids import SeenIds
-from spanloom.conversations.outcomes import Counts, LeftAway, Rejected
+from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
 from spanloom.conversations.source.folder import MANIFEST_NAME
 from spanloom.conversations.source.format import CONVERSATIONS, SourceFormat
 from spanloom.conversations.source.manifest import CONVERSATIONS_COLUMNS, ConversationsManifest
@@ -170,11 +170,19 @@ def _write_shards(
     for shard_end in steps.ended:
         if "shard" in shard_end:
             _check_standing(out, shard_end["shard"])
-            for identity in _ids(out / shard_end["shard"]["path"]):
-                ids.add(identity)
+            if not conversion.leaves_out_duplicates:
+                for identity in _ids(out / shard_end["shard"]["path"]):
+                    ids.add(identity)
+    again = counts.read
+    if conversion.leaves_out_duplicates:
+        counts = Counts()
     reads = islice(reads_of(chat.files, conversion.keys, on_progress, as_lines=pool is not None), counts.read, None)
     in_order = InOrder(chat.form, conversion, reads, counts, ids)
     outcomes = in_order.outcomes(pool)
+    if conversion.leaves_out_duplicates:
+        # Contents, and ids of records that were left out, are in no shard: the records before are converted again.
+        for _ in islice(outcomes, again):
+            pass
     first: Rejected | None = None
     limit = conversion.max_rejects
     for outcome in outcomes:
@@ -182,9 +190,9 @@ def _write_shards(
             shard = _Shard(out, conversion.source_format, len(steps.ended), steps, undo)
             for result in chain([outcome], outcomes):
                 if isinstance(result, Rejected):
-                    first = first or result
                     shard.reject(result)
-                    if not limit.endswith("%") and in_order.refused > reject_limit(limit, 0):
+                    first = first or (result if result.counts else None)
+                    if result.counts and not limit.endswith("%") and in_order.refused > reject_limit(limit, 0):
                         raise result.as_error(allowed=limit, remedy=remedy_of(result, chat))
                 elif result is not None:
                     shard.append(result)
@@ -195,8 +203,9 @@ def _write_shards(
         steps.end({**shard_end, "counts": in_order.counts.as_dict()})
     counts = in_order.counts
     # For a share, the allowed number of records is known only at the end.
-    if first is not None and limit.endswith("%") and counts.refused.total() > reject_limit(limit, counts.read):
+    if limit.endswith("%") and counts.refused.total() > reject_limit(limit, counts.read):
         allowed = f"{limit} of {counts.read:,} records: {counts_text(counts.refused)}"
+        first = first or _first_listed(out, steps)
         raise first.as_error(allowed=allowed, remedy=remedy_of(first, chat))
     if not counts.written:
         raise SourceError(
@@ -205,6 +214,20 @@ def _write_shards(
             remedy="--dry-run shows the first record of each reason",
         )
     return counts
+
+
+def _first_listed(out: Path, steps: Steps) -> Rejected:
+    """The first refused record that an earlier run of the same conversion has listed."""
+    for entry in steps.ended:
+        for line in (out / entry["rejects"]["path"]).read_bytes().splitlines() if "rejects" in entry else ():
+            listed = json.loads(line)
+            read = Read(
+                file=listed["file"], number=listed["number"], where=f"{listed['file']}, record {listed['number']}"
+            )
+            rejected = Rejected(read=read, reason=listed["reason"], detail=listed["detail"], remedy=None)
+            if rejected.counts:
+                return rejected
+    raise ArtifactError("its rejects are missing", where=str(out), remedy=f"remove {out} and convert again")
 
 
 def counts_text(counts: Mapping[str, int]) -> str:

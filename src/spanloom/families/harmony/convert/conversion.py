@@ -23,7 +23,7 @@ from spanloom.conversations.runs import run_fault
 from spanloom.conversations.source.format import ANY_MODEL, CONVERSATIONS, SourceFormat
 from spanloom.conversations.source.rejects import RowRefusedError, reject_limit
 from spanloom.conversations.source.writer import OutputRow
-from spanloom.conversations.turns import Dropping, RecordLeftOutError, RecordRefusedError, Refusal
+from spanloom.conversations.turns import Dropping, LeftOut, RecordLeftOutError, RecordRefusedError, Refusal
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import defaults
 from spanloom.families.harmony.contract.messages import SystemFields, harmony_fault, harmony_messages
@@ -50,8 +50,9 @@ class ChatConversion(ReadingOptions):
     """The options of a conversion. Raises SpanloomError for an invalid value.
 
     `join_consecutive`, `calls_in_turn`, `keep_unprompted`: see `conversations.arranged.Arrangement`. `drop` also takes
-    `unprompted` and `unanswered`. `max_rejects`: how many records may be rejected, a number or a share such as 0.1%.
-    `format`: a name of `FORMATS`.
+    `unprompted` and `unanswered`. `on_duplicate_content`: `keep`, or `leave-out` for records whose messages, tools,
+    settings and weight are those of an earlier one. `max_rejects`: how many records may be rejected, a number or a
+    share such as 0.1%. `format`: a name of `FORMATS`.
     """
 
     system_fields: SystemFields = field(default_factory=SystemFields)
@@ -59,6 +60,7 @@ class ChatConversion(ReadingOptions):
     join_consecutive: bool = False
     keep_unprompted: bool = False
     format: str = "conversations"
+    on_duplicate_content: str = "keep"
     max_rejects: str = defaults.MAX_REJECTS
     rows_per_shard: int = defaults.ROWS_PER_SHARD
     dataset: str | None = None
@@ -69,6 +71,8 @@ class ChatConversion(ReadingOptions):
             raise SpanloomError(f"a shard cannot hold {self.rows_per_shard} rows", remedy="use 1 or more")
         if self.format not in FORMATS:
             raise SpanloomError(f"--format takes {' or '.join(FORMATS)}, not {self.format!r}")
+        if self.on_duplicate_content not in ("keep", "leave-out"):
+            raise SpanloomError(f"--on-duplicate-content takes keep or leave-out, not {self.on_duplicate_content!r}")
         super().__post_init__()
         reject_limit(self.max_rejects, 0)
         for name, value in {**vars(self.system_fields), "dataset": self.dataset, "license": self.license}.items():
@@ -91,6 +95,10 @@ class ChatConversion(ReadingOptions):
         """The format of the folder that is written."""
         return FORMATS[self.format]
 
+    @property
+    def leaves_out_duplicates(self) -> bool:
+        return self.on_duplicate_content == "leave-out"
+
     def deciding(self) -> dict[str, Any]:
         """The options that decide the bytes of the shards. Newer options are included only if they are used."""
         options = asdict(self)
@@ -101,6 +109,8 @@ class ChatConversion(ReadingOptions):
         for name in ("roles", "join_consecutive", "keep_unprompted"):
             if not options[name]:
                 del options[name]
+        if not self.leaves_out_duplicates:
+            del options["on_duplicate_content"]
         del options["max_rejects"], options["dataset"], options["license"]
         # Manifests have the key `around`, the first name of the system fields.
         return {
@@ -128,10 +138,21 @@ class Converted:
 _NONE: Mapping[str, int] = {}
 
 
+def duplicate(read: Read) -> Rejected:
+    """The outcome for a record whose content an earlier one has."""
+    return Rejected(
+        read=read,
+        reason=LeftOut.DUPLICATE_CONTENT.value,
+        detail="its messages, tools, settings and weight are those of a record before",
+        remedy="--on-duplicate-content keep",
+    )
+
+
 class Converter:
     """Converts records one after the other. `counts` and `ids`: in a resumed run, those of the earlier records.
 
-    `unheld`: for each reason, the first conversation that Harmony cannot represent.
+    `contents`: those of the records so far, or None if duplicates stay. `unheld`: for each reason, the first
+    conversation that Harmony cannot represent.
     """
 
     def __init__(self, form: Form, conversion: ChatConversion, counts: Counts | None = None) -> None:
@@ -141,6 +162,7 @@ class Converter:
         self._unused: Dropping | None = None
         self.counts = counts or Counts()
         self.ids = SeenIds()
+        self.contents = SeenIds() if conversion.leaves_out_duplicates else None
         self.unheld: dict[str, Converted] = {}
 
     def convert(self, read: Read) -> Converted | Rejected | LeftAway:
@@ -159,6 +181,8 @@ class Converter:
             return Rejected(read=bare, reason=Refusal.UNREADABLE.value, detail="it is nested too deep", remedy=None)
         except RecordLeftOutError as left:
             counts.skipped[left.reason.value] += 1
+            if left.reason is LeftOut.DUPLICATE_CONTENT:
+                return duplicate(read)
             return LeftAway(read=read, reason=left.reason.value)
         except RecordRefusedError as refused:
             counts.skipped[refused.reason.value] += 1
@@ -198,6 +222,9 @@ class Converter:
             raise RecordRefusedError(
                 Refusal.ID_REPEATED, f"the id {identity!r} is that of a record before", "--map id= (make ids)"
             )
+        content = _harmony_json(conversation) if self._harmony else messages_json(conversation)
+        if self.contents is not None and not self.contents.add(content):
+            raise RecordLeftOutError(LeftOut.DUPLICATE_CONTENT)
         self.counts.ids_made += record.id is None
         metadata: dict[str, Any] = {"id": identity, "source": {"file": read.file, "number": read.number}}
         rest = record.rest
@@ -211,7 +238,7 @@ class Converter:
             for values in record.message_metadata:
                 self.counts.metadata.update([f"message.{key}" for key in values if key != "message"])
         row: OutputRow = {
-            "messages_json": _harmony_json(conversation) if self._harmony else messages_json(conversation),
+            "messages_json": content,
             "metadata_json": _json(metadata),
             "id": identity,
         }

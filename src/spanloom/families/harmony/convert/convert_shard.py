@@ -30,11 +30,12 @@ from spanloom.families.harmony.convert.synth import (
 from spanloom.provenance import readable_json
 from spanloom.report.progress import Progress
 from spanloom.storage.claim import claim_root
+from spanloom.storage.hub import pinned
 from spanloom.storage.publishing import publish_file
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.staging import find, list_objects
 from spanloom.storage.unchanged import check_unchanged
-from spanloom.storage.uri import is_uri, parse_uri
+from spanloom.storage.uri import is_hub, is_uri, parse_uri
 from spanloom.workers import OnProgress
 
 ARTIFACT = "converted_shard_v1"
@@ -127,6 +128,7 @@ def run(
             "shard": shard,
             "conversion": asdict(conversion),
             "spanloom": version("spanloom"),
+            **({"place": pinned(raw)} if is_hub(raw) else {}),
             "raw": [
                 {"path": footer.name, "rows": footer.rows, "bytes": footer.bytes, "version": footer.version}
                 for footer in place.footers

@@ -5,8 +5,9 @@ In: parsed records, or lines that a worker parses. Out: rows, rejects, and the c
     this process   lines ─► batches ─────────────► ids, counts ─► the shard
     workers                   └─► read, convert ─┘
 
-Workers take batches of records and do not know the ids of earlier batches. So this process checks whether an id is new.
-If it is not, or if a shard ends within a batch, this process counts the affected records again.
+Workers take batches of records and do not know the ids and contents of earlier batches. So this process checks whether
+an id is new, and then, of duplicates to be left out, whether the content is. If one is not, or if a shard ends within a
+batch, this process counts the affected records again.
 """
 
 from collections import Counter
@@ -23,7 +24,7 @@ from spanloom.conversations.ids import SeenIds
 from spanloom.conversations.outcomes import Counts, LeftAway, Read, Rejected
 from spanloom.conversations.source.writer import OutputRow
 from spanloom.conversations.turns import Refusal
-from spanloom.families.harmony.convert.conversion import ChatConversion, Converted, Converter
+from spanloom.families.harmony.convert.conversion import ChatConversion, Converted, Converter, duplicate
 from spanloom.records.json_lines import unique_value
 from spanloom.workers import Pool
 
@@ -41,6 +42,7 @@ class InOrder:
     ) -> None:
         self._form, self._conversion = form, conversion
         self._reads, self._ids = reads, ids
+        self._contents = SeenIds() if conversion.leaves_out_duplicates else None
         self._before = counts
         self.refused = counts.refused.total()
         self._batch: tuple[Sequence[Read], Counts] = ((), Counts())
@@ -56,10 +58,11 @@ class InOrder:
         for reads, outcomes, counts in self._batches(pool):
             self._batch, self._done, self._repeated = (reads, counts), 0, []
             for read, outcome in zip(reads, outcomes, strict=True):
-                if isinstance(outcome, dict) and not self._ids.add(str(outcome["id"])):
-                    outcome = self._repeats(read, str(outcome["id"]))
+                if isinstance(outcome, dict) and (repeats := self._repeats(read, outcome)) is not None:
+                    self._correct(read, repeats)
+                    outcome = repeats
                 self._done += 1
-                self.refused += isinstance(outcome, Rejected)
+                self.refused += isinstance(outcome, Rejected) and outcome.counts
                 yield outcome
             self._before = self.counts
             self._batch, self._done, self._repeated = ((), Counts()), 0, []
@@ -70,7 +73,7 @@ class InOrder:
         converter.ids = self._ids
         for read in self._reads:
             outcome = _outcome(converter.convert(read))
-            self.refused += isinstance(outcome, Rejected)
+            self.refused += isinstance(outcome, Rejected) and outcome.counts
             yield outcome
 
     @property
@@ -83,22 +86,29 @@ class InOrder:
             counts = convert_batch(self._form.name, self._form.keys, self._conversion, reads[: self._done])[1]
         return _sum([self._before, counts, *self._repeated])
 
-    def _repeats(self, read: Read, identity: str) -> Rejected:
-        """The rejection of a record whose id is in an earlier batch; the counts of its own batch are corrected."""
+    def _repeats(self, read: Read, row: OutputRow) -> Rejected | None:
+        """The rejection of a record whose id or content an earlier record has. A record that is left out for its
+        content has taken its id, as in one process."""
+        if not self._ids.add(str(row["id"])):
+            return Rejected(
+                read=parsed(read),
+                reason=Refusal.ID_REPEATED.value,
+                detail=f"the id {str(row['id'])!r} is that of a record before",
+                remedy="--map id= (make ids)",
+            )
+        if self._contents is not None and not self._contents.add(row["messages_json"] or b""):
+            return duplicate(parsed(read))
+        return None
+
+    def _correct(self, read: Read, rejected: Rejected) -> None:
+        """Corrects the counts of the batch, in which the record was converted."""
         (_, alone) = convert_batch(self._form.name, self._form.keys, self._conversion, [read])
-        reason = Refusal.ID_REPEATED.value
         taken_back: dict[str, Any] = {
             name: Counter({key: -count for key, count in value.items()}) if isinstance(value, Counter) else -value
             for name, value in vars(alone).items()
         }
-        instead = Counts(read=1, files=Counter({read.file: 1}), skipped=Counter({reason: 1}))
+        instead = Counts(read=1, files=Counter({read.file: 1}), skipped=Counter({rejected.reason: 1}))
         self._repeated += [Counts(**taken_back), instead]
-        return Rejected(
-            read=parsed(read),
-            reason=reason,
-            detail=f"the id {identity!r} is that of a record before",
-            remedy="--map id= (make ids)",
-        )
 
     def _batches(self, pool: Pool) -> Iterator[tuple[Sequence[Read], Sequence[Outcome], Counts]]:
         """Each batch of records with its outcomes and counts."""
@@ -114,6 +124,7 @@ def convert_batch(
     """The outcomes of records and their counts, without knowledge of earlier records."""
     kind = next(kind for kind in FORMS if kind.name == form)
     converter = Converter(Form(kind=kind, keys=keys), conversion)
+    converter.contents = None  # only the process that has all records decides
     outcomes = [_outcome(converter.convert(parsed(read))) for read in reads]
     return outcomes, converter.counts
 

@@ -229,9 +229,7 @@ def _convert(
             check_unchanged(file.path, file.state)
         entries = [shard.finish() for shard in shards]
         sources = [{"path": file.name, "rows": file.rows, "bytes": file.state.bytes} for file in files]
-        manifest = source_manifest(conversion, sources, total, max_rows, skipped, entries)
-        if place is not None:
-            manifest["conversion"]["places"] = [place]
+        manifest = source_manifest(conversion, sources, total, max_rows, skipped, entries, place)
         for name in (MADE_JSON, MANIFEST_NAME):
             undo.callback((out / name).unlink, missing_ok=True)
         finish(out, output, readable_json(manifest))
@@ -382,8 +380,10 @@ def source_manifest(
     max_rows: int | None,
     skipped: Mapping[Skip, int],
     shards: list[dict[str, Any]],
+    place: str | None = None,
 ) -> dict[str, Any]:
-    """The manifest of a source. `sources`: path, rows and bytes of each raw file; `shards`: their writers' entries."""
+    """The manifest of a source. `sources`: path, rows and bytes of each raw file; `shards`: their writers' entries;
+    `place`: raw data at `hf://`, with its commit."""
     written = sum(shard["rows"] for shard in shards)
     return {
         "schema_version": SYNTH_KD.source.schema_version,
@@ -398,6 +398,7 @@ def source_manifest(
             "max_rows": max_rows,
             "spanloom": version("spanloom"),
             "sources": sources,
+            **({"places": [place]} if place is not None else {}),
             "rows_read": total,
             "rows_written": written,
             "skipped": {reason.value: skipped[reason] for reason in Skip if skipped.get(reason)},
