@@ -705,7 +705,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="strangest-documents-last",
-        module="spanloom.teacher.rank",
+        module="spanloom.teacher.looking.rank",
         old="heapq.nsmallest(",
         new="heapq.nlargest(",
         why="the list would be of the documents that the teacher finds most ordinary",

@@ -24,10 +24,10 @@ from spanloom.storage.uri import is_uri
 from spanloom.supervision import Tokens
 from spanloom.teacher.carry import CarriedSignals
 from spanloom.teacher.format import OF_TOP, TeacherContent, arrays_for, read_teacher, span_ids
+from spanloom.teacher.looking.rank import RankedDocument, strangest
 from spanloom.teacher.parts import PART_TOKENS
 from spanloom.teacher.places import begun_signals, keeping_parts, publish_signals
 from spanloom.teacher.positions import documents_of
-from spanloom.teacher.rank import RankedDocument, strangest
 from spanloom.teacher.score import Scoring, score
 from spanloom.teacher.sources.teacher import Teacher
 from spanloom.teacher.tokenizer import TEXTS, check_tokenizer

@@ -11,6 +11,6 @@ reader     signals by document
 carry      signals of a dataset that was built again
 score      scores a dataset
 validate   checks signals against their dataset
-rank       the documents that a teacher finds strangest
+looking/   what a teacher thinks of a dataset, for people
 places     signals in a bucket
 """

@@ -1,0 +1,5 @@
+"""What a teacher thinks of a dataset, for people.
+
+rank        the documents that a teacher finds strangest
+shown       documents to look at, with what the teacher expected at each token
+"""
