@@ -14,6 +14,7 @@ from spanloom.dataset.family import Vocabulary
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import open_arrays, tokenizer_at
 from spanloom.dataset.root.places import local_root, staged_root
+from spanloom.dataset.statistics import Key
 from spanloom.errors import OptionError
 from spanloom.families import dataset_family
 from spanloom.findings import Report
@@ -25,6 +26,7 @@ from spanloom.supervision import Tokens
 from spanloom.teacher.carry import CarriedSignals
 from spanloom.teacher.format import OF_TOP, TeacherContent, arrays_for, read_teacher, span_ids
 from spanloom.teacher.looking.rank import RankedDocument, strangest
+from spanloom.teacher.looking.statistics import GroupScores, group_scores
 from spanloom.teacher.parts import PART_TOKENS
 from spanloom.teacher.places import begun_signals, keeping_parts, publish_signals
 from spanloom.teacher.positions import documents_of
@@ -166,6 +168,16 @@ def ranked(
     """The documents that the teacher finds strangest. `folder`, `root`: folders or URIs."""
     with scratch_for("teacher-rank", [folder, root], scratch) as staging, progress.stage("rank"):
         return strangest(staging.folder(folder), staged_root(staging, root), count, at_least=at_least)
+
+
+def grouped(
+    folder: str, root: str, by: Sequence[str], progress: Progress, scratch: Path | None = None
+) -> dict[Key, GroupScores]:
+    """What the teacher thinks of the labels of each group. `folder`, `root`: folders or URIs."""
+    with scratch_for("teacher-stats", [folder, root], scratch) as staging, progress.stage("stats"):
+        dataset = staged_root(staging, root)
+        columns = dataset_family(content_of(dataset, "teacher").family).GROUP_COLUMNS
+        return group_scores(staging.folder(folder), dataset, by, columns)
 
 
 def _checked(

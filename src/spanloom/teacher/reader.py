@@ -66,12 +66,16 @@ class TeacherSignals:
         are none. Raises DatasetError if its signals are of another number of labels."""
         found = self.document(*document)
         if found is not None and len(found) != labels:
-            raise DatasetError(
-                f"document {'/'.join(map(str, document))} has {labels} labels, its signals are of {len(found)}",
-                where=str(self.folder),
-                remedy="`spanloom teacher validate` says all that is wrong",
-            )
+            raise self.other_labels(document, labels, len(found))
         return found
+
+    def other_labels(self, document: tuple[str, int, int], labels: int, entries: int) -> DatasetError:
+        """The error of a document whose signals are of another number of labels."""
+        return DatasetError(
+            f"document {'/'.join(map(str, document))} has {labels} labels, its signals are of {entries}",
+            where=str(self.folder),
+            remedy="`spanloom teacher validate` says all that is wrong",
+        )
 
     def _shard(self, split: str, shard: int) -> dict[str, MappedSequences]:
         """The arrays of one split of one shard, opened when the first of its documents is wanted."""

@@ -89,6 +89,29 @@ class Rank:
     quiet: shared.Quiet = False
 
 
+@teacher_app.command("stats")
+@dataclass(frozen=True, kw_only=True)
+class Stats:
+    """Say how well the teacher expects the labels of a dataset, by span, split, shard, language, exercise.
+
+    Mean log-probability of the labels; mean entropy of the top k and the rest as one class, in nats; the share of
+    labels that are the teacher's first choice.
+
+    Example: `spanloom teacher stats signals --dataset dataset --by span,language`
+    """
+
+    signals: Annotated[
+        str, typer.Argument(help="Folder or URI that `spanloom teacher score` filled.", metavar="SIGNALS")
+    ]
+    dataset: Annotated[str, place("Root of the dataset.")]
+    by: Annotated[
+        str, option("Group by any of span, split, shard, language, exercise, with commas; empty: all in one.")
+    ] = "span"
+    scratch: shared.Scratch = None
+    as_json: shared.Json = False
+    quiet: shared.Quiet = False
+
+
 @teacher_app.command("validate")
 @dataclass(frozen=True, kw_only=True)
 class Validate:
