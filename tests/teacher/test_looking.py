@@ -14,9 +14,9 @@ from selenium.webdriver.common.keys import Keys
 
 import spanloom
 from spanloom.api.scoring import scored
-from spanloom.api.scoring_options import ScoringOptions
 from spanloom.errors import DatasetError
 from spanloom.report.progress import Progress
+from spanloom.teacher.sources.options import ScoringOptions
 from support import warm
 from support.chromium import VISIBLE_TEXT_CONTRAST, Browser, chromium, opened
 from support.each import each

@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from spanloom.api.scoring_options import ScoringOptions, TeacherOptions
 from spanloom.cli import options as shared
 from spanloom.cli.app import teacher_app
 from spanloom.cli.outputs import file_option
 from spanloom.options.option import option, place
+from spanloom.teacher.sources.options import ScoringOptions, TeacherOptions
 
 
 @teacher_app.command("score")
