@@ -51,7 +51,7 @@ SERIAL ?=
 bake = export BASE_IMAGE=$(BASE_IMAGE) REGISTRY=$(REGISTRY) VERSION=$(VERSION) GIT_SHA=$(GIT_SHA) PIP_CONF=$(PIP_CONF) MEGATRON=$(MEGATRON); \
 	$(if $(PIP_CONF),export BUILDX_BAKE_ENTITLEMENTS_FS=0;) export TORCH_INDEX=$$($(probe_torch) && echo "$(TORCH_INDEX)"); SERIAL=$(SERIAL) docker/bake.sh
 
-.PHONY: help help-all setup demo chat-demo test lint types check docs wheel images smoke compile submit clean
+.PHONY: help help-all setup demo chat-demo teacher-demo test lint types check docs wheel images smoke compile submit clean
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
@@ -103,6 +103,22 @@ chat-demo: setup ## Chat data with reasoning, tools and several turns: JSON Line
 	$(BIN)/spanloom convert docs/examples/chat.jsonl --out $(DEMO)/chat_source --yes
 	$(BIN)/spanloom build --source $(DEMO)/chat_source --out $(DEMO)/chat --valid-fraction 0.3 --allow-unknown-sha
 	$(BIN)/spanloom inspect $(DEMO)/chat --id tides-1#0
+
+# A folder with weights, tokenizer and chat template; without it a small model is taught first.
+TEACHER ?=
+teacher = $(or $(TEACHER),$(DEMO)/teacher/sample/model)
+teacher-demo: setup ## A sample scored by a small teacher (TEACHER=DIR: your own), inspected, and ten steps of a student; 1 to 3 minutes
+	@rm -rf $(DEMO)/teacher
+	$(BIN)/spanloom model sample --out $(DEMO)/teacher/sample
+	$(BIN)/spanloom convert $(DEMO)/teacher/sample/chat.jsonl --out $(DEMO)/teacher/source --yes --quiet
+	$(BIN)/spanloom build --source $(DEMO)/teacher/source --model $(teacher) --out $(DEMO)/teacher/dataset --valid-fraction 0.1 --max-rejects 50% --allow-unknown-sha --quiet
+	$(if $(TEACHER),,$(BIN)/python docs/examples/distil.py teach $(DEMO)/teacher/dataset $(teacher))
+	$(BIN)/spanloom teacher score $(DEMO)/teacher/dataset --model $(teacher) --top-k 8 --out $(DEMO)/teacher/signals
+	$(BIN)/spanloom teacher validate $(DEMO)/teacher/signals --dataset $(DEMO)/teacher/dataset
+	$(BIN)/spanloom teacher stats $(DEMO)/teacher/signals --dataset $(DEMO)/teacher/dataset
+	$(BIN)/spanloom inspect $(DEMO)/teacher/dataset --teacher $(DEMO)/teacher/signals --html $(DEMO)/teacher/page.html
+	$(BIN)/python docs/examples/distil.py learn $(DEMO)/teacher/dataset $(DEMO)/teacher/signals
+	@echo "Now open $(DEMO)/teacher/page.html in a browser, and click on a token."
 
 test: setup ## All tests. Compiled tests are kept: to compile them takes each worker 15 s
 	@echo 'all tests take 11 to 15 minutes on two cores; a part: make test PYTEST_ARGS="tests/dataset -n auto"'

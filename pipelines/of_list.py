@@ -86,6 +86,8 @@ class _Graph:
                 hours=task["hours"],
                 cache=task.get("cache", False),
                 preflight=task.get("preflight", False),
+                accelerator=self._value(task.get("accelerator", ""), index),
+                accelerators=self._value(task.get("accelerators", ""), index),
             )
             number = f"{index:02d}" if task.get("each") else ""
             made.set_display_name(" ".join(filter(None, (task["step"], task.get("part"), number))))

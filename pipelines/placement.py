@@ -52,13 +52,18 @@ class Placement:
         hours: int,
         cache: bool,
         preflight: bool = False,
+        accelerator: str = "",
+        accelerators: str = "",
     ) -> dsl.PipelineTask:
         """Sets sizes, retries and volumes. Steps are idempotent; the cluster decides which failures it retries.
 
-        `preflight`: the task compares the scratch volume with what the tasks need.
+        `preflight`: the task compares the scratch volume with what the tasks need. `accelerator`: a resource of nodes,
+        such as nvidia.com/gpu; `accelerators`: how many of it; both empty: none.
         """
         task.set_cpu_request(cpu).set_cpu_limit(cpu)
         task.set_memory_request(memory).set_memory_limit(memory)
+        if accelerator:
+            task.set_accelerator_type(accelerator).set_accelerator_limit(accelerators)
         # kfp drops parameters of sizes for a task in a condition, and the condition's graph would lack them.
         task.register_pipeline_channels([size for size in (cpu, memory) if not isinstance(size, str)])
         task.set_retry(num_retries=3, backoff_duration="60s", backoff_factor=2, backoff_max_duration="900s")

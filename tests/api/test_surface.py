@@ -60,7 +60,7 @@ PARAMETERS = {
     "plan": "root sequence_length out=None * strategy='best-fit' seed=0 long='window' question_tokens=None "
     "multiple_of=1 overwrite=False progress=False",
     "inspect": "root documents * ids=() pick='random' count=1 seed=0 split=None shard=None without=None tokenizer=None "
-    "html=None",
+    "teacher=None html=None",
     "audit": "data model * messages=None mask=None aligned=None declare=() sample=None seed=0 workers=None html=None "
     "progress=False",
     "open_dataset": "root split=None * tokenizer=None teacher=None allow_harmful=False",

@@ -105,6 +105,11 @@ def test_training_starts_in_its_image(containers: Containers) -> None:
     )
 
 
+def test_a_teacher_can_be_loaded_in_its_image(containers: Containers) -> None:
+    program = "import os, transformers; print(os.path.isfile('/opt/tokenizer/o200k_base.tiktoken'))"
+    assert containers.inside("score-teacher", "python", "-W", "ignore", "-c", program) == "True"
+
+
 def test_the_service_starts_in_its_image(containers: Containers) -> None:
     assert "--token-file" in containers.inside("traces-api", "spanloom", "traces", "serve", "--help")
     assert (

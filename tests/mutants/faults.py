@@ -705,11 +705,27 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         name="strangest-documents-last",
-        module="spanloom.teacher.rank",
+        module="spanloom.teacher.looking.rank",
         old="heapq.nsmallest(",
         new="heapq.nlargest(",
         why="the list would be of the documents that the teacher finds most ordinary",
         tests=("tests/teacher/test_rank.py",),
+    ),
+    Fault(
+        name="scores-shown-one-token-early",
+        module="spanloom.teacher.looking.shown",
+        old="tokens[position + 1] = replace(tokens[position + 1], score=score)",
+        new="tokens[position] = replace(tokens[position], score=score)",
+        why="a page would colour each token by what the teacher thinks of the next one",
+        tests=("tests/teacher/test_looking.py",),
+    ),
+    Fault(
+        name="agreement-with-the-token-before-the-label",
+        module="spanloom.teacher.looking.statistics",
+        old='flat["tokens"][positions + 1]',
+        new='flat["tokens"][positions]',
+        why="agreement would be that of shifted entries",
+        tests=("tests/teacher/test_statistics.py",),
     ),
     Fault(
         name="signals-carried-to-other-labels",

@@ -88,6 +88,10 @@ def tasks_of(
                 "image": container["image"],
                 "cpu": resolved(container["resources"]["resourceCpuLimit"], own, values),
                 "memory": resolved(container["resources"]["resourceMemoryLimit"], own, values),
+                "accelerators": tuple(
+                    resolved(value, own, values)
+                    for _, value in sorted(container["resources"].get("accelerator", {}).items())
+                ),
                 "scratch": times[component["executorLabel"]]["emptyDirMounts"][0]["sizeLimit"],
                 "hours": int(times[component["executorLabel"]]["activeDeadlineSeconds"]) // HOUR,
                 "after": {re.sub(r" \d+$", "", each).replace(" ", "-") for each in after},
@@ -154,6 +158,7 @@ def test_every_task_of_the_compiled_pipeline_is_that_of_the_list(
     declared = declared_parameters(task_list_of(pipeline))
     given = {name: f"s3://b/{name}" for name, value in declared.items() if value is None}
     sizes = {name: "3Gi" if "_memory" in name else "5" for name in declared if name.endswith(("_cpu", "_memory"))}
+    sizes |= {"accelerators": "2"} if "accelerators" in declared else {}
     others = {name: f"other-{name}" for name, value in declared.items() if value == ""}
     for more in ({}, {**sizes, **others}):
         defaults = {name: value for name, value in declared.items() if value is not None}
@@ -164,6 +169,7 @@ def test_every_task_of_the_compiled_pipeline_is_that_of_the_list(
                 "image": stage.image,
                 "cpu": stage.cpu,
                 "memory": stage.memory,
+                "accelerators": (stage.accelerators, "nvidia.com/gpu") if stage.accelerators else (),
                 "scratch": stage.scratch,
                 "hours": stage.hours,
                 "after": set(stage.after),

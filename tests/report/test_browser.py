@@ -14,48 +14,14 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from conftest import REPOSITORY, Cli
-from support.chromium import Browser, chromium
+from support.chromium import VISIBLE_TEXT_CONTRAST, Browser, chromium, opened
 from support.each import each
-
-VISIBLE_TEXT_CONTRAST = """
-const channel = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-const luminance = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
-const parse = (text) => text.match(/[\\d.]+/g).map(Number);
-const ground = (node) => {
-  for (let at = node; at; at = at.parentElement) {
-    const colour = parse(getComputedStyle(at).backgroundColor);
-    if (colour.length === 3 || colour[3] === 1) return colour;
-  }
-  return [255, 255, 255];
-};
-const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT), poor = [];
-let looked = 0;
-while (walker.nextNode()) {
-  const element = walker.currentNode.parentElement;
-  if (!walker.currentNode.data.trim() || element.closest("script, style, svg") || !element.checkVisibility()) continue;
-  const one = luminance(parse(getComputedStyle(element).color)), two = luminance(ground(element));
-  const contrast = (Math.max(one, two) + 0.05) / (Math.min(one, two) + 0.05);
-  looked += 1;
-  if (contrast < 4.5) poor.push([contrast, element.className, walker.currentNode.data.slice(0, 20)]);
-}
-return [looked, poor];
-"""
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     with chromium(tmp_path_factory.mktemp("chromium")) as started:
         yield started
-
-
-def opened(browser: Browser, page: Path, *, width: int = 1200, dark: bool = False) -> Browser:
-    scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
-    size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get("about:blank")
-    browser.get(page.as_uri())
-    return browser
 
 
 def press(browser: Browser, keys: str) -> None:

@@ -52,6 +52,18 @@ def test_local_places_are_absolute_since_jobs_run_elsewhere(cli: Cli, tmp_path: 
         assert str(tmp_path / name) in words
 
 
+def test_a_stage_with_accelerators_asks_slurm_for_them(cli: Cli, tmp_path: Path) -> None:
+    places = ("dataset_root=s3://b/root", "teacher_uri=s3://b/model", "signals_root=s3://b/signals")
+    words = ("tasks", "teacher", *places, "--work", "s3://b/work", "--for", "slurm", "--out")
+    one, two = ["--gres=gpu:1"], ["--gres=gpu:2"]
+    for given, directives in (((), one), (("accelerators=2",), two), (("accelerators=",), [])):
+        out = tmp_path / f"slurm{len(given)}{len(directives)}"
+        assert cli(*words, out, *given).returncode == 0
+        text = (out / "score-teacher.sbatch").read_text()
+        assert [line.removeprefix("#SBATCH ") for line in text.splitlines() if "gres" in line] == directives
+        assert "gres" not in (out / "join-teacher.sbatch").read_text()
+
+
 def test_the_files_for_slurm_are_bash(cli: Cli, tmp_path: Path) -> None:
     out, venv = tmp_path / "slurm", tmp_path / "it's a venv"
     done = cli("tasks", *GIVEN, "--for", "slurm", "--out", out, "--venv", venv, "--sbatch=--partition=long")

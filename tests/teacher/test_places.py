@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from spanloom.api.scoring import carried, checked, scored, size_of
-from spanloom.api.scoring_options import ScoringOptions, TeacherOptions
 from spanloom.report.progress import Progress
 from spanloom.storage.publishing import publish_folder
 from spanloom.storage.staging import list_objects
 from spanloom.storage.uri import Uri
 from spanloom.teacher import places, score
+from spanloom.teacher.sources.options import ScoringOptions, TeacherOptions
 from support.object_stores import Place
 from support.teachers import write_scored_dataset
 

@@ -9,8 +9,8 @@ import pytest
 
 import spanloom
 from spanloom.api.scoring import ranked, scored
-from spanloom.api.scoring_options import ScoringOptions
 from spanloom.report.progress import Progress
+from spanloom.teacher.sources.options import ScoringOptions
 from support import warm
 from support.chat_models import write_model
 from support.model_datasets import record, stored, without_reasoning, write_conversations

@@ -9,6 +9,5 @@ scoring     `teacher score` and `teacher validate`
 options     the options of `build` and `convert`
 messages    `export --to messages`
 export_options  those of `export` and `plan`
-scoring_options  those of `teacher`
 documents   `open_dataset`: the documents of a dataset, without Megatron and torch
 """

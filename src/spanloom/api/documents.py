@@ -36,6 +36,7 @@ from spanloom.report.terminal import Shown
 from spanloom.storage.hub import local_copy
 from spanloom.storage.uri import is_hub, is_uri
 from spanloom.supervision import IGNORED, Lengths, shift_to_tokens
+from spanloom.teacher.looking.shown import with_scores
 from spanloom.teacher.reader import open_teacher
 from spanloom.teacher.signals import Signals
 from spanloom.training.shard import read_content
@@ -296,6 +297,8 @@ class Dataset:
     def page_of(self, place: str) -> str:
         """The page of `spanloom inspect --html` of one document, such as `train/0/17`."""
         shown = pick_documents(self.root, self.content, self.family, Selection(addresses=(place,)), self.vocabulary)
+        if self.teacher is not None:
+            shown = [with_scores(each, self.teacher, self.vocabulary) for each in shown]
         return documents_page(self.root.name, shown, sequences=len(self), shown=Shown())
 
     def by_id(self, id: str) -> Document:

@@ -15,6 +15,7 @@ from spanloom.auditing.run import AuditOptions
 from spanloom.auditing.run import audit as run_audit
 from spanloom.dataset.document import ShownDocument
 from spanloom.dataset.inspect import Selection, pick_documents
+from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import hub_split, tokenizer_at
 from spanloom.errors import OptionError
 from spanloom.families import dataset_family
@@ -27,6 +28,8 @@ from spanloom.report.progress import Progress
 from spanloom.report.terminal import Shown
 from spanloom.storage import write_atomically
 from spanloom.storage.hub import local_copy
+from spanloom.teacher.looking.shown import with_scores
+from spanloom.teacher.reader import open_teacher
 
 
 def inspect(
@@ -40,6 +43,7 @@ def inspect(
     shard: int | None = None,
     without: str | None = None,
     tokenizer: Place | None = None,
+    teacher: Place | None = None,
     html: Place | None = None,
 ) -> list[ShownDocument]:
     """Documents of the dataset at `root`, a folder or an `hf://` place, each token with its text and span.
@@ -47,14 +51,14 @@ def inspect(
 
     documents  places, such as "train/0/17"; ids: ids in the source; without both, `count` documents are picked
     without    only documents that have no label of this span
+    teacher    folder with the signals of a teacher: each scored token has a `score`
     html       file for a page with the documents
 
     Raises SpanloomError for an unknown place or id, and if the tokenizer is not found.
     """
-    check_given_places({"root": root, "tokenizer": tokenizer, "html": html})
+    check_given_places({"root": root, "tokenizer": tokenizer, "teacher": teacher, "html": html})
     folder = local_copy(root)
     content = content_of(folder, "inspect")
-    family = dataset_family(content.family)
     named = next((name for name in content.totals.splits if hub_split(name) == split), split)
     selection = Selection(
         addresses=documents,
@@ -66,12 +70,22 @@ def inspect(
         shard=shard,
         without=without,
     )
-    vocabulary = family.load_vocabulary(content, tokenizer_at(folder, local(tokenizer)))
-    shown = pick_documents(folder, content, family, selection, vocabulary)
+    shown = shown_documents(folder, content, selection, local(tokenizer), local(teacher))
     if html is not None:
         page = documents_page(folder.resolve().name, shown, sequences=content.totals.sequences, shown=Shown())
         write_atomically(Path(html), page.encode())
     return shown
+
+
+def shown_documents(
+    root: Path, content: Content, selection: Selection, tokenizer: Path | None, teacher: Path | None
+) -> list[ShownDocument]:
+    """The selected documents of the dataset at `root`; with `teacher`, a folder of signals, each with its scores."""
+    signals = None if teacher is None else open_teacher(teacher, root, dataset=content)
+    family = dataset_family(content.family)
+    vocabulary = family.load_vocabulary(content, tokenizer_at(root, tokenizer))
+    documents = pick_documents(root, content, family, selection, vocabulary)
+    return documents if signals is None else [with_scores(each, signals, vocabulary) for each in documents]
 
 
 def audit(

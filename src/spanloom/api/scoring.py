@@ -3,17 +3,14 @@
 In: the root of a dataset, a teacher. Out: the content of the signals' manifest; a `Report`.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from spanloom.api.exporting import content_of
-from spanloom.api.scoring_options import ScoringOptions, TeacherOptions
-from spanloom.dataset.family import Vocabulary
-from spanloom.dataset.manifest import Content
-from spanloom.dataset.root.layout import open_arrays, tokenizer_at
 from spanloom.dataset.root.places import local_root, staged_root
+from spanloom.dataset.statistics import Key
 from spanloom.errors import OptionError
 from spanloom.families import dataset_family
 from spanloom.findings import Report
@@ -21,16 +18,16 @@ from spanloom.megatron.readers import ReaderChoice, chosen_reader, open_with
 from spanloom.report.progress import Progress
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.uri import is_uri
-from spanloom.supervision import Tokens
 from spanloom.teacher.carry import CarriedSignals
 from spanloom.teacher.format import OF_TOP, TeacherContent, arrays_for, read_teacher, span_ids
+from spanloom.teacher.looking.rank import RankedDocument, strangest
+from spanloom.teacher.looking.statistics import GroupScores, group_scores
 from spanloom.teacher.parts import PART_TOKENS
 from spanloom.teacher.places import begun_signals, keeping_parts, publish_signals
 from spanloom.teacher.positions import documents_of
-from spanloom.teacher.rank import RankedDocument, strangest
 from spanloom.teacher.score import Scoring, score
-from spanloom.teacher.sources.teacher import Teacher
-from spanloom.teacher.tokenizer import TEXTS, check_tokenizer
+from spanloom.teacher.sources.chosen import chosen_teacher
+from spanloom.teacher.sources.options import ScoringOptions, TeacherOptions
 from spanloom.teacher.validate import validate_signals
 
 
@@ -55,7 +52,7 @@ def scored(
         dataset, signals = staged_root(staging, root), begun_signals(staging, out)
         content = content_of(dataset, "teacher")
         with progress.stage("load", "the teacher"):
-            teacher = _teacher(dataset, content, options, options.top_k)
+            teacher = chosen_teacher(dataset, content, dataset_family(content.family), options, options.top_k)
         scoring = Scoring(k=options.top_k, spans=options.spans or None)
         keep = keeping_parts(staging, out)
         with progress.stage("score"), progress.counting("score", "labels") as on_progress:
@@ -115,7 +112,7 @@ def _carried(
         )
     with progress.stage("load", "the old signals"):
         stored = CarriedSignals(folder, old, content)
-        teacher = None if missing else _teacher(root, content, options, signals.k)
+        teacher = None if missing else chosen_teacher(root, content, dataset_family(content.family), options, signals.k)
     scoring = Scoring(k=signals.k, spans=None if signals.spans is None else tuple(signals.spans))
     with progress.stage("score"), progress.counting("score", "labels") as on_progress:
         written, same = score(
@@ -168,6 +165,16 @@ def ranked(
         return strangest(staging.folder(folder), staged_root(staging, root), count, at_least=at_least)
 
 
+def grouped(
+    folder: str, root: str, by: Sequence[str], progress: Progress, scratch: Path | None = None
+) -> dict[Key, GroupScores]:
+    """What the teacher thinks of the labels of each group. `folder`, `root`: folders or URIs."""
+    with scratch_for("teacher-stats", [folder, root], scratch) as staging, progress.stage("stats"):
+        dataset = staged_root(staging, root)
+        columns = dataset_family(content_of(dataset, "teacher").family).GROUP_COLUMNS
+        return group_scores(staging.folder(folder), dataset, by, columns)
+
+
 def _checked(
     folder: Path, root: Path, options: TeacherOptions, deep: int, reader: ReaderChoice, progress: Progress
 ) -> Report:
@@ -175,85 +182,12 @@ def _checked(
     if options.given != (deep > 0):
         raise OptionError("--deep N needs a teacher, and a teacher --deep N: it scores documents again")
     k = read_teacher(folder)[0].k
-    teacher = _teacher(root, content, options, k) if options.given else None
+    teacher = chosen_teacher(root, content, dataset_family(content.family), options, k) if options.given else None
     used = chosen_reader(reader)
     with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
         report = validate_signals(folder, root, open_with(used), teacher=teacher, deep=deep, on_progress=on_progress)
     report.reader = used
     return report
-
-
-def _teacher(root: Path, content: Content, options: TeacherOptions, k: int) -> Teacher:
-    """The teacher, whose tokenizer is that of the dataset. `k`: tokens a label."""
-    given = {"--model": options.model, "--vllm": options.vllm, "--server": options.server}
-    if sum(value is not None for value in given.values()) != 1:
-        raise OptionError(f"a teacher is one of {', '.join(given)}", remedy="give one of them")
-    folder = options.model or options.vllm
-    tokenizer = options.tokenizer if folder is None else folder / "tokenizer.json"
-    if tokenizer is None:
-        raise OptionError("a server does not give its tokenizer", remedy="--tokenizer FILE, that of its model")
-    if not tokenizer.is_file():
-        raise OptionError("the teacher has no tokenizer.json", where=str(tokenizer))
-    own = tokenizer_at(root, None)
-    vocabulary = dataset_family(content.family).load_vocabulary(content, own)
-    size = content.tokenizer.vocab_size
-    check_tokenizer(vocabulary, size, own, tokenizer, list(_stretches(root, content, vocabulary)))
-    if options.server is not None:
-        from spanloom.teacher.sources.server import ServerTeacher
-
-        return ServerTeacher(options.server, model=options.served_model, concurrency=options.concurrency)
-    if options.vllm is not None:
-        from spanloom.teacher.sources.vllm import VllmTeacher
-
-        return VllmTeacher(
-            options.vllm,
-            k=k,
-            dtype=options.dtype or "bfloat16",
-            tensor_parallel=options.tensor_parallel,
-            quantization=options.quantization,
-            context=options.context,
-        )
-    assert options.model is not None
-    from spanloom.teacher.sources.hugging import HuggingFaceTeacher  # imports torch
-
-    return HuggingFaceTeacher(
-        options.model,
-        vocabulary=size,
-        dtype=options.dtype or "float32",
-        device=options.device,
-        batch_tokens=options.batch_tokens,
-        leave_out_padded=options.padded_ids == "leave-out",
-    )
-
-
-def _stretches(root: Path, content: Content, vocabulary: Vocabulary) -> Iterator[list[int]]:
-    """Ids between special tokens, of documents that are evenly spaced: at most `TEXTS` in all."""
-    shards = content.filled()
-    each = -(-TEXTS // max(1, len(shards)))
-    for split, shard in shards:
-        reader = open_arrays(root, split, shard, {"tokens": content.arrays["tokens"]})
-        found = 0
-        step = max(1, reader.sequences // each)
-        for sequence in range(0, reader.sequences, step):
-            for stretch in _between_specials(reader.read(sequence, reader.lengths(sequence, 1))["tokens"], vocabulary):
-                yield stretch
-                found += 1
-                if found == each:
-                    break
-            if found == each:
-                break
-
-
-def _between_specials(tokens: Tokens, vocabulary: Vocabulary) -> Iterator[list[int]]:
-    stretch: list[int] = []
-    for token in tokens.tolist():
-        if not vocabulary.is_special(token):
-            stretch.append(token)
-        elif stretch:
-            yield stretch
-            stretch = []
-    if stretch:
-        yield stretch
 
 
 def summary_of(content: TeacherContent) -> dict[str, Any]:

@@ -4,10 +4,37 @@ In: nothing; these are carriers, filled by `spanloom.dataset.inspect`. All super
 (what a token *is*) and as on disk (what its position *learns*).
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
+
+LEVELS = (0.5, 0.1, 0.01, 0.001)
+"""Probabilities that the colours of scores divide: level 0 is at least the first, level 4 is below the last."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShownScore:
+    """What a teacher expected at a token, as log-probabilities.
+
+    own   of the token itself
+    top   the most probable tokens, the first the most probable: id, text, log-probability
+    rest  of all other tokens together
+    """
+
+    own: float
+    top: tuple[tuple[int, str, float], ...]
+    rest: float
+
+    @property
+    def level(self) -> int:
+        """0 … 4: 0 for an expected token, 4 for the most surprising ones."""
+        return sum(math.exp(self.own) < level for level in LEVELS)
+
+    def as_dict(self) -> dict[str, Any]:
+        """The score as JSON; `top` without texts."""
+        return {"own": self.own, "top": [[token, value] for token, _, value in self.top], "rest": self.rest}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,6 +47,7 @@ class ShownToken:
     partial  it begins or ends inside a character
     span     token-aligned: 0 context, else a trained span; `trained` likewise
     disk     (loss mask, span id) at this position on disk: they describe the *next* token, the label
+    score    what a teacher expected here; None without a teacher, and where it scored nothing
     """
 
     id: int
@@ -31,6 +59,7 @@ class ShownToken:
     span: int
     trained: bool
     disk: tuple[int, int]
+    score: ShownScore | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,12 +102,20 @@ class ShownDocument:
         return f"{self.split}/{self.shard:02d}/{self.sequence}"
 
     @property
+    def scored(self) -> bool:
+        """Whether a token has the score of a teacher."""
+        return any(token.score is not None for token in self.tokens)
+
+    @property
     def span_tokens(self) -> list[int]:
         """Number of labels of each span, as on disk."""
         return [sum(token.disk[1] == span for token in self.tokens) for span in range(len(self.span_names))]
 
     def as_dict(self) -> dict[str, Any]:
-        """The document as JSON. Each list in `tokens` has one value per token: what the token is, not its label."""
+        """The document as JSON. Each list in `tokens` has one value per token: what the token is, not its label. Only
+        with the scores of a teacher it has `teacher`: for each token, its log-probability, the `top` tokens with
+        theirs, and that of the `rest`; null where nothing was scored."""
+        scores = [None if token.score is None else token.score.as_dict() for token in self.tokens]
         return {
             "address": self.address,
             "id": self.id,
@@ -102,6 +139,7 @@ class ShownDocument:
                 "texts": [token.text for token in self.tokens],
                 "spans": [token.span for token in self.tokens],
                 "trained": [int(token.trained) for token in self.tokens],
+                **({"teacher": scores} if self.scored else {}),
             },
         }
 

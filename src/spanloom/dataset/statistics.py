@@ -8,6 +8,7 @@ counts of the rows are counts of the dataset.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -100,21 +101,24 @@ def collect(
     `columns`: the family's group columns of the row table; a missing value is None. `ratio`: the two spans to compare.
     Raises SpanloomError for an unknown grouping, ArtifactError if a row table is missing or invalid.
     """
-    known = (*PLACES, *columns)
     for by in groupings:
-        for name in by:
-            if name not in known:
-                raise SpanloomError(f"cannot group by {name!r}", remedy=f"group by {', '.join(known)}")
-    spans = list(content.span_names)
-    tallies = {by: _Tally(spans) for by in groupings}
+        check_groups(by, (*PLACES, *columns))
+    spans = content.span_names
+    tallies = {by: _empty(spans) for by in groupings}
     for split, shard, batch in _row_batches(root, content, columns):
         values = {name: batch.column(name).to_numpy() for name in (*(f"{span}_tokens" for span in spans), "tokens")}
         counts = np.stack([values[f"{span}_tokens"] for span in spans], axis=1)
         ratio_bin = _ratio_bins(values, ratio)
         for by, tally in tallies.items():
-            codes, keys = _groups(batch, by, split, shard)
-            tally.add(codes, keys, counts, values["tokens"], ratio_bin)
-    return {by: tally.counts() for by, tally in tallies.items()}
+            line = tally.lines(*groups(batch, by, split, shard))
+            _add(tally, line, counts, values["tokens"], ratio_bin)
+    return {by: _counts(tally, spans) for by, tally in tallies.items()}
+
+
+def check_groups(by: Sequence[str], known: Sequence[str]) -> None:
+    """Raises SpanloomError for a grouping that is not known."""
+    if unknown := [name for name in by if name not in known]:
+        raise SpanloomError(f"cannot group by {unknown[0]!r}", remedy=f"group by {', '.join(known)}")
 
 
 def _row_batches(root: Path, content: Content, columns: Sequence[str]) -> Iterator[tuple[str, int, pa.RecordBatch]]:
@@ -137,7 +141,7 @@ def _ratio_bins(values: Mapping[str, Counted], ratio: tuple[str, str] | None) ->
     return bins
 
 
-def _groups(
+def groups(
     batch: pa.RecordBatch, by: tuple[str, ...], split: str, shard: int
 ) -> tuple[npt.NDArray[np.int64], list[Key]]:
     """The group of each row: `codes` int64 [N], which index the distinct `keys`.
@@ -166,57 +170,67 @@ def _groups(
     return inverse.astype(np.int64), keys
 
 
-class _Tally:
-    """Running sums: growing arrays with one line for each group."""
+class Tally:
+    """Running sums by group: `sums` maps a name to an array [lines, width], a line for each group. Arrays grow."""
 
-    def __init__(self, spans: list[str]) -> None:
-        self._spans = spans
+    def __init__(self, widths: Mapping[str, int], dtype: npt.DTypeLike = np.int64) -> None:
         self._lines: dict[Key, int] = {}
-        self._sums = {
-            name: np.zeros((0, width), dtype=np.int64)
-            for name, width in (
-                ("sequences", 1),
-                ("spans", len(spans)),
-                ("without", len(spans)),
-                ("longest", 1),
-                ("lengths", LENGTH_EDGES.size + 1),
-                ("ratios", RATIO_EDGES.size + 1),
-            )
-        }
+        self.sums: dict[str, npt.NDArray[Any]] = {name: np.zeros((0, width), dtype) for name, width in widths.items()}
 
-    def add(self, codes: Counted, keys: list[Key], spans: Counted, tokens: Counted, ratio_bin: Counted) -> None:
-        """Adds N documents: `codes` [N] index `keys`, `spans` [N, S] labels, `tokens` [N], `ratio_bin` [N]; int64."""
-        line = np.array([self._line(key) for key in keys], dtype=np.int64)[codes]
-        sums = self._sums
-        np.add.at(sums["sequences"][:, 0], line, 1)
-        np.add.at(sums["spans"], line, spans)
-        np.add.at(sums["without"], line, (spans == 0).astype(np.int64))
-        np.maximum.at(sums["longest"][:, 0], line, tokens)
-        np.add.at(sums["lengths"], (line, np.searchsorted(LENGTH_EDGES, tokens, side="left")), 1)
-        has = ratio_bin >= 0
-        np.add.at(sums["ratios"], (line[has], ratio_bin[has]), 1)
+    def lines(self, codes: Counted, keys: list[Key]) -> Counted:
+        """The lines of N rows: `codes` int64 [N] index `keys`. Groups after the first GROUPS_KEPT share a line."""
+        return np.array([self._line(key) for key in keys], dtype=np.int64)[codes]
 
     def _line(self, key: Key) -> int:
         if key not in self._lines and len(self._lines) >= GROUPS_KEPT:
             key = (OTHERS,) * len(key)
         if key not in self._lines:
             self._lines[key] = len(self._lines)
-            if len(self._lines) > len(self._sums["longest"]):
+            if len(self._lines) > len(next(iter(self.sums.values()))):
                 more = max(8, len(self._lines))
-                self._sums = {name: np.pad(sums, ((0, more), (0, 0))) for name, sums in self._sums.items()}
+                self.sums = {name: np.pad(sums, ((0, more), (0, 0))) for name, sums in self.sums.items()}
         return self._lines[key]
 
-    def counts(self) -> dict[Key, Counts]:
-        """The groups in the order of their keys; a missing value comes last."""
-        ordered = sorted(self._lines.items(), key=lambda item: [(part is None, part or "") for part in item[0]])
-        return {
-            key: Counts(
-                sequences=int(self._sums["sequences"][line, 0]),
-                span_tokens=dict(zip(self._spans, self._sums["spans"][line].tolist(), strict=True)),
-                longest=int(self._sums["longest"][line, 0]),
-                lengths=self._sums["lengths"][line, : LENGTH_EDGES.size].copy(),
-                ratios=self._sums["ratios"][line].copy(),
-                without=dict(list(zip(self._spans, self._sums["without"][line].tolist(), strict=True))[1:]),
-            )
-            for key, line in ordered
+    def ordered(self) -> list[tuple[Key, int]]:
+        """The groups and their lines, in the order of their keys; a missing value comes last."""
+        return sorted(self._lines.items(), key=lambda item: [(part is None, part or "") for part in item[0]])
+
+
+def _empty(spans: Sequence[str]) -> Tally:
+    return Tally(
+        {
+            "sequences": 1,
+            "spans": len(spans),
+            "without": len(spans),
+            "longest": 1,
+            "lengths": LENGTH_EDGES.size + 1,
+            "ratios": RATIO_EDGES.size + 1,
         }
+    )
+
+
+def _add(tally: Tally, line: Counted, spans: Counted, tokens: Counted, ratio_bin: Counted) -> None:
+    """Adds N documents: `line` [N] of each, `spans` [N, S] labels, `tokens` [N], `ratio_bin` [N]; int64."""
+    sums = tally.sums
+    np.add.at(sums["sequences"][:, 0], line, 1)
+    np.add.at(sums["spans"], line, spans)
+    np.add.at(sums["without"], line, (spans == 0).astype(np.int64))
+    np.maximum.at(sums["longest"][:, 0], line, tokens)
+    np.add.at(sums["lengths"], (line, np.searchsorted(LENGTH_EDGES, tokens, side="left")), 1)
+    has = ratio_bin >= 0
+    np.add.at(sums["ratios"], (line[has], ratio_bin[has]), 1)
+
+
+def _counts(tally: Tally, spans: Sequence[str]) -> dict[Key, Counts]:
+    sums = tally.sums
+    return {
+        key: Counts(
+            sequences=int(sums["sequences"][line, 0]),
+            span_tokens=dict(zip(spans, sums["spans"][line].tolist(), strict=True)),
+            longest=int(sums["longest"][line, 0]),
+            lengths=sums["lengths"][line, : LENGTH_EDGES.size].copy(),
+            ratios=sums["ratios"][line].copy(),
+            without=dict(list(zip(spans, sums["without"][line].tolist(), strict=True))[1:]),
+        )
+        for key, line in tally.ordered()
+    }

@@ -5,6 +5,7 @@ In: counts by group. Out: lines of plain values, a rich table, CSV text.
 
 import csv
 import io
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -33,15 +34,10 @@ def stats_csv(lines: list[dict[str, Any]]) -> str:
 
 def stats_table(by: tuple[str, ...], groups: dict[Key, Counts]) -> Table:
     """The columns that fit a screen; `--json` and `--csv` have all."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in by:
-        table.add_column(Text(name), overflow="fold")
     spans = list(next(iter(groups.values())).span_tokens) if groups else []
-    for name in ("documents", "tokens", *spans, "trained", "median", "99 %", "longest", f"fit {SEQUENCE_LENGTHS[1]:,}"):
-        table.add_column(Text(visible_line(name, 40)), justify="right", no_wrap=True)
-    for key, counts in groups.items():
-        table.add_row(
-            *(Text("(none)" if part is None else visible_line(part, 60)) for part in key),
+    names = ("documents", "tokens", *spans, "trained", "median", "99 %", "longest", f"fit {SEQUENCE_LENGTHS[1]:,}")
+    rows = {
+        key: (
             f"{counts.sequences:,}",
             f"{counts.tokens:,}",
             *(f"{tokens:,}" for tokens in counts.span_tokens.values()),
@@ -51,4 +47,18 @@ def stats_table(by: tuple[str, ...], groups: dict[Key, Counts]) -> Table:
             f"{counts.longest:,}",
             percent(counts.fitting(SEQUENCE_LENGTHS[1]) / counts.sequences if counts.sequences else None),
         )
+        for key, counts in groups.items()
+    }
+    return group_table(by, names, rows)
+
+
+def group_table(by: tuple[str, ...], names: Sequence[str], rows: Mapping[Key, Sequence[str]]) -> Table:
+    """A row for each group: the values that it is grouped by, then those of the columns `names`."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in by:
+        table.add_column(Text(name), overflow="fold")
+    for name in names:
+        table.add_column(Text(visible_line(name, 40)), justify="right", no_wrap=True)
+    for key, values in rows.items():
+        table.add_row(*(Text("(none)" if part is None else visible_line(part, 60)) for part in key), *values)
     return table

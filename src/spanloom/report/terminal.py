@@ -16,12 +16,18 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from spanloom.dataset.document import ShownDocument, ShownMessage, ShownToken, shown_parts
+from spanloom.dataset.document import LEVELS, ShownDocument, ShownMessage, ShownScore, ShownToken, shown_parts
 from spanloom.text import hex_bytes, visible, visible_line
 
 MARGINS = ("·", "┊", "┃", "║", "╏", "▌")
 STYLES = ("dim", "magenta", "green", "cyan", "yellow", "blue")
 """By span id: context, then the trained spans. The margin alone is enough to distinguish them."""
+
+LEVEL_STYLES = ("green", "cyan", "yellow", "magenta", "bold red")
+"""By the level of a teacher's score; the margin still shows the span."""
+
+EXPECTED = 3
+"""Tokens that the teacher expected, in a line of the label view."""
 
 _SUBSCRIPT = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 
@@ -61,9 +67,20 @@ def print_documents(console: Console, documents: list[ShownDocument], shown: Sho
     if not documents:
         return
     print_legend(console, documents[0].span_names)
+    if any(document.scored for document in documents):
+        _print_levels(console)
     for document in documents:
         console.print()
         _print_document(console, document, shown)
+
+
+def _print_levels(console: Console) -> None:
+    """Prints the meaning of the colours of a teacher's scores."""
+    legend = Text("teacher expected the token with  ")
+    names = [*(f"≥ {100 * level:g} %" for level in LEVELS), f"< {100 * LEVELS[-1]:g} %"]
+    for name, style in zip(names, LEVEL_STYLES, strict=True):
+        legend.append(f"{name}   ", style=style)
+    console.print(legend, soft_wrap=True)
 
 
 OUTLINED = 10
@@ -151,7 +168,7 @@ def _print_line(console: Console, message: ShownMessage, line: Text) -> None:
 
 
 def _token(token: ShownToken, shown: Shown) -> Text:
-    style = _style(token.span)
+    style = _style(token.span) if token.score is None else LEVEL_STYLES[token.score.level]
     text = visible(token.text)
     if token.special:
         flow = Text(text, style=f"italic {style}")
@@ -175,6 +192,9 @@ def _print_labels(console: Console, document: ShownDocument, most: int) -> None:
         table.add_column(name, justify=justify)  # type: ignore[arg-type]
     table.add_column("lossmask", justify="right")
     table.add_column("span")
+    if document.scored:
+        table.add_column("log-prob", justify="right")
+        table.add_column("the teacher expected")
     count = len(document.tokens)
     head, missing, tail = shown_parts(0, count, count, most)
     for position in (*head, *tail):
@@ -189,8 +209,15 @@ def _print_labels(console: Console, document: ShownDocument, most: int) -> None:
             Text(plain_token(label) if label else "–", style=_style(span) if lossmask else "dim"),
             str(lossmask),
             Text(f"{_margin(span)} {span} {_name(document, span)}", style=_style(span)),
+            *(_expected(label.score) if label and label.score else ()),
         )
     print_whole(console, table)
+
+
+def _expected(score: ShownScore) -> tuple[Text, Text]:
+    """The token's log-probability, and the first tokens that the teacher expected."""
+    first = "  ".join(f"{visible_line(text).replace(' ', '␣')} {value:.2f}" for _, text, value in score.top[:EXPECTED])
+    return Text(f"{score.own:.2f}", style=LEVEL_STYLES[score.level]), Text(first, style="dim")
 
 
 def print_whole(console: Console, table: Table) -> None:

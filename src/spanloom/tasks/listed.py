@@ -20,6 +20,7 @@ A list is a module of constants:
         after    tasks to wait for, besides those whose outputs are read; optional
         when     a parameter: the task is left out if its value is empty; optional
         cpu, memory, hours   resources of the task
+        accelerator, accelerators  a resource of nodes such as `nvidia.com/gpu`, and how many of it; optional
         preflight  True: it runs the checks of `building/preflight`; optional
         cache    True: Kubeflow may reuse an earlier result; optional
 
@@ -82,6 +83,7 @@ def listed_stages(
             scratch=scratch,
             hours=task["hours"],
             after=tuple(before(task)),
+            accelerators=words.text(task.get("accelerators", "")),
         )
         for task in tasks
     ]

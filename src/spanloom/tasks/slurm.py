@@ -64,6 +64,7 @@ def _batch(stage: Stage, words: Sequence[str], options: Sequence[str], commit: s
         f"--cpus-per-task={whole_cpus(stage.cpu)}",
         f"--mem={mebibytes(stage.memory)}M",
         f"--time={stage.hours}:00:00",
+        *([f"--gres=gpu:{stage.accelerators}"] if stage.accelerators else []),
         f"--output=logs/{stage.name}-{'%A_%a' if stage.each else '%j'}.log",
         "--open-mode=append",
         *options,

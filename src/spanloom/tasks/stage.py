@@ -32,7 +32,8 @@ class Stage:
     """`count` tasks of one command. `after`: the stages that must succeed before a task of this one starts. If both
     have a task per shard, a task waits only for the task of the same shard.
 
-    `cpu`, `memory` and `scratch` are quantities as in Kubernetes: `2`, `16Gi`. `hours` is the time limit of a task.
+    `cpu`, `memory` and `scratch` are quantities as in Kubernetes: `2`, `16Gi`. `hours` is the time limit of a task;
+    `accelerators` a number of GPUs, empty for none.
     `each`: whether the command runs once per shard; then its words contain `{index}`.
     """
 
@@ -45,6 +46,7 @@ class Stage:
     scratch: str
     hours: int
     after: tuple[str, ...]
+    accelerators: str = ""
 
     @property
     def each(self) -> bool:
@@ -56,6 +58,8 @@ class Stage:
 
     def as_dict(self) -> dict[str, Any]:
         values = asdict(self)
+        if not self.accelerators:
+            del values["accelerators"]
         return {"stage": values.pop("name"), **values, "argv": list(self.argv), "after": list(self.after)}
 
 

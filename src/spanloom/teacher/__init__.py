@@ -10,7 +10,8 @@ parts      documents scored together, and stored until all are
 reader     signals by document
 carry      signals of a dataset that was built again
 score      scores a dataset
+join       signals of some shards each → signals of a dataset
 validate   checks signals against their dataset
-rank       the documents that a teacher finds strangest
+looking/   what a teacher thinks of a dataset, for people
 places     signals in a bucket
 """

@@ -16,6 +16,10 @@ of a document belongs to its j-th position t with `lossmask[t] = 1`, of the span
 `tokens[t + 1]`.
 """
 
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -108,6 +112,11 @@ class TeacherContent(_Section):
         """The arrays of each shard, by name."""
         return arrays_for(self.dataset.vocabulary)
 
+    @property
+    def places(self) -> list[tuple[str, int]]:
+        """The splits of shards with documents, as `Content.filled` gives those of the dataset."""
+        return [(split, entry.shard) for split, counts in self.splits.items() for entry in counts.shards]
+
     def span_ids(self, dataset: Content) -> frozenset[int] | None:
         return span_ids(self.spans, dataset)
 
@@ -138,6 +147,41 @@ def span_ids(names: list[str] | None, dataset: Content) -> frozenset[int] | None
             f"the dataset has no span {other[0]!r}", remedy=f"its trained spans are {', '.join(known[1:]) or 'none'}"
         )
     return frozenset(known.index(name) for name in names)
+
+
+def content_of_shards(
+    dataset: Content,
+    made: dict[str, Any],
+    entries: Sequence[tuple[str, dict[str, Any]]],
+    without: Sequence[dict[str, Any]],
+) -> tuple[dict[str, Any], bytes]:
+    """The `content` of a manifest, and the bytes of WITHOUT.
+
+    made     teacher, k, spans and padded, as they are in the manifest
+    entries  split by split, the shards: a split, and `ShardSignals`
+    without  the lines of WITHOUT
+    """
+    splits: dict[str, Any] = {}
+    for split, entry in entries:
+        whole = splits.setdefault(split, {"documents": 0, "positions": 0, "without": 0, "shards": []})
+        for name in ("documents", "positions", "without"):
+            whole[name] += entry[name]
+        whole["shards"].append(entry)
+    listing = "".join(json.dumps(each) + "\n" for each in without).encode()
+    reasons = Counter(each["reason"] for each in without)
+    content = {
+        "dataset": {
+            "content_sha256": dataset.sha256,
+            "family": dataset.family,
+            "vocabulary": dataset.tokenizer.vocab_size,
+        },
+        "temperature": 1,
+        **made,
+        "without": dict(sorted(reasons.items())),
+        "splits": splits,
+        "files": [{"path": WITHOUT, "bytes": len(listing), "sha256": hashlib.sha256(listing).hexdigest()}],
+    }
+    return TeacherContent.model_validate(content).model_dump(), listing
 
 
 def read_teacher(folder: Path) -> tuple[TeacherContent, dict[str, Any]]:

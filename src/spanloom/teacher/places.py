@@ -15,6 +15,14 @@ from spanloom.storage.uri import is_uri, parse_uri
 from spanloom.teacher.format import TEACHER_JSON
 from spanloom.teacher.score import PARTS, RECORD_NAME
 
+TASKS = ".tasks"
+"""The folder below signals where tasks of some shards each work."""
+
+
+def task_place(signals: str, number: int, count: int) -> str:
+    """Where task `number` of `count` works: a folder or URI below the signals."""
+    return f"{signals.rstrip('/')}/{TASKS}/{number:02d}-of-{count:02d}"
+
 
 def begun_signals(scratch: Scratch, place: str) -> Path:
     """The local path of signals that are made: with those that are finished, or with the parts of a run before.

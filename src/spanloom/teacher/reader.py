@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.opened import content_at
-from spanloom.errors import ArtifactError
+from spanloom.errors import ArtifactError, DatasetError
 from spanloom.megatron.reader import MappedSequences
 from spanloom.storage import sha256_file
 from spanloom.teacher.coding import decode_ids, decode_logprobs
@@ -59,6 +59,22 @@ class TeacherSignals:
             logprobs=decode_logprobs(stored[TOP_LOGP]).reshape(count, k),
             own=decode_logprobs(stored[OWN]),
             rest=decode_logprobs(stored[REST]),
+        )
+
+    def entries(self, document: tuple[str, int, int], labels: int) -> Signals | None:
+        """The signals of a document, given by split, shard and sequence, with so many labels to score; None if there
+        are none. Raises DatasetError if its signals are of another number of labels."""
+        found = self.document(*document)
+        if found is not None and len(found) != labels:
+            raise self.other_labels(document, labels, len(found))
+        return found
+
+    def other_labels(self, document: tuple[str, int, int], labels: int, entries: int) -> DatasetError:
+        """The error of a document whose signals are of another number of labels."""
+        return DatasetError(
+            f"document {'/'.join(map(str, document))} has {labels} labels, its signals are of {entries}",
+            where=str(self.folder),
+            remedy="`spanloom teacher validate` says all that is wrong",
         )
 
     def _shard(self, split: str, shard: int) -> dict[str, MappedSequences]:

@@ -4,6 +4,8 @@ In: a finished dataset, a teacher, k. Out: a folder of signals (`format`). Parts
 kept: after an interruption the same command goes on behind the last. The teacher scores one document before the first
 part, when it goes on, and at the end; if its scores differ by more than its tolerance, nothing is finished.
 
+With `shards` only those are scored, as one task of several does; `join` makes signals of what all tasks wrote.
+
 With the signals of a dataset before this one (`carry`), documents that it had are not scored again. Then there may be
 no teacher: other documents have no signals.
 """
@@ -24,7 +26,7 @@ from spanloom.dataset.root.opened import content_at
 from spanloom.errors import ConflictError, DatasetError, OptionError
 from spanloom.megatron.indexed import ParallelWriter
 from spanloom.provenance import environment_here, readable_json
-from spanloom.storage import remove_files, sha256_file, write_atomically
+from spanloom.storage import remove_files, write_atomically
 from spanloom.storage.folders.filling import Steps, filling_in_steps
 from spanloom.teacher.carry import NOT_CARRIED, CarriedSignals
 from spanloom.teacher.coding import CODING
@@ -33,10 +35,10 @@ from spanloom.teacher.format import (
     SCHEMA_VERSION,
     TEACHER_JSON,
     WITHOUT,
-    ScoredDataset,
     TeacherContent,
     arrays_for,
     check_dataset,
+    content_of_shards,
     prefixes,
     read_teacher,
     span_ids,
@@ -69,15 +71,20 @@ def score(
     carried: CarriedSignals | None = None,
     keep: Callable[[Sequence[str]], None] | None = None,
     named: str | None = None,
+    shards: Sequence[int] | None = None,
     on_progress: OnProgress | None = None,
 ) -> tuple[TeacherContent, bool]:
     """Fills the folder `out`. Returns the content of its manifest, and whether it was there already.
 
-    `teacher`: None only with `carried`; then it is that of the carried signals. `keep`: receives the names of files in
-    `out` that resume the run, after each part. `named`: where the dataset
-    is, if `root` is a copy. `on_progress`: receives the number of labels that are done, and their
-    total. Raises TeacherError for scores that cannot be a teacher's, ConflictError if
-    `out` has anything else, DatasetError if `carried` are signals of another teacher, k, or spans.
+    teacher      None only with `carried`; then it is that of the carried signals
+    keep         receives the names of files in `out` that resume the run, after each part
+    named        where the dataset is, if `root` is a copy
+    shards       numbers of the shards that are scored, None for all; then the environment of the manifest has the
+                 `canary`, which `join` compares
+    on_progress  receives the number of labels that are done, and their total
+
+    Raises TeacherError for scores that cannot be a teacher's, ConflictError if `out` has anything else, DatasetError if
+    `carried` are signals of another teacher, k, or spans.
     """
     dataset = content_at(root)
     _check(dataset, scoring, root)
@@ -90,11 +97,13 @@ def score(
         _check_carried(carried, identity)
         identity["teacher"] = carried.identity
     if (out / TEACHER_JSON).is_file() and not (out / RECORD_NAME).exists():
-        return _standing(out, root, dataset, identity), True
+        return _standing(out, root, dataset, identity, shards), True
+    if shards is not None:
+        identity["shards"] = sorted(shards)
     if carried is not None:
         identity |= {"carried": carried.sha256, "scored": teacher is not None}
     _check_begun(out, identity)
-    run = _Run(root, out, dataset, teacher, scoring, carried, keep, on_progress)
+    run = _Run(root, out, dataset, teacher, scoring, carried, keep, on_progress, shards)
     with filling_in_steps(out, record_name=RECORD_NAME, identity=identity, last=TEACHER_JSON) as steps:
         if not steps.finished:
             data = run.files(steps, named or str(root.resolve()))
@@ -141,12 +150,19 @@ def _check_begun(out: Path, identity: dict[str, Any]) -> None:
         )
 
 
-def _standing(out: Path, root: Path, dataset: Content, identity: dict[str, Any]) -> TeacherContent:
+def _places(dataset: Content, shards: Sequence[int] | None) -> list[tuple[str, int]]:
+    return [place for place in dataset.filled() if shards is None or place[1] in shards]
+
+
+def _standing(
+    out: Path, root: Path, dataset: Content, identity: dict[str, Any], shards: Sequence[int] | None
+) -> TeacherContent:
     """The signals that are there, if they are the same."""
     content, _ = read_teacher(out)
     check_dataset(content, dataset, out, root)
     there = {"dataset": dataset.sha256, "teacher": content.teacher, "k": content.k, "spans": content.spans}
-    if differing := [name for name in identity if there[name] != identity[name]]:
+    differing = [name for name in identity if there[name] != identity[name]]
+    if differing := differing or (["shards"] if content.places != _places(dataset, shards) else []):
         raise ConflictError(
             f"this folder has other signals: {differing[0]} differs", where=str(out), remedy="give another --out"
         )
@@ -166,6 +182,7 @@ class _Run:
         carried: CarriedSignals | None,
         keep: Callable[[Sequence[str]], None] | None,
         on_progress: OnProgress | None,
+        shards: Sequence[int] | None,
     ) -> None:
         self._keep = keep
         self._root, self._out, self._dataset, self._teacher, self._k = root, out, dataset, teacher, scoring.k
@@ -175,7 +192,7 @@ class _Run:
         self._arrays = arrays_for(dataset.tokenizer.vocab_size)
         self._on_progress = on_progress
         self._parts_in: Counter[tuple[str, int]] = Counter()
-        self._shards = dataset.filled()
+        self._shards, self._all = _places(dataset, shards), shards is None
 
     def files(self, steps: Steps, named: str) -> bytes:
         """Writes all files but the last. Returns that one. `named`: the dataset's place."""
@@ -195,7 +212,7 @@ class _Run:
                 if self._on_progress is not None:
                     self._on_progress(done, total)
         self._same_canary(canary, self._scored_canary(), "at the end")
-        return self._assembled(steps, named)
+        return self._assembled(steps, named, canary)
 
     def _identity(self) -> dict[str, Any]:
         if self._teacher is not None:
@@ -214,8 +231,8 @@ class _Run:
     def _total(self) -> int:
         """The labels of the scored spans."""
         spans = self._names if self._names is not None else self._dataset.span_names[1:]
-        counts = self._dataset.totals.splits.values()
-        return sum(split.span_tokens.get(span, 0) for split in counts for span in spans)
+        counts = {shard.shard: shard.splits for shard in self._dataset.shards}
+        return sum(counts[shard][split].span_tokens.get(span, 0) for split, shard in self._shards for span in spans)
 
     def _part(self, steps: Steps, number: int, documents: Sequence[ScoredDocument]) -> None:
         name = f"{PARTS}/{number:06d}.npz"
@@ -280,11 +297,11 @@ class _Run:
         return scored
 
     def _scored_canary(self) -> list[float]:
-        """Log-probabilities of the labels in the first document with some, in its first tokens. Empty without a
-        teacher."""
+        """Log-probabilities of the labels in the dataset's first document with some, in its first tokens. Empty without
+        a teacher."""
         if self._teacher is None:
             return []
-        for place in self._shards:
+        for place in self._dataset.filled():
             for part in self._parts_of(*place):
                 for each in part:
                     inside = each.positions < min(CANARY_TOKENS, self._teacher.context)
@@ -324,7 +341,7 @@ class _Run:
                 remedy="score with one teacher, on one kind of machine",
             )
 
-    def _assembled(self, steps: Steps, named: str) -> bytes:
+    def _assembled(self, steps: Steps, named: str, canary: list[float]) -> bytes:
         """Joins the parts to the files of signals. Returns the manifest."""
         names = [
             f"{path.relative_to(self._out)}{suffix}"
@@ -334,52 +351,34 @@ class _Run:
         ]
         steps.begin([*names, WITHOUT])
         records = list(steps.ended[1:])
-        splits: dict[str, Any] = {}
-        lines: list[str] = []
-        reasons: Counter[str] = Counter()
+        entries: list[tuple[str, dict[str, Any]]] = []
+        without: list[dict[str, Any]] = []
         number = 0
         for split, shard in self._shards:
             (self._out / split).mkdir(exist_ok=True)
             own = records[number : number + self._parts_in[split, shard]]
             files, positions, documents = self._shard(split, shard, number, own)
             number += len(own)
-            without = [each for record in own for each in record["without"]]
-            reasons.update(reason for _, reason, _ in without)
-            lines += [
-                json.dumps({"split": split, "shard": shard, "sequence": sequence, "reason": reason, "detail": detail})
-                for sequence, reason, detail in without
+            missing = [each for record in own for each in record["without"]]
+            without += [
+                {"split": split, "shard": shard, "sequence": sequence, "reason": reason, "detail": detail}
+                for sequence, reason, detail in missing
             ]
-            entry = {"documents": documents, "positions": positions, "without": len(without)}
-            whole = splits.setdefault(split, {"documents": 0, "positions": 0, "without": 0, "shards": []})
-            for name, count in entry.items():
-                whole[name] += count
-            whole["shards"].append({"shard": shard, **entry, "files": files})
-        listing = "".join(line + "\n" for line in lines).encode()
-        write_atomically(self._out / WITHOUT, listing)
-        steps.end({})
+            counts = {"documents": documents, "positions": positions, "without": len(missing)}
+            entries.append((split, {"shard": shard, **counts, "files": files}))
         carried = sum(record["carried"] for record in records)
         padded = sum(record["padded"] for record in records)
         if self._carried is not None and carried:
             padded += self._carried.content.padded  # of all its documents: how many these had is not stored
-        content = {
-            "dataset": ScoredDataset(
-                content_sha256=self._dataset.sha256,
-                family=self._dataset.family,
-                vocabulary=self._dataset.tokenizer.vocab_size,
-            ).model_dump(),
-            "teacher": self._identity(),
-            "k": self._k,
-            "temperature": 1,
-            "spans": self._names,
-            "padded": padded,
-            "without": dict(sorted(reasons.items())),
-            "splits": splits,
-            "files": [{"path": WITHOUT, "bytes": len(listing), "sha256": sha256_file(self._out / WITHOUT)}],
-        }
-        TeacherContent.model_validate(content)
+        made = {"teacher": self._identity(), "k": self._k, "spans": self._names, "padded": padded}
+        content, listing = content_of_shards(self._dataset, made, entries, without)
+        write_atomically(self._out / WITHOUT, listing)
+        steps.end({})
         environment = environment_here({"root": named})
         if self._carried is not None:
             environment["carried"] = {"labels": carried, "from": self._carried.sha256}
+        if not self._all and self._teacher is not None:
+            environment["canary"] = {"logprobs": canary, "tolerance": self._teacher.tolerance}
         return readable_json({"schema_version": SCHEMA_VERSION, "content": content, "environment": environment})
 
     def _shard(

@@ -4,11 +4,14 @@ In: the dataset's vocabulary and tokenizer file, the teacher's `tokenizer.json`,
 TeacherError. Every token must have the same bytes or the same name, and texts the same ids.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from spanloom.dataset.family import Vocabulary
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.root.layout import open_arrays
 from spanloom.storage import sha256_file
+from spanloom.supervision import Tokens
 from spanloom.teacher.signals import TeacherError
 from spanloom.tokenizers.encoding import JsonTokenizer
 
@@ -54,3 +57,34 @@ def _differs(teacher: Path, how: str) -> TeacherError:
         where=str(teacher),
         remedy="take a teacher with the tokenizer of the dataset, or build the dataset for the teacher's model",
     )
+
+
+def stretches(
+    root: Path, content: Content, shards: Sequence[tuple[str, int]], vocabulary: Vocabulary
+) -> Iterator[list[int]]:
+    """Ids between special tokens, of documents that are evenly spaced in `shards`: at most `TEXTS` in all."""
+    each = -(-TEXTS // max(1, len(shards)))
+    for split, shard in shards:
+        reader = open_arrays(root, split, shard, {"tokens": content.arrays["tokens"]})
+        found = 0
+        step = max(1, reader.sequences // each)
+        for sequence in range(0, reader.sequences, step):
+            for stretch in _between_specials(reader.read(sequence, reader.lengths(sequence, 1))["tokens"], vocabulary):
+                yield stretch
+                found += 1
+                if found == each:
+                    break
+            if found == each:
+                break
+
+
+def _between_specials(tokens: Tokens, vocabulary: Vocabulary) -> Iterator[list[int]]:
+    stretch: list[int] = []
+    for token in tokens.tolist():
+        if not vocabulary.is_special(token):
+            stretch.append(token)
+        elif stretch:
+            yield stretch
+            stretch = []
+    if stretch:
+        yield stretch

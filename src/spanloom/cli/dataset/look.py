@@ -120,6 +120,14 @@ class Inspect:
     shown: ShownOptions
     html: Annotated[Path | None, file_option("Write one self-contained page.")] = None
     tokenizer: options.DatasetTokenizer = None
+    teacher: Annotated[
+        Path | None,
+        option(
+            "Folder that `spanloom teacher score` filled: colours say how much the teacher expected each token. On the "
+            "page, a click on a token shows what it expected.",
+            metavar="SIGNALS",
+        ),
+    ] = None
     as_json: Annotated[
         bool, option("Print the documents as a JSON list: messages, and each token's id, text and span.", "--json")
     ] = False

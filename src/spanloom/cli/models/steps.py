@@ -1,6 +1,7 @@
-"""`spanloom step tokenize-conversations`: the step of the pipeline for any model."""
+"""`spanloom step tokenize-conversations`, `score-teacher` and `join-teacher`: the steps of pipelines with any model."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from spanloom.api.building import model_rules
@@ -9,8 +10,10 @@ from spanloom.cli import options
 from spanloom.cli.options import ShardTask
 from spanloom.cli.steps import step
 from spanloom.conversations.source.caps import RowCaps
+from spanloom.families import dataset_family
 from spanloom.families.models import defaults
-from spanloom.options.option import option, place
+from spanloom.options.option import names_in, option, place
+from spanloom.teacher.sources.options import TeacherOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,3 +65,56 @@ def step_tokenize(
         "rules": model_rules(rendering, train, turns, valid_fraction),
         "caps": RowCaps(max_rows=rows.max_rows, max_rows_per_shard=rows.max_rows_per_shard, longest=rows.longest),
     }
+
+
+@step(
+    "score-teacher",
+    "steps.score_teacher",
+    own=("engine", "dtype", "padded_ids", "quantization", "tensor_parallel"),
+)
+def step_score_teacher(
+    root: options.Root,
+    out: Annotated[str, place("Folder or URI for the signals of all tasks.")],
+    inventory: options.Inventory,
+    model: Annotated[str, place("Folder or URI of a causal language model with weights and tokenizer.json.")],
+    shard: Annotated[
+        int, option("The task, from 0: it scores the shards whose number modulo --shards this is.", min=0)
+    ],
+    shards: Annotated[int, option("How many tasks there are.", min=1)],
+    engine: Annotated[Literal["model", "vllm"], option("transformers, or vLLM, in this process.")] = "model",
+    top_k: Annotated[int, option("How many of the most probable tokens are stored for each label.", min=1)] = 32,
+    spans: Annotated[str, option("Score the labels of these spans alone, with commas. Default: all.")] = "",
+    dtype: Annotated[
+        Literal["float32", "bfloat16"] | None, option("Of the weights. Default: float32, with vllm bfloat16.")
+    ] = None,
+    padded_ids: Annotated[
+        Literal["refuse", "leave-out"], option("As `spanloom teacher score --padded-ids`.")
+    ] = "refuse",
+    quantization: Annotated[str | None, option("Of the weights, for vllm, such as mxfp4 or fp8.")] = None,
+    tensor_parallel: Annotated[int, option("GPUs that share the model, for vllm.", min=1)] = 1,
+    scratch: options.Scratch = None,
+    quiet: options.Quiet = False,
+) -> dict[str, Any]:
+    """A teacher, step 1, once a task: score some shards of a dataset; join-teacher makes signals of all."""
+
+    def teacher(folder: Path) -> TeacherOptions:
+        return TeacherOptions(
+            model=folder if engine == "model" else None,
+            vllm=folder if engine == "vllm" else None,
+            dtype=dtype,
+            padded_ids=padded_ids,
+            quantization=quantization,
+            tensor_parallel=tensor_parallel,
+        )
+
+    return {"teacher": teacher, "spans": tuple(names_in(spans)), "family_of": dataset_family}
+
+
+@step("join-teacher", "steps.join_teacher")
+def step_join_teacher(
+    inventories: options.Inventories,
+    root: options.Root,
+    out: Annotated[str, place("Folder or URI of the signals of all tasks.")],
+    scratch: options.Scratch = None,
+) -> None:
+    """A teacher, step 2: the manifest of the signals, when all tasks have scored their shards."""

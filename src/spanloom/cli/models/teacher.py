@@ -6,11 +6,11 @@ from typing import Annotated, Literal
 
 import typer
 
-from spanloom.api.scoring_options import ScoringOptions, TeacherOptions
 from spanloom.cli import options as shared
 from spanloom.cli.app import teacher_app
 from spanloom.cli.outputs import file_option
 from spanloom.options.option import option, place
+from spanloom.teacher.sources.options import ScoringOptions, TeacherOptions
 
 
 @teacher_app.command("score")
@@ -84,6 +84,29 @@ class Rank:
     dataset: Annotated[str, place("Root of the dataset.")]
     count: Annotated[int, option("How many documents.", min=1)] = 20
     at_least: Annotated[int, option("Only documents with so many scored labels.", min=1)] = 1
+    scratch: shared.Scratch = None
+    as_json: shared.Json = False
+    quiet: shared.Quiet = False
+
+
+@teacher_app.command("stats")
+@dataclass(frozen=True, kw_only=True)
+class Stats:
+    """Say how well the teacher expects the labels of a dataset, by span, split, shard, language, exercise.
+
+    Mean log-probability of the labels; mean entropy of the top k and the rest as one class, in nats; the share of
+    labels that are the teacher's first choice.
+
+    Example: `spanloom teacher stats signals --dataset dataset --by span,language`
+    """
+
+    signals: Annotated[
+        str, typer.Argument(help="Folder or URI that `spanloom teacher score` filled.", metavar="SIGNALS")
+    ]
+    dataset: Annotated[str, place("Root of the dataset.")]
+    by: Annotated[
+        str, option("Group by any of span, split, shard, language, exercise, with commas; empty: all in one.")
+    ] = "span"
     scratch: shared.Scratch = None
     as_json: shared.Json = False
     quiet: shared.Quiet = False

@@ -35,6 +35,7 @@ LISTS = {
     "traces_dataset": "traces.task_list",
     "model_chat": "models.task_list",
     "harmony_chat": "harmony.chat_task_list",
+    "teacher": "models.teacher_task_list",
 }
 """Pipeline → its task list in families/."""
 
@@ -57,6 +58,7 @@ Pipeline = Annotated[
         "traces_dataset",
         "model_chat",
         "harmony_chat",
+        "teacher",
     ],
     typer.Argument(metavar="PIPELINE", help="Which pipeline: a YAML file of pipelines/ has its name."),
 ]

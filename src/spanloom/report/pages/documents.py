@@ -9,7 +9,7 @@ from typing import Any
 
 from markupsafe import Markup, escape
 
-from spanloom.dataset.document import ShownDocument, ShownMessage, shown_parts
+from spanloom.dataset.document import LEVELS, ShownDocument, ShownMessage, shown_parts
 from spanloom.report.pages.html import page
 from spanloom.report.terminal import Shown
 from spanloom.text import hex_bytes, visible
@@ -27,6 +27,7 @@ def documents_page(
     above the documents whose first row has the column names.
     """
     names = documents[0].span_names if documents else ("context",)
+    scores = [token.score for document in documents for token in document.tokens if token.score]
     return page(
         "inspect.html.j2",
         style="inspect.css",
@@ -38,7 +39,9 @@ def documents_page(
         span_names=" ".join(names),
         trained=names[1:],
         marker=next((token.text for document in documents for token in document.tokens if token.special), "<|start|>"),
-        on={name: int(getattr(shown, name)) for name in ("tokens", "ids", "labels")},
+        on={"teacher": int(bool(scores)), **{name: int(getattr(shown, name)) for name in ("tokens", "ids", "labels")}},
+        levels=[f"{100 * level:g} %" for level in LEVELS],
+        texts=sorted({(token, text) for score in scores for token, text, _ in score.top}),
     )
 
 
@@ -84,7 +87,8 @@ def _message(document: ShownDocument, message: ShownMessage, most: int) -> dict[
 
 
 def _tokens(document: ShownDocument, message: ShownMessage, positions: range) -> Markup:
-    """One `<i data-n=17 data-i=1428 data-k=1,2>text</i>` per token: position, id, loss mask and span on disk."""
+    """One `<i data-n=17 data-i=1428 data-k=1,2>text</i>` per token: position, id, loss mask and span on disk; and of a
+    teacher, `data-o`: its log-probability, `data-r`: that of the rest, `data-t`: those of the top k by their ids."""
     parts = []
     for position in positions:
         token = document.tokens[position]
@@ -92,9 +96,14 @@ def _tokens(document: ShownDocument, message: ShownMessage, positions: range) ->
         kinds = [name for name, on in flags if on]
         if token.span != message.span:  # a damaged dataset, or a document's very first token
             kinds.append(f"x{token.span}")
+        if token.score:
+            kinds.append(f"b{token.score.level}")
         attributes = f' class="{" ".join(kinds)}"' if kinds else ""
         if token.partial:
             attributes += f' data-b="{hex_bytes(token.piece)}"'
+        if score := token.score:
+            top = " ".join(f"{each}:{value:.3f}" for each, _, value in score.top)
+            attributes += f' data-o="{score.own:.3f}" data-r="{score.rest:.3f}" data-t="{top}"'
         parts.append(
             f'<i data-n="{position}" data-i="{token.id}" data-k="{token.disk[0]},{token.disk[1]}"{attributes}>'
             f"{str(escape(visible(token.text))).replace(_FEED, _MARKED_FEED)}</i>"

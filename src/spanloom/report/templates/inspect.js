@@ -17,6 +17,7 @@
     links.forEach((link, i) => i === current ? link.setAttribute("aria-current", "true") : link.removeAttribute("aria-current"));
     if (remember) links[current].scrollIntoView({ block: "nearest", inline: "nearest" });
     if (body.classList.contains("labels")) layLabels(articles[current]);
+    if (asked && !articles[current].contains(asked)) ask(null);
     if (focus) { articles[current].focus({ preventScroll: true }); window.scrollTo(0, 0); }
     if (remember && location.hash !== "#d" + (current + 1)) history.replaceState(null, "", "#d" + (current + 1));
   }
@@ -29,16 +30,58 @@
       article.querySelector(".labels").hidden = !on;
     });
     if (name === "labels" && on && articles.length) layLabels(articles[current]);
+    if (name === "teacher" && !on && asked) ask(null);
     search(false);
   }
 
-  const shown = (token) => (token.classList.contains("p") ? token.dataset.b + " " : "") + token.textContent.replace(/\n/g, "↵").replace(/ /g, "␣");
+  const plain = (text) => text.replace(/\n/g, "↵").replace(/ /g, "␣");
+  const shown = (token) => (token.classList.contains("p") ? token.dataset.b + " " : "") + plain(token.textContent);
 
   function cell(row, text, kind) {
     const td = row.insertCell();
     td.textContent = text;
     if (kind) td.className = kind;
     return td;
+  }
+
+  // What a teacher expected at a token: its own log-probability, the top k, and what they leave.
+  const expected = document.getElementById("expected"), texts = new Map();
+  document.querySelectorAll("#texts li").forEach((item) => texts.set(item.dataset.i, item.textContent));
+  const percent = (logprob) => (100 * Math.exp(logprob)).toPrecision(3) * 1 + " %";
+  let asked = null;
+
+  function ask(token) {
+    if (asked) asked.classList.remove("asked");
+    asked = token;
+    expected.hidden = !token;
+    if (!token) return;
+    token.classList.add("asked");
+    const top = token.dataset.t.split(" ").map((entry) => entry.split(":"));
+    const rank = top.findIndex(([id]) => id === token.dataset.i), own = Number(token.dataset.o);
+    const about = document.createElement("p"), table = document.createElement("table"), head = table.createTHead().insertRow();
+    about.textContent = shown(token) + " at position " + token.dataset.n + ": log-prob " + own.toFixed(3) + ", " + percent(own) +
+      ", " + (rank < 0 ? "not among the first " + top.length : "rank " + (rank + 1));
+    for (const [name, kind] of [["", "n"], ["token", ""], ["id", "n"], ["log-prob", "n"], ["probability", "n"]]) {
+      const th = document.createElement("th");
+      th.scope = "col"; th.textContent = name; th.className = kind;
+      head.append(th);
+    }
+    const lines = table.createTBody();
+    const line = (at, text, id, logprob, kind) => {
+      const row = lines.insertRow();
+      row.className = kind;
+      [[at, "n"], [text, "token"], [id, "n"], [Number(logprob).toFixed(3), "n"], [percent(logprob), "n"]].forEach(([value, name]) => cell(row, value, name));
+    };
+    top.forEach(([id, logprob], at) => line(at + 1, plain(texts.get(id)), id, logprob, at === rank ? "own" : ""));
+    line("", "all others", "", token.dataset.r, "others");
+    expected.replaceChildren(about, table);
+    const box = token.getBoundingClientRect();
+    if (box.top < 80 || box.bottom > expected.getBoundingClientRect().top && innerWidth < 900) window.scrollBy(0, box.top - innerHeight / 4);
+  }
+
+  function askBeside(step) {
+    const tokens = [...asked.closest("article").querySelectorAll("i[data-o]")];
+    ask(tokens[Math.max(0, Math.min(tokens.length - 1, tokens.indexOf(asked) + step))]);
   }
 
   // One line a position: the token, what it learns, and the two values on disk that say so.
@@ -49,7 +92,7 @@
     about.className = "about quiet";
     about.textContent = "Each position learns to predict the next token. Loss mask and span are shown as they are on disk: they describe that label, one place ahead of the token.";
     const table = document.createElement("table"), head = table.createTHead().insertRow();
-    for (const [name, kind] of [["position", "n"], ["token", ""], ["label it learns", ""], ["lossmask", "n"], ["span", ""]]) {
+    for (const [name, kind] of [["position", "n"], ["token", ""], ["label it learns", ""], ["lossmask", "n"], ["span", ""], ...(expected ? [["log-prob", "n"]] : [])]) {
       const th = document.createElement("th");
       th.scope = "col"; th.textContent = name; th.className = kind;
       head.append(th);
@@ -65,6 +108,7 @@
       cell(row, learns ? shown(next) : next ? "… (not shown)" : "–", "label");
       cell(row, mask, "n");
       cell(row, span + " " + (spanNames[span] || "?"), "span");
+      if (expected) cell(row, learns && next.dataset.o || "", "n");
     });
     box.append(about, table);
   }
@@ -137,8 +181,16 @@
     else if (event.key === "t") toggle("tokens");
     else if (event.key === "i") toggle("ids");
     else if (event.key === "l") toggle("labels");
+    else if (event.key === "p" && expected) toggle("teacher");
+    else if (event.key === "Escape" && asked) ask(null);
+    else if (event.key === "ArrowRight" && asked) { event.preventDefault(); askBeside(1); }
+    else if (event.key === "ArrowLeft" && asked) { event.preventDefault(); askBeside(-1); }
+  });
+  if (expected) document.querySelector("main").addEventListener("click", (event) => {
+    const token = event.target.closest("section i[data-o]");
+    if (token && body.classList.contains("teacher")) ask(token === asked ? null : token);
   });
   window.addEventListener("hashchange", () => show(Number(location.hash.slice(2)) - 1 || 0));
-  for (const name of ["tokens", "ids", "labels"]) if (body.dataset[name] === "1") toggle(name);
+  for (const name of ["tokens", "ids", "labels", "teacher"]) if (body.dataset[name] === "1") toggle(name);
   show(Number(location.hash.slice(2)) - 1 || 0, false, false);
 })();

@@ -9,13 +9,13 @@ from rich.console import Console
 from rich.text import Text
 
 from spanloom.api.exporting import content_of
+from spanloom.api.looking import shown_documents
 from spanloom.api.validating import validated
 from spanloom.cli.app import exit_by, print_json, say
 from spanloom.cli.dataset.look import Inspect, ManifestShow, Stats, Validate
 from spanloom.cli.outputs import write_page
 from spanloom.dataset import manifest
-from spanloom.dataset.inspect import Selection, pick_documents
-from spanloom.dataset.root.layout import tokenizer_at
+from spanloom.dataset.inspect import Selection
 from spanloom.dataset.statistics import collect
 from spanloom.errors import SpanloomError
 from spanloom.families import FOLDERS, check_manifest, data_folder, dataset_family
@@ -66,7 +66,13 @@ def differing(options: Any, without: Sequence[str] = ()) -> dict[str, object]:
 def inspect(given: Inspect) -> None:
     root, document, chosen, html = given.root, given.document, given.chosen, given.html
     if kind := data_folder(str(root)):
-        own = {"DOCUMENT": document, "--id": given.ids_wanted, "--tokenizer": given.tokenizer, "--json": given.as_json}
+        own = {
+            "DOCUMENT": document,
+            "--id": given.ids_wanted,
+            "--tokenizer": given.tokenizer,
+            "--teacher": given.teacher,
+            "--json": given.as_json,
+        }
         others = differing(chosen, without=("count", "split", "seed")) | differing(given.shown, without=("most",))
         _refuse("no documents", {**own, **others})
         drawn = chosen.split or "train"
@@ -108,8 +114,7 @@ def inspect(given: Inspect) -> None:
         },
         without=family.RATIO[0] if chosen.no_reasoning and family.RATIO else chosen.without,
     )
-    vocabulary = family.load_vocabulary(content, tokenizer_at(root, given.tokenizer))
-    documents = pick_documents(root, content, family, selection, vocabulary)
+    documents = shown_documents(root, content, selection, given.tokenizer, given.teacher)
     if not documents:
         raise SpanloomError("no document passes these filters", where=str(root))
     view = Shown(**vars(given.shown))

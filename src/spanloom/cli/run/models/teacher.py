@@ -4,11 +4,15 @@ from pathlib import Path
 
 from rich.console import Console
 
-from spanloom.api.scoring import carried, checked, ranked, scored, size_of, summary_of
+from spanloom.api.scoring import carried, checked, grouped, ranked, scored, size_of, summary_of
 from spanloom.cli.app import counted, exit_by, make_progress, print_json, say
-from spanloom.cli.models.teacher import Carry, Rank, Score, Validate
+from spanloom.cli.models.teacher import Carry, Rank, Score, Stats, Validate
+from spanloom.options.option import names_in
 from spanloom.provenance import readable_json
+from spanloom.report.pages.html import percent
+from spanloom.report.stats import group_table
 from spanloom.report.summary import findings_text
+from spanloom.report.terminal import print_whole
 from spanloom.storage import write_atomically
 from spanloom.storage.folders.repeated import already_there
 from spanloom.storage.uri import is_uri
@@ -78,6 +82,19 @@ def rank(given: Rank) -> None:
     for each in documents:
         place = f"{each.split}/{each.shard}/{each.sequence}"
         say(f"{place}: mean {each.mean:.3f} of {each.labels:,} labels, lowest {each.lowest:.2f} at label {each.at:,}")
+
+
+def stats(given: Stats) -> None:
+    names = tuple(names_in(given.by))
+    groups = grouped(given.signals, given.dataset, names, make_progress(given.quiet, False), given.scratch)
+    if given.as_json:
+        print_json([{**dict(zip(names, key, strict=True)), **vars(each)} for key, each in groups.items()])
+        return
+    rows = {
+        key: (f"{each.labels:,}", f"{each.mean:.3f}", f"{each.entropy:.3f}", percent(each.agreement))
+        for key, each in groups.items()
+    }
+    print_whole(Console(highlight=False), group_table(names, ("labels", "log-prob", "entropy", "first choice"), rows))
 
 
 def validate(given: Validate) -> None:
