@@ -93,14 +93,16 @@ def artifact_of(name: str) -> Any:
 
 
 def task_list_of(name: str) -> ModuleType:
-    """A list by its name, such as `harmony.task_list`.
+    """A list by its name below families/, such as `harmony.task_list`.
 
     The family's folder is loaded as another package, so that no other module of Spanloom is imported.
     """
-    family, _, module = name.partition(".")
-    package = f"task_lists.{family}"
-    for name, folder in (("task_lists", FAMILIES), (package, FAMILIES / family)):
-        if name not in sys.modules:
-            sys.modules[name] = ModuleType(name)
-            sys.modules[name].__path__ = [str(folder)]
-    return import_module(f"{package}.{module}")
+    packages = {"task_lists": FAMILIES}
+    if "." in name:
+        family = name.partition(".")[0]
+        packages[f"task_lists.{family}"] = FAMILIES / family
+    for package, folder in packages.items():
+        if package not in sys.modules:
+            sys.modules[package] = ModuleType(package)
+            sys.modules[package].__path__ = [str(folder)]
+    return import_module(f"task_lists.{name}")

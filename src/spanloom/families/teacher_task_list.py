@@ -9,7 +9,7 @@ that the number of tasks need not be that of the shards. Both steps publish, so 
 
 from typing import Any
 
-from ..tasks import Parameters, given
+from .tasks import Parameters, given
 
 NAME = "teacher"
 ABOUT = "a dataset, a model's folder → the model's log-probabilities at each trained label"
