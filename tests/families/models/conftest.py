@@ -7,13 +7,20 @@ from typing import Any
 
 import pytest
 
+from spanloom.building.make import BuildResult
 from spanloom.cli import main
+from spanloom.dataset import manifest
+from spanloom.dataset.manifest import Content
+from spanloom.families.models.build import BuildOptions, build
 from spanloom.families.models.conversation import read_conversation
+from spanloom.families.models.documents.rules import ModelRules
 from spanloom.families.models.model import Model, load_model
 from spanloom.families.models.probe.form import find_form, variable_sets
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
 from spanloom.families.models.prove.refusals import Refusal
-from support.chat_models import write_model
+from spanloom.findings import Report
+from support.chat_models import CHATML, write_model
+from support.model_datasets import record, stored, write_conversations
 
 Run = Callable[..., str]
 Prove = Callable[..., Proven | Refusal]
@@ -51,3 +58,54 @@ def prove(tmp_path: Path) -> Prove:
         return prove_conversation(model, conversation, proving_of(model, served=served))
 
     return proven
+
+
+RECORDS = [record(seed) for seed in range(60)]
+FORGETS = CHATML.replace("{% if m.reasoning_content %}", "{% if m.reasoning_content and loop.last %}")
+"""Forgets the reasoning of earlier turns."""
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two shards of generated conversations."""
+    rows = [stored(each) for each in RECORDS]
+    return write_conversations(tmp_path_factory.mktemp("source"), [rows[:40], rows[40:]])
+
+
+def made(source: Path, model: Path, out: Path, **more: Any) -> BuildResult:
+    rules = {name: more.pop(name) for name in list(more) if name in ModelRules.__dataclass_fields__}
+    given = ModelRules(**{"valid_fraction": 0.3, **rules})
+    return build(BuildOptions(source=source, model=model, out=out, rules=given, allow_unknown_sha=True, **more))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("models") / "small", FORGETS)
+
+
+@pytest.fixture(scope="module")
+def root(source: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    result = made(source, model, tmp_path_factory.mktemp("dataset") / "root")
+    assert result.report.clean, result.report.findings
+    return result.root
+
+
+def content_of(root: Path) -> Content:
+    return manifest.read(root).content
+
+
+def checks(report: Report) -> set[str]:
+    return {finding.check for finding in report.findings}
+
+
+def bad_source(folder: Path) -> Path:
+    control = {
+        "id": "control",
+        "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "<|end|>"}],
+    }
+    greeting = {
+        "id": "greeting",
+        "messages": [{"role": "assistant", "content": "Hello"}, {"role": "user", "content": "?"}],
+    }
+    rows = [stored(RECORDS[0]), stored(control), stored(greeting), stored(RECORDS[1])]
+    return write_conversations(folder, [rows])

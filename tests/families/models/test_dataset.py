@@ -1,12 +1,7 @@
 """model_chat from a source folder and a model's folder to a validated dataset: what is in it, what validation finds."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,74 +9,28 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-import spanloom
 from conftest import Cli
+from families.models.conftest import RECORDS, bad_source, checks, content_of, made
 from spanloom.auditing.auditor import ModelOptions
 from spanloom.auditing.run import AuditOptions, audit
-from spanloom.building.make import BuildResult
 from spanloom.building.steps import StepTask
-from spanloom.conversations.source.caps import RowCaps
-from spanloom.dataset import manifest
-from spanloom.dataset.manifest import Content
 from spanloom.dataset.validate.dataset import validate_dataset
-from spanloom.errors import ConflictError, DuplicateIdError, RejectedRowError, SourceError, SpanloomError
+from spanloom.errors import ConflictError, DuplicateIdError, RejectedRowError, SourceError
 from spanloom.families.models import dataset as family
-from spanloom.families.models.build import BuildOptions, build
 from spanloom.families.models.documents.rules import ModelRules
 from spanloom.families.models.errors import ModelError
 from spanloom.families.models.steps.tokenize_conversations import artifact_metadata
 from spanloom.families.models.steps.tokenize_conversations import run as run_step
-from spanloom.findings import Report
-from spanloom.report.progress import Mode, Progress
 from support import chat_sources, sources
 from support.chat_models import CHATML, small_tokenizer, write_model
-from support.model_datasets import TOOL, documents_on_disk, record, runs_that_agree, stored, write_conversations
-from support.model_material import Pair, write_pair
-from support.nightly import nightly
+from support.model_datasets import documents_on_disk, runs_that_agree, stored, write_conversations
 from tokenizers import Tokenizer
-
-RECORDS = [record(seed) for seed in range(60)]
-FORGETS = CHATML.replace("{% if m.reasoning_content %}", "{% if m.reasoning_content and loop.last %}")
-"""Forgets the reasoning of earlier turns."""
 
 FORGETS_AT_ONCE = (
     "{% for m in messages %}<|start|>{{ m.role }}\n{{ m.content.split('</think>')[-1].strip() }}<|end|>{% endfor %}"
     "{% if add_generation_prompt %}<|start|>assistant\n<think>\n{% endif %}"
 )
 """Opens a thought in the prompt, and never shows one."""
-
-
-@pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two shards of generated conversations."""
-    rows = [stored(each) for each in RECORDS]
-    return write_conversations(tmp_path_factory.mktemp("source"), [rows[:40], rows[40:]])
-
-
-def made(source: Path, model: Path, out: Path, **more: Any) -> BuildResult:
-    rules = {name: more.pop(name) for name in list(more) if name in ModelRules.__dataclass_fields__}
-    given = ModelRules(**{"valid_fraction": 0.3, **rules})
-    return build(BuildOptions(source=source, model=model, out=out, rules=given, allow_unknown_sha=True, **more))
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_model(tmp_path_factory.mktemp("models") / "small", FORGETS)
-
-
-@pytest.fixture(scope="module")
-def root(source: Path, model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    result = made(source, model, tmp_path_factory.mktemp("dataset") / "root")
-    assert result.report.clean, result.report.findings
-    return result.root
-
-
-def content_of(root: Path) -> Content:
-    return manifest.read(root).content
-
-
-def checks(report: Report) -> set[str]:
-    return {finding.check for finding in report.findings}
 
 
 # --- What is on the disk ----------------------------------------------------------------------------------------------
@@ -278,19 +227,6 @@ def test_the_step_makes_what_the_build_makes(source: Path, model: Path, root: Pa
 # --- What is refused --------------------------------------------------------------------------------------------------
 
 
-def bad_source(folder: Path) -> Path:
-    control = {
-        "id": "control",
-        "messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "<|end|>"}],
-    }
-    greeting = {
-        "id": "greeting",
-        "messages": [{"role": "assistant", "content": "Hello"}, {"role": "user", "content": "?"}],
-    }
-    rows = [stored(RECORDS[0]), stored(control), stored(greeting), stored(RECORDS[1])]
-    return write_conversations(folder, [rows])
-
-
 def test_the_first_refusal_stops_with_file_row_and_remedy(model: Path, tmp_path: Path) -> None:
     with pytest.raises(RejectedRowError) as refused:
         made(bad_source(tmp_path / "source"), model, tmp_path / "root")
@@ -459,320 +395,3 @@ def test_build_for_a_model_on_the_command_line(source: Path, model: Path, tmp_pa
     alone = cli("build", "--source", source, "--out", tmp_path / "other", "--inline-think")
     assert alone.returncode != 0
     assert "--inline-think" in alone.stderr
-
-
-# --- Caps, and what stands at the root --------------------------------------------------------------------------------
-
-
-def test_caps_are_divided_over_the_shards(source: Path, model: Path, tmp_path: Path) -> None:
-    result = made(source, model, tmp_path / "root", caps=RowCaps(max_rows=21, max_rows_per_shard=12))
-    assert result.report.clean, result.report.findings
-    assert [shard.rows_read for shard in result.manifest.content.shards] == [11, 10]
-    conversations = {row["conversation"] for row, *_ in documents_on_disk(result.root)}
-    assert conversations == {f"r-{seed}" for seed in (*range(11), *range(40, 50))}
-    checked = validate_dataset(result.root, family, source=source, deep=60)
-    assert checked.clean, checked.findings
-    assert (checked.checked["source rows"], checked.checked["rows rendered again"]) == (21, 21)
-    manifest_file = result.root / "manifest.json"
-    for caps in ({"max_rows": 22, "max_rows_per_shard": 12}, {"max_rows": -1}, 3):
-        whole = json.loads(manifest_file.read_text())
-        whole["content"]["config"]["caps"] = caps
-        manifest_file.write_text(json.dumps(whole))
-        assert "manifest" in checks(validate_dataset(result.root, family))
-
-
-def test_a_capped_run_has_a_root_of_its_own(source: Path, model: Path, tmp_path: Path) -> None:
-    assert BuildOptions(source=source, model=model).root.name == "model_chat_v1"
-    assert BuildOptions(source=source, model=model, caps=RowCaps(max_rows=1)).root.name == "model_chat_v1_smoke"
-    with pytest.raises(ConflictError, match="capped run must not write"):
-        made(source, model, tmp_path / "model_chat_v1", caps=RowCaps(max_rows=1))
-    for uri in (str(tmp_path / "model_chat_v1"), "gs://bucket/model_chat_v1"):
-        with pytest.raises(ConflictError, match="capped run must not write"):
-            run_step(
-                source=str(source),
-                model=str(model),
-                root=uri,
-                rules=ModelRules(),
-                caps=RowCaps(max_rows=1),
-                task=StepTask(),
-            )
-    with pytest.raises(SpanloomError, match="max_rows must be at least 0"):
-        RowCaps(max_rows=-1)
-
-
-def test_a_dataset_is_replaced_only_by_one_that_is_valid(source: Path, model: Path, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    few = {"caps": RowCaps(max_rows=4), "on_duplicate": "keep"}
-    first = made(source, model, root, **few).manifest.content
-    with pytest.raises(ConflictError, match="other options"):
-        made(source, model, root, train=("final",), **few)
-    with pytest.raises(ConflictError, match="--no-resume"):
-        made(source, model, root, resume=False, **few)
-    bad = bad_source(tmp_path / "bad")
-    with pytest.raises(RejectedRowError):
-        made(bad, model, root, overwrite=True)
-    assert content_of(root) == first
-    assert validate_dataset(root, family, source=source).clean
-    with pytest.raises(ConflictError, match="unfinished build"):
-        made(source, model, root, train=("final",), overwrite=True, **few)
-    result = made(source, model, root, train=("final",), overwrite=True, resume=False, **few)
-    assert result.report.clean, result.report.findings
-    assert result.root == root
-    assert content_of(root).config["train"] == ["final"]
-    assert {path.name for path in root.iterdir() if path.name.startswith(".")} == set()
-    assert validate_dataset(root, family, source=source).clean
-
-
-def test_a_file_of_others_is_not_replaced(source: Path, model: Path, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    few = {"caps": RowCaps(max_rows=4)}
-    made(source, model, root, **few)
-    note = root / "model/special_tokens_map.json"
-    note.write_text("{}")
-    with pytest.raises(ConflictError, match="special_tokens_map"):
-        made(source, model, root, overwrite=True, **few)
-    assert note.read_text() == "{}"
-
-
-def test_an_unfinished_build_goes_on_or_is_discarded(model: Path, tmp_path: Path) -> None:
-    root, source = tmp_path / "root", bad_source(tmp_path / "source")
-    with pytest.raises(RejectedRowError):
-        made(source, model, root)
-    with pytest.raises(ConflictError, match="unfinished build") as refused:
-        made(source, model, root, train=("final",), max_rejects="100%")
-    assert "--no-resume" in str(refused.value.remedy)
-    result = made(source, model, root, train=("final",), max_rejects="100%", resume=False, keep_work=True)
-    assert result.report.clean, result.report.findings
-    assert list((root / ".work/rendered_00").glob("part_*.parquet"))
-
-
-def test_a_replacement_that_was_killed_is_brought_to_its_end(source: Path, model: Path, tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    few = {"caps": RowCaps(max_rows=4)}
-    made(source, model, root, **few)
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("spanloom.dataset.root.replace.link_file", killed)
-        with pytest.raises(KeyboardInterrupt):
-            made(source, model, root, train=("final",), overwrite=True, **few)
-    assert not (root / "manifest.json").exists()
-    result = made(source, model, root, train=("final",), overwrite=True, **few)
-    assert (result.already_built, result.report.clean) == (True, True)
-    assert content_of(root).config["train"] == ["final"]
-    assert not (root / ".work").exists()
-
-
-def test_options_of_build_work_or_are_refused_by_name(source: Path, model: Path, tmp_path: Path, cli: Cli) -> None:
-    arguments = ("build", "--source", source, "--model", model, "--allow-unknown-sha", "--valid-fraction", 0.3)
-    ran = cli(*arguments, "--out", tmp_path / "root", "--max-rows", 4, "--shards", 2, "--keep-work")
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stderr.index("load the model") < ran.stderr.index("prov") < ran.stderr.index("validate")
-    assert (tmp_path / "root/.work/rendered_00").is_dir()
-    switches = ("--mask-generation-prompt",)
-    refused = {
-        "--history": "keep",
-        "--max-tokens": "9",
-        "--renderer": "harmony",
-        "--audit-fraction": "0.5",
-        "--tokenizer": tmp_path,
-    }
-    given = [each for option in refused.items() for each in option]
-    wrong = cli(*arguments, "--out", tmp_path / "other", *given, *switches)
-    assert wrong.returncode == 1
-    assert [name for name in (*refused, *switches) if name not in wrong.stderr] == []
-    assert "3 are expected" in cli(*arguments, "--out", tmp_path / "other", "--shards", 3).stderr
-    assert not (tmp_path / "other").exists()
-
-
-# --- Published models -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("template", ["otc_glm-4.7-flash", nightly("otc_qwen-3"), nightly("otc_qwen-2.5")])
-def test_published_models(template: str, model_material: list[Pair], tmp_path: Path) -> None:
-    pair = next((each for each in model_material if each.template == template), None)
-    assert pair is not None, "the folder has no such template"
-    records = [record(seed) for seed in range(100, 130)]
-    source = write_conversations(tmp_path / "source", [[stored(each) for each in records]])
-    model = write_pair(pair, tmp_path / "model")
-    result = made(source, model, tmp_path / "root", stops=pair.stops, inline_think=True, max_rejects="10%")
-    assert result.report.clean, result.report.findings
-    refused = set(result.manifest.content.totals.rejected)
-    assert refused <= {"text_altered"}  # the literal forms of some templates
-    cutting = result.manifest.content.totals.cutting
-    assert cutting is not None
-    assert runs_that_agree(result.root, records) == cutting["runs"] > 0
-
-
-def test_the_tool_of_the_records_is_in_the_prompt(tmp_path: Path) -> None:
-    template = "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}" + CHATML
-    each = next(each for each in RECORDS if each.get("tools"))
-    source = write_conversations(tmp_path / "source", [[stored(each)]])
-    result = made(source, write_model(tmp_path / "model", template), tmp_path / "root", valid_fraction=0.0)
-    assert result.report.clean, result.report.findings
-    tokenizer = Tokenizer.from_file(str(result.root / "model/tokenizer.json"))
-    ((_, tokens, *_),) = documents_on_disk(result.root)
-    assert tokenizer.decode(tokens, skip_special_tokens=False).startswith(str(TOOL["name"]))
-
-
-def test_a_stopped_build_takes_no_part_of_other_code_or_libraries(model: Path, tmp_path: Path) -> None:
-    """A refused row at the end stops the build: the parts before it are kept."""
-    rows = [stored(record(seed)) for seed in range(600)]
-    bad = stored({"id": "bad", "messages": [{"role": "assistant", "content": "no prompt"}]})
-    source = write_conversations(tmp_path / "source", [[*rows, bad]])
-    package = tmp_path / "copy/spanloom"
-    shutil.copytree(Path(spanloom.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
-    out = tmp_path / "root"
-
-    def stopped() -> dict[str, tuple[str, int]]:
-        """Runs the copy of the package until the bad row stops it. Returns key and file number of each part."""
-        command = [sys.executable, "-m", "spanloom", "build", "--source", source, "--model", model, "--out", out]
-        environment = {**os.environ, "PYTHONPATH": str(package.parent)}
-        options = ["--workers", "1", "--allow-unknown-sha"]
-        done = subprocess.run([*map(str, command), *options], capture_output=True, text=True, env=environment)
-        assert "nothing_trained" in done.stderr, done.stderr
-        parts = out / ".work/rendered_00"
-        return {
-            path.stem: (json.loads(path.read_bytes())["key"], path.with_suffix(".parquet").stat().st_ino)
-            for path in parts.glob("*.json")
-        }
-
-    first = stopped()
-    assert len(first) > 1
-    assert stopped() == first
-    changed = package / "families/models/prove/spans.py"
-    changed.write_text(changed.read_text() + "# changed\n")
-    second = stopped()
-    assert second.keys() == first.keys()
-    assert all(second[name][0] != first[name][0] and second[name][1] != first[name][1] for name in first)
-
-
-class Swapping(Progress):
-    """Writes another template into the model's folder when it is loaded and hashed, and before any worker has begun."""
-
-    def __init__(self, model: Path) -> None:
-        super().__init__(mode=Mode.SILENT)
-        self._model = model
-
-    @contextmanager
-    def stage(self, name: str, detail: str = "") -> Iterator[None]:  # noqa: ARG002  # as Progress
-        if name == "prove":
-            (self._model / "chat_template.jinja").write_text(CHATML.replace("<|end|>", "!<|end|>"))
-        yield
-
-
-@pytest.mark.parametrize("workers", [1, 2])
-def test_a_model_that_changes_during_a_build_changes_no_document(workers: int, model: Path, tmp_path: Path) -> None:
-    rows = [stored(record(seed)) for seed in range(600)]
-    source = write_conversations(tmp_path / "source", [rows])
-    whole = made(source, model, tmp_path / "whole")
-    changing = Path(shutil.copytree(model, tmp_path / "changing" / model.name))
-    before = (changing / "chat_template.jinja").read_bytes()
-    rules = ModelRules(valid_fraction=0.3)
-    options = BuildOptions(
-        source=source, model=changing, out=tmp_path / "root", rules=rules, workers=workers, allow_unknown_sha=True
-    )
-    result = build(options, Swapping(changing))
-    assert (changing / "chat_template.jinja").read_bytes() != before
-    assert result.report.clean, result.report.findings
-    assert (result.root / "model/chat_template.jinja").read_bytes() == before
-    assert result.manifest.content.as_dict() == whole.manifest.content.as_dict()
-
-
-def test_an_error_of_a_model_names_its_folder(source: Path, tmp_path: Path) -> None:
-    model = write_model(tmp_path / "model", "{% if %}")
-    with pytest.raises(SpanloomError, match="not valid Jinja") as fault:
-        made(source, model, tmp_path / "root")
-    assert str(fault.value.where) == str(model / "chat_template.jinja")
-
-
-# --- Control tokens in texts of users and tools -----------------------------------------------------------------------
-
-END = "<|end|>"
-LOOK = {"id": "c0000", "type": "function", "function": {"name": "find_place", "arguments": {"place": "a"}}}
-
-
-def talk(name: str, *, user: str = "q", system: str = "s", result: str = "r", described: str = "d") -> dict[str, Any]:
-    """A conversation with texts of all kinds, of which some hold control tokens."""
-    return {
-        "id": name,
-        "messages": [
-            {"role": "system", "content": system},
-            {"role": "user", "content": user},
-            {"role": "assistant", "content": "", "tool_calls": [LOOK]},
-            {"role": "tool", "content": result, "tool_call_id": "c0000", "name": "find_place"},
-            {"role": "assistant", "content": "answer"},
-        ],
-        "tools": [{"type": "function", "function": {**TOOL, "description": described}}],
-    }
-
-
-HELD = {
-    "user": (f"what is {END}?", "content of message 1 (user)"),
-    "system": (f"say {END}", "content of message 0 (system)"),
-    "result": (f"{END}{END}", "content of message 3 (tool)"),
-    "described": (f"ends with {END} or <|start|>", "the tools"),
-}
-
-
-@pytest.mark.parametrize("place", HELD)
-def test_a_control_token_in_a_text_is_refused_with_its_place(place: str, model: Path, tmp_path: Path) -> None:
-    text, where = HELD[place]
-    source = write_conversations(tmp_path / "source", [[stored(talk("a", **{place: text}))]])
-    with pytest.raises(RejectedRowError, match="special_in_text") as refused:
-        made(source, model, tmp_path / "root")
-    assert f"'{END}' is in {where}" in refused.value.what
-    assert "--control-texts text" in str(refused.value.remedy)
-    assert "--control-texts as-served" in str(refused.value.remedy)
-    both = [stored(talk("a", **{place: text})), stored(talk("b"))]
-    aside = made(write_conversations(tmp_path / "both", [both]), model, tmp_path / "aside", max_rejects="1")
-    assert aside.report.clean, aside.report.findings
-    assert aside.manifest.content.totals.rejected == {"special_in_text": 1}
-
-
-@pytest.mark.parametrize("how", ["as-served", "text"])
-def test_control_tokens_in_texts_are_kept_or_encoded_as_text(how: str, model: Path, tmp_path: Path) -> None:
-    records = [talk(place, **{place: text}) for place, (text, _) in HELD.items()]
-    words = [talk(place, **{place: text.replace("|", "/")}) for place, (text, _) in HELD.items()]
-    source = write_conversations(tmp_path / "source", [[stored(each) for each in records]])
-    result = made(source, model, tmp_path / "root", control_texts=how, valid_fraction=0.0)
-    assert result.report.clean, result.report.findings
-    content = result.manifest.content
-    assert content.config["control_texts"] == how
-    assert content.totals.cutting is not None
-    assert content.totals.cutting["control_texts"] == 6
-    for messages in (source, None):
-        audited = audit(AuditOptions(data=result.root, model=ModelOptions(folder=model), messages=messages))
-        assert audited.findings == {}, audited.found
-    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
-    other = write_conversations(tmp_path / "words", [[stored(each) for each in words]])
-    plain = made(other, model, tmp_path / "plain", valid_fraction=0.0)
-    controls = [tokenizer.token_to_id(marker) for marker in (END, "<|start|>")]
-    for (row, tokens, mask, _), (_, same, same_mask, _) in zip(
-        documents_on_disk(result.root), documents_on_disk(plain.root), strict=True
-    ):
-        text, like = (tokenizer.decode(ids, skip_special_tokens=False) for ids in (tokens, same))
-        assert like == text.replace(HELD[row["conversation"]][0], HELD[row["conversation"]][0].replace("|", "/"))
-        more = sum(tokens.count(each) for each in controls) - sum(same.count(each) for each in controls)
-        held = HELD[row["conversation"]][0]
-        assert more == (0 if how == "text" else held.count(END) + held.count("<|start|>"))
-        trained, untouched = (
-            [token for token, flag in zip(ids, flags, strict=True) if flag]
-            for ids, flags in ((tokens, mask), (same, same_mask))
-        )
-        assert trained == untouched
-
-
-def test_the_eod_in_a_text_is_never_kept(model: Path, tmp_path: Path) -> None:
-    source = write_conversations(tmp_path / "source", [[stored(talk("a", user="a <|eof|> b"))]])
-    config = json.loads((model / "tokenizer_config.json").read_text())
-    assert config["eos_token"] == "<|eof|>"
-    other = write_model(tmp_path / "model", FORGETS, stops=("<|end|>", "<|eof|>"))
-    with pytest.raises(RejectedRowError, match=r"the dataset's EOD '<.eof.>'") as refused:
-        made(source, other, tmp_path / "root", control_texts="as-served")
-    assert "as-served" not in str(refused.value.remedy)
-    result = made(source, other, tmp_path / "text", control_texts="text")
-    assert result.report.clean, result.report.findings
-    assert result.manifest.content.tokenizer.eod not in documents_on_disk(result.root)[0][1][:-1]
