@@ -121,3 +121,16 @@ def test_ctrl_c_while_a_pass_begins_comes_when_it_has_begun() -> None:
 def test_more_workers_than_a_pool_can_hold_are_refused() -> None:
     with pytest.raises(WorkerError, match="more than 1,024"), process_pool(MAX_WORKERS + 1):
         raise AssertionError("a pool was made")
+
+
+def _refusal_in_a_pool() -> str:
+    try:
+        with process_pool(1):
+            return ""
+    except WorkerError as refusal:
+        return str(refusal)
+
+
+def test_a_daemonic_process_is_told_what_to_do() -> None:
+    with multiprocessing.get_context("spawn").Pool(1) as daemonic:
+        assert "ProcessPoolExecutor" in daemonic.apply(_refusal_in_a_pool)

@@ -225,6 +225,11 @@ def process_pool(
             f"{workers:,} worker processes are more than {MAX_WORKERS:,}",
             remedy="give fewer, such as the number of CPUs",
         )
+    if multiprocessing.current_process().daemon:
+        raise WorkerError(
+            "Python lets a daemonic process, such as a worker of multiprocessing.Pool, start no processes",
+            remedy="call it in a concurrent.futures.ProcessPoolExecutor, or in a process that is not daemonic",
+        )
     # Spawning starts this process too, which lets SIGINT through again: not between the mask in `submit` and a worker.
     resource_tracker.ensure_running()
     executor = ProcessPoolExecutor(workers, mp_context=_SPAWN, initializer=_start_worker, initargs=(counters, ahead))
