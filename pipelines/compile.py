@@ -25,7 +25,7 @@ PIPELINES = {
     "traces_dataset": "traces.task_list",
     "model_chat": "models.task_list",
     "harmony_chat": "harmony.chat_task_list",
-    "teacher": "models.teacher_task_list",
+    "teacher": "models.steps.teacher_task_list",
     "packed_chat_shards": "chat.shards_task_list",
     "toolcalls_dataset_shards": "toolcalls.shards_task_list",
     "traces_dataset_shards": "traces.shards_task_list",

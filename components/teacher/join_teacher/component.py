@@ -7,5 +7,5 @@ from functools import partial
 
 from components.of_task import component_of
 
-join_teacher_of = partial(component_of, "models.teacher_task_list", "join-teacher")
+join_teacher_of = partial(component_of, "models.steps.teacher_task_list", "join-teacher")
 join_teacher = join_teacher_of()

@@ -6,4 +6,4 @@ In: the URIs of a dataset's root and of a model's folder. Out: the arrays of the
 
 from components.of_task import component_of
 
-score_teacher = component_of("models.teacher_task_list", "score-teacher")
+score_teacher = component_of("models.steps.teacher_task_list", "score-teacher")

@@ -33,7 +33,7 @@ LISTS = {
     "traces_dataset": "traces.task_list",
     "model_chat": "models.task_list",
     "harmony_chat": "harmony.chat_task_list",
-    "teacher": "models.teacher_task_list",
+    "teacher": "models.steps.teacher_task_list",
 }
 """Pipeline → its task list in families/."""
 
