@@ -58,6 +58,7 @@ bench-train: setup ## Measure what training reads: our dataset against the stock
 	PYTHONPATH=tests $(BIN)/python -m bench.training $(BENCH_ARGS)
 	PYTHONPATH=tests $(BIN)/python -m bench.opening $(filter --quick,$(BENCH_ARGS))
 	PYTHONPATH=tests $(BIN)/python -m bench.plans $(BENCH_ARGS)
+	PYTHONPATH=tests $(BIN)/python -m bench.scoring
 
 bench-chess: setup ## Measure chess: on the fly, prepared and thinking against a plain loop, preparing, DataLoader workers; PGN
 	PYTHONPATH=tests $(BIN)/python -m bench.chess_games $(BENCH_ARGS)
