@@ -56,6 +56,16 @@ FAULTS: tuple[Fault, ...] = (
         tests=("tests/building/test_longest.py::test_longer_documents_are_left_out",),
         raises=("TypeError",),
     ),
+    Fault(
+        name="a-stopped-conversion-forgets-contents",
+        module="spanloom.families.harmony.convert.chat",
+        old="    if conversion.leaves_out_duplicates:\n        counts = Counts()",
+        new="    if False:\n        counts = Counts()",
+        why="a resumed conversion would keep copies of what an earlier run has written",
+        tests=(
+            "tests/families/harmony/convert/test_in_order.py::test_a_run_that_leaves_out_duplicates_goes_on_with_the_same_bytes",
+        ),
+    ),
     # --- Commands that are run again ---
     Fault(
         name="same-without-a-look-at-the-files",
