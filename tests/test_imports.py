@@ -29,7 +29,6 @@ OTHERS = {
     ("spanloom.cli.models.commands", "spanloom.families.models.fetch"): "tarfile: 7 ms of `spanloom --help`",
     (
         "spanloom.families.harmony.build",
-        "spanloom.families.harmony.tiktoken_encoding",
     ): "the validating process imports it while this one works",
     ("spanloom.provenance", "importlib.metadata"): "9 ms of each process that writes no manifest",
 }
