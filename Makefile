@@ -112,12 +112,12 @@ teacher-demo: setup ## A sample scored by a small teacher (TEACHER=DIR: your own
 	$(BIN)/spanloom model sample --out $(DEMO)/teacher/sample
 	$(BIN)/spanloom convert $(DEMO)/teacher/sample/chat.jsonl --out $(DEMO)/teacher/source --yes --quiet
 	$(BIN)/spanloom build --source $(DEMO)/teacher/source --model $(teacher) --out $(DEMO)/teacher/dataset --valid-fraction 0.1 --max-rejects 50% --allow-unknown-sha --quiet
-	$(if $(TEACHER),,$(BIN)/python docs/examples/distil.py teach $(DEMO)/teacher/dataset $(teacher))
+	$(if $(TEACHER),,$(BIN)/python docs/examples/training/distil.py teach $(DEMO)/teacher/dataset $(teacher))
 	$(BIN)/spanloom teacher score $(DEMO)/teacher/dataset --model $(teacher) --top-k 8 --out $(DEMO)/teacher/signals
 	$(BIN)/spanloom teacher validate $(DEMO)/teacher/signals --dataset $(DEMO)/teacher/dataset
 	$(BIN)/spanloom teacher stats $(DEMO)/teacher/signals --dataset $(DEMO)/teacher/dataset
 	$(BIN)/spanloom inspect $(DEMO)/teacher/dataset --teacher $(DEMO)/teacher/signals --html $(DEMO)/teacher/page.html
-	$(BIN)/python docs/examples/distil.py learn $(DEMO)/teacher/dataset $(DEMO)/teacher/signals
+	$(BIN)/python docs/examples/training/distil.py learn $(DEMO)/teacher/dataset $(DEMO)/teacher/signals
 	@echo "Now open $(DEMO)/teacher/page.html in a browser, and click on a token."
 
 test: setup ## All tests. Compiled tests are kept: to compile them takes each worker 15 s

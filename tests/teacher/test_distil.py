@@ -1,4 +1,4 @@
-"""`docs/examples/distil.py`: a student learns from signals, and comes closer to its teacher than by labels alone."""
+"""The example `distil.py`: a student learns from signals, and comes closer to its teacher than by labels alone."""
 
 import importlib.util
 import re
@@ -21,7 +21,7 @@ from spanloom.training import DocumentDataset, SpanWeights
 from spanloom.training.pytorch import collate
 from support.teachers import write_scored_dataset
 
-EXAMPLE = REPOSITORY / "docs/examples/distil.py"
+EXAMPLE = REPOSITORY / "docs/examples/training/distil.py"
 STEPS, SEEDS = 100, 3
 
 

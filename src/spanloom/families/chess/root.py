@@ -28,7 +28,7 @@ INSTEAD = {
     "plan": "samples of chess have one shape, and are not packed: train with ChessIterableDataset "
     "(docs/families/chess.md)",
     "blend": "Megatron's datasets do not read them: train with ChessIterableDataset (docs/families/chess.md), "
-    "or try `spanloom chess train --games ROOT`",
+    "or try docs/examples/training/chess.py",
 }
 
 
