@@ -6,6 +6,7 @@ identity in its `work.json`; in such a folder, only files with Spanloom's file n
 removed beside them. Reports, exports and stores stay: they are results.
 """
 
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -21,12 +22,16 @@ from spanloom.storage.stores.objects import StoredObject
 from spanloom.storage.stores.retry import keep_trying
 from spanloom.storage.transfer import Transfers, open_store
 from spanloom.storage.uri import Uri, is_uri, parse_uri
+from spanloom.tokenizers.o200k.asset import ASSET_SHA256
 
 _FILE = re.compile(rf"(?P<folder>[0-9a-f]{{32}})/(?:{re.escape(WORK_JSON)}|shard_\d{{2,}}/(?:{NAME.pattern}))")
 _HANDED_ON = re.compile(r"(?P<folder>[\w-]+(?:/\d+)?)/(?:rendered|split|inventory|report)")
 """Outputs of tasks that later tasks read, at `TASK/OUTPUT` or `TASK/INDEX/OUTPUT` (`tasks/listed.py`)."""
 
 _BESIDE = re.compile(r"(?P<folder>[\w-]+(?:/\d+)?)/(?:digests|tokenizer)")
+_ASSET = "verify-tokenizer/tokenizer"
+"""The copy of the pinned asset that verify-tokenizer hands on, which is known by its hash."""
+
 _ARTIFACT = re.compile(r"[a-z_]+_v\d+")
 _MOST_BYTES = 64 << 20
 """Limit of a file that is read to see whose it is."""
@@ -101,6 +106,7 @@ def _divided(sizes: dict[str, int], place: str, read: Callable[[str], bytes]) ->
         if ((match := _FILE.fullmatch(name)) and match["folder"] in folders)
         or name in handed_on
         or ((match := _BESIDE.fullmatch(name)) and match["folder"] in handed_on.values())
+        or (name == _ASSET and hashlib.sha256(read(name)).hexdigest() == ASSET_SHA256)
     ]
     if not ours:
         raise SpanloomError(
