@@ -63,7 +63,7 @@ def command_files(modules: set[str]) -> set[str]:
         (["build", "--help"], {"harmony"}),
         (["manifest", "show", "--help"], {"dataset", "dataset.look"}),
         (["step", "pack-chat", "--help"], {"chat"}),
-        (["chess", "train", "--help"], {"chess"}),
+        (["chess", "report", "--help"], {"chess"}),
         (["traces", "list", "--help"], {"traces.commands"}),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",

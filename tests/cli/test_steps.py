@@ -54,4 +54,4 @@ def value_of(option: Any) -> str:
     """A value that the parser takes."""
     kind = option.type_descriptor.annotation
     choices = [choice for choice in get_args(kind) if isinstance(choice, str)]
-    return choices[0] if choices else "0" if kind is int else "x"
+    return choices[0] if choices else "1" if kind is int else "x"

@@ -308,15 +308,6 @@ def _column(path: Path, field: pa.Field) -> Iterator[Any]:
         yield from batch.column(field.name).to_pylist()
 
 
-def _dictionary_columns(schema: pa.Schema) -> list[str]:
-    """The paths of all columns but those of token ids: without a dictionary these are smaller, and sooner written."""
-    return [
-        f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
-        for field in schema
-        if not (pa.types.is_list(field.type) and pa.types.is_int32(field.type.value_type))
-    ]
-
-
 class _Parts:
     """Writes `shard_NN-00000.parquet`, `…-00001.parquet`, …: a new file starts once one holds enough tokens."""
 
@@ -344,10 +335,7 @@ class _Parts:
             if self._form.is_disk_folder:
                 self._writer = StreamWriter(self._temporary, self._form.schema)
             else:
-                schema = self._form.schema
-                self._writer = pq.ParquetWriter(
-                    self._temporary, schema, compression="zstd", use_dictionary=_dictionary_columns(schema)
-                )
+                self._writer = pq.ParquetWriter(self._temporary, self._form.schema, compression="zstd")
         self._writer.write_batch(batch)
         self._rows += batch.num_rows
         self._tokens += len(batch.column("input_ids").values)
