@@ -98,13 +98,6 @@ def test_converting_tells_what_it_could_not_use(tmp_path: Path) -> None:
     assert "text between the games: 1 times" in done.stdout
 
 
-def test_the_training_example_prints_its_losses(folders: tuple[Path, Path]) -> None:
-    games, thinking = folders
-    done = run("train", "--games", games, "--thinking", thinking, "--steps", 2, "--batch-size", 2, "--json")
-    assert done.exit_code == 0, done.output
-    assert set(json.loads(done.stdout)[1]) == {"board", "move", "thinking", "wl", "d", "total"}
-
-
 def shared(*arguments: object) -> Result:
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
