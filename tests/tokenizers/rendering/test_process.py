@@ -115,10 +115,11 @@ def test_all_templates_share_one_process(process: TemplateProcess) -> None:
     assert process.pid == pid
 
 
-def test_it_starts_within_150_ms_of_cpu(process: TemplateProcess) -> None:
+def test_it_starts_without_libraries_that_take_long_to_import(process: TemplateProcess) -> None:
     ChatTemplate("", process=process)
-    used = Path(f"/proc/{pid_of(process)}/stat").read_text().rpartition(")")[2].split()[11:13]
-    assert sum(map(int, used)) / os.sysconf("SC_CLK_TCK") <= 0.15
+    mapped = Path(f"/proc/{pid_of(process)}/maps").read_text()
+    assert "/python" in mapped
+    assert [name for name in ("numpy", "pyarrow", "pydantic", "tokenizers", "torch") if f"/{name}" in mapped] == []
 
 
 def test_it_may_open_and_write_no_file_and_has_the_limit_of_memory(process: TemplateProcess) -> None:
