@@ -92,7 +92,7 @@ def test_convert_synth_records_the_commit(hub: Hub, cli: Cli, tmp_path: Path) ->
     manifests = [json.loads((tmp_path / name / "manifest.json").read_bytes()) for name in ("out", "local")]
     assert manifests[0]["conversion"].pop("places") == [f"hf://datasets/{NAME}@{commit}/synth"]
     assert manifests[0]["storage"] == manifests[1]["storage"]
-    inventories = [f"{tmp_path}/work/{shard}.json" for shard in range(4)]
+    inventories = [str(tmp_path / "work" / f"{shard}.json") for shard in range(4)]
     for shard, inventory in enumerate(inventories):
         done = cli(
             *("step", "convert-shard", "--raw", f"hf://datasets/{NAME}/synth", "--shard", shard, "--shards", 4),

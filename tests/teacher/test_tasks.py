@@ -158,7 +158,7 @@ def test_tasks_that_do_not_fit_are_refused(
     said: str,
 ) -> None:
     shutil.copytree(scored_by_two, tmp_path / "two")
-    changed(tmp_path / "two/work/1", change)
+    changed(tmp_path / "two" / "work" / "1", change)
     refused(made[0], tmp_path / "two", ["0", "1"], error, said)
 
 
