@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from selenium import webdriver
+from selenium.webdriver.support.ui import WebDriverWait
 
 from support.requirements import CHROMIUM, absent
 
@@ -59,11 +60,16 @@ def chromium(profile: Path) -> Iterator[Browser]:
 
 
 def opened(browser: Browser, page: Path, *, width: int = 1200, dark: bool = False) -> Browser:
-    """The browser with a page, at a width and in a colour scheme."""
+    """The browser with a page, at a width and in a colour scheme.
+
+    `get` may return before a loaded machine has begun to load the page: whoever looks then sees the one before it.
+    """
     scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
     size = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
     browser.get("about:blank")
     browser.get(page.as_uri())
+    loaded = f"return location.href.startsWith({page.as_uri()!r}) && document.readyState === 'complete'"
+    WebDriverWait(browser, 60).until(lambda _: browser.execute_script(loaded))
     return browser
