@@ -153,14 +153,10 @@ def step_stages(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Li
 
 
 def validation(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Line]:
-    """`validate-alignment` of finished files, on one core, without rows rendered again: importing Megatron apart."""
+    """`validate-alignment` of finished files, on one core, without rows rendered again."""
     from spanloom.families.harmony import dataset
-    from spanloom.megatron.official import load_reader
     from spanloom.steps.validate_alignment import validate_alignment
 
-    began = time.perf_counter()
-    load_reader()
-    yield {"stage": "import Megatron's reader", "seconds": time.perf_counter() - began}
     # Loading the tokenizer and such is done by a first, smaller dataset before anything counts.
     for size, source in [("small", sources[0]), ("small", sources[0]), ("big", sources[1])]:
         root = work / size / "root"

@@ -192,9 +192,6 @@ def main() -> None:
     def say(line: str) -> None:
         print(line, file=sys.stderr, flush=True)
 
-    from spanloom.megatron.official import load_reader
-
-    load_reader()
     given.work.mkdir(parents=True, exist_ok=True)
     base = peak_of(lambda: None)
     if given.ids:

@@ -16,7 +16,7 @@ from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import OptionError
 from spanloom.families import data_folder, dataset_family
 from spanloom.findings import Report
-from spanloom.megatron.readers import MEGATRON, chosen_reader, load_reader
+from spanloom.megatron.readers import chosen_reader
 from spanloom.options.keywords import check_given_places
 from spanloom.options.overwriting import check_outputs
 from spanloom.options.shared import OnStage
@@ -119,9 +119,6 @@ def validated(
             scratch_source = places.enter_context(scratch_for("source", sources, scratch))
             source_folder = family.stage_source(scratch_source, sources[0])
         chosen = chosen_reader(reader)
-        if chosen == MEGATRON:
-            progress.say("loading Megatron's reader …")
-        load_reader(chosen)
         if deep is not None and deep >= (rows := written.content.totals.rows_read):
             tokens = sum(split.tokens for split in written.content.totals.splits.values())
             progress.say(f"all {rows:,} rows are rendered again, for documents of {tokens:,} tokens: see --deep")

@@ -1,19 +1,19 @@
 """Megatron Core's own reader of IndexedDatasets, for validation.
 
-In: a prefix. Out: Megatron's `IndexedDataset`. torch and megatron-core are imported on first use.
+In: a prefix. Out: Megatron's `IndexedDataset`: its own code, from its own file. It reads with NumPy alone, so neither
+torch nor the rest of megatron-core is imported for it.
 """
 
-import gc
+import builtins
 import sys
-import threading
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from logging import Logger
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 from spanloom.errors import SpanloomError
@@ -33,76 +33,6 @@ def missing_packages() -> list[str]:
     return [name for name in ("torch", "megatron") if find_spec(name) is None]
 
 
-def load_reader() -> None:
-    """Imports Megatron's reader before it is needed, for a process that does nothing else with torch: it takes seconds.
-
-    On import megatron-core passes functions to torch.compile, for which torch loads its compiler. Reading files needs
-    no compilation, so torch.compile is replaced by a function that returns its argument, which saves more than half of
-    the time; it is put back, and later calls of it compile. Leaving out modules that only a trainer needs
-    (`_without_the_trainer`) cuts the remaining import of megatron-core to about a tenth. Has no effect if torch is
-    already imported.
-    """
-    if "torch" in sys.modules:
-        _indexed_dataset()
-        return
-    collected = gc.isenabled()
-    gc.disable()  # importing leaves almost no garbage, and collection takes a sixth of the time
-    try:
-        import torch
-
-        before = torch.compile
-        torch.compile = _uncompiled
-        try:
-            try:
-                with _without_the_trainer():
-                    _indexed_dataset()
-            except Exception:  # in this release the reader needs more modules
-                _indexed_dataset()
-        finally:
-            torch.compile = before
-    finally:
-        if collected:
-            gc.enable()
-
-
-_CORE = "megatron.core"
-_OF_TRAINING = ("torch.distributed._tensor", "torch.distributed._symmetric_memory")
-"""Modules that megatron-core can do without: sharded tensors, and kernels for several GPUs. The first imports
-SymPy."""
-
-
-@contextmanager
-def _without_the_trainer() -> Iterator[None]:
-    """Inside the block, imports from megatron-core skip the package's `__init__`, which imports the trainer.
-
-    Afterwards these modules are removed from `sys.modules`, so a later import of megatron-core gets the whole package.
-    Objects that were imported stay valid: Megatron's own code, from its own files.
-    """
-    package = ModuleType(_CORE)
-    megatron = find_spec("megatron")
-    locations = megatron.submodule_search_locations if megatron is not None else None
-    package.__path__ = [str(Path(location, "core")) for location in locations or ()]
-    left_out = [name for name in _OF_TRAINING if name not in sys.modules]
-    sys.modules[_CORE] = package
-    for name in left_out:
-        sys.modules[name] = None  # type: ignore[assignment]  # importing it raises ImportError
-    try:
-        import_module(f"{_CORE}.parallel_state")  # first, as the `__init__` does: it and `utils` import each other
-        yield
-    finally:
-        for name in [name for name in sys.modules if name == _CORE or name.startswith(f"{_CORE}.")]:
-            del sys.modules[name]
-        for name in left_out:
-            sys.modules.pop(name, None)
-        if "megatron" in sys.modules:
-            vars(sys.modules["megatron"]).pop("core", None)
-
-
-def _uncompiled(function: Any = None, **_: Any) -> Any:
-    """Replaces torch.compile, called directly or as a decorator with options; returns the function unchanged."""
-    return _uncompiled if function is None else function
-
-
 def open_indexed(prefix: Path) -> Any:
     """Megatron's own `IndexedDataset` over `prefix`.bin and .idx.
 
@@ -111,15 +41,71 @@ def open_indexed(prefix: Path) -> Any:
     return _indexed_dataset()(str(prefix), mmap=False)
 
 
-_importing = threading.Lock()
+_CORE = "megatron.core."
+_READER = _CORE + "datasets.indexed_dataset"
+_OF_STORES = ("boto3", "botocore", "multistorageclient")
+"""Optional packages with which the reader would open `s3://` and `msc://`. Only local files are given to it."""
 
 
 @cache
 def _indexed_dataset() -> Any:
-    # Warning filters are global to the process: two threads at once could leave them changed.
-    with _importing, warnings.catch_warnings():
+    if _READER not in sys.modules:
+        try:
+            return _Alone().load(_READER).IndexedDataset
+        except Exception:  # a release whose reader needs more when it is imported gets all of it
+            pass
+    with warnings.catch_warnings():
         # megatron-core warns on import that Apex and TransformerEngine are missing; reading files needs neither.
         warnings.simplefilter("ignore")
-        from megatron.core.datasets.indexed_dataset import IndexedDataset
+        return import_module(_READER).IndexedDataset
 
-    return IndexedDataset
+
+class _Torch(ModuleType):
+    """What the reader's file uses of torch to define its classes. Any other attribute imports torch and is torch's."""
+
+    Tensor = object
+    utils = SimpleNamespace(data=SimpleNamespace(Dataset=object))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module("torch"), name)
+
+
+def _log_single_rank(logger: Logger, level: int, message: str, **_: object) -> None:
+    logger.log(level, message)
+
+
+class _Alone:
+    """Loads modules of megatron-core without its packages' `__init__` and with `_Torch` for torch.
+
+    The modules get an `__import__` of their own. Nothing is put into `sys.modules`, so the process can import torch and
+    megatron-core as ever.
+    """
+
+    def __init__(self) -> None:
+        locations = getattr(find_spec("megatron"), "submodule_search_locations", None) or ()
+        self._folders = [Path(location, "core") for location in locations]
+        utils = ModuleType(f"{_CORE}utils")  # the rest of it is for training, and imports half of torch
+        vars(utils)["log_single_rank"] = _log_single_rank
+        self._loaded: dict[str, ModuleType] = {"torch": _Torch("torch"), utils.__name__: utils}
+
+    def load(self, name: str) -> ModuleType:
+        """The module of this name below `megatron.core`. Raises whatever its code raises."""
+        if name not in self._loaded:
+            relative = name.removeprefix(_CORE).replace(".", "/") + ".py"
+            file = next(folder / relative for folder in self._folders if (folder / relative).is_file())
+            spec = spec_from_file_location(name, file)
+            assert spec is not None
+            assert spec.loader is not None
+            module = self._loaded[name] = module_from_spec(spec)
+            vars(module)["__builtins__"] = {**vars(builtins), "__import__": self._import}
+            spec.loader.exec_module(module)
+        return self._loaded[name]
+
+    def _import(
+        self, name: str, in_globals: Any = None, in_locals: Any = None, fromlist: Sequence[str] = (), level: int = 0
+    ) -> ModuleType:
+        if name.partition(".")[0] in _OF_STORES:
+            raise ModuleNotFoundError(name)
+        if name in self._loaded or name.startswith(_CORE):
+            return self.load(name)
+        return builtins.__import__(name, in_globals, in_locals, fromlist, level)

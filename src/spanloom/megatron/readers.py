@@ -38,12 +38,6 @@ def chosen_reader(choice: ReaderChoice = "auto") -> Reader:
     return MEGATRON
 
 
-def load_reader(reader: Reader) -> None:
-    """Imports the packages of a reader before they are needed: Megatron's take seconds."""
-    if reader == MEGATRON:
-        official.load_reader()
-
-
 def open_with(reader: Reader) -> OpenIndexed:
     """The function that opens an IndexedDataset with this reader."""
     if reader == MEGATRON:

@@ -1,14 +1,15 @@
-"""The validating process. It loads the reader (Megatron's takes seconds) while other processes check and render.
+"""The validating process. It imports its libraries while other processes check and render.
 
-In: nothing. Out: a pool of that one process, and its progress. It keeps the memory of torch out of the process that
-starts it. Imports almost nothing, so that a command can start it first and import its libraries at the same time.
+In: nothing. Out: a pool of that one process, and its progress. This module imports almost nothing, so that a command
+can start the process first and import its own libraries at the same time.
 """
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 
-from spanloom.megatron.readers import ReaderChoice, chosen_reader, load_reader
+from spanloom.megatron.readers import ReaderChoice, chosen_reader
 from spanloom.workers import Counters, Pool, process_pool
 
 
@@ -23,9 +24,9 @@ class Validator:
 @contextmanager
 def validating_process(reader: ReaderChoice = "auto") -> Iterator[Validator]:
     """Starts the process, and ends it with the block. Raises SpanloomError if the reader is not installed."""
-    chosen = chosen_reader(reader)
+    chosen_reader(reader)
     counters = Counters(1)
     with process_pool(1, counters) as pool:
-        pool.submit(load_reader, chosen)
+        pool.submit(import_module, "spanloom.dataset.validate.in_process")
         yield Validator(pool=pool, counters=counters)
-        pool.abort()  # its work is done, and torch takes a second to exit
+        pool.abort()  # its work is done

@@ -16,7 +16,7 @@ from spanloom.dataset.root.places import publish_promoted, staged_root, staged_v
 from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.findings import Report
 from spanloom.kubeflow import report_artifacts
-from spanloom.megatron.readers import MEGATRON, ReaderChoice, chosen_reader, load_reader
+from spanloom.megatron.readers import MEGATRON, ReaderChoice, chosen_reader
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.uri import is_uri, parse_uri
 from spanloom.workers import OnProgress
@@ -57,7 +57,7 @@ def run(
     """The step on paths and URIs. All files of a remote root are staged and checked; on a clean report `manifest.json`
     becomes its last object. `family_of`: family name of a manifest → the family's functions.
     """
-    load_reader(chosen_reader(reader))
+    chosen_reader(reader)  # or an error, before anything is fetched
     with scratch_for("validate-alignment", [root, source, report, html], scratch) as staging:
         local_root = staged_root(staging, root)
         views = staged_views(parse_uri(root), local_root) if is_uri(root) else {}

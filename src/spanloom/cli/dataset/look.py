@@ -14,7 +14,6 @@ from spanloom.cli.steps import step
 from spanloom.dataset import defaults
 from spanloom.errors import EXIT_FAILURE
 from spanloom.families import check_manifest, dataset_family
-from spanloom.megatron.official import load_reader
 from spanloom.options.option import option, place
 from spanloom.options.shared import OnDuplicate
 from spanloom.text import visible_line
@@ -237,7 +236,6 @@ def step_validate_shard(
 
     Of the root only the manifest and this shard are read, and of a source in shards.
     """
-    load_reader()
     return {"family_of": dataset_family}
 
 
