@@ -24,7 +24,7 @@ from support.model_material import Pair, models_of, records
 from support.nightly import drawn, nightly
 from tokenizers import AddedToken, Tokenizer
 
-BY_DAY = ("otc_qwen-3", "otc_qwen-2.5", "trl_gptoss", "otc_glm-4.7-flash")
+BY_DAY = ("otc_qwen-3", "otc_qwen-2.5", "trl_qwen3_training", "trl_gptoss", "otc_glm-4.7-flash")
 TEMPLATES: dict[str, str] = json.loads((Path(__file__).parents[2] / "cases/templates/documents.json").read_text())
 DRAWN = 700
 """Of each pair by night: 30 pairs make 21,000 conversations."""
@@ -84,6 +84,7 @@ def test_documents_by_path_are_those_of_the_full_proof(seed: int, model_material
                 each.id,
             )
     assert by_path["otc_qwen-3"] >= 80
+    assert by_path["trl_qwen3_training"] >= 80, "{% generation %}"
     assert by_path["otc_qwen-2.5"] >= 50
 
 

@@ -30,6 +30,7 @@ from spanloom.families.models.prove.run import ProvenRun, Rendered, prove_run
 from spanloom.families.models.prove.turn_end import next_message
 from spanloom.supervision import Tokens
 from spanloom.tokenizers.chat_template import Rendering
+from spanloom.tokenizers.rendering.wire import BEGIN_GENERATION, END_GENERATION
 from spanloom.tokenizers.template_paths.paths import Paths
 
 MOST_MESSAGES, MOST_CHARACTERS = 2_000, 4_000_000
@@ -41,8 +42,9 @@ _NAMED = frozenset({"tool_calls", "tool_call_id", "name"})
 TRIES = 3
 """Runs of one layout that the full proof may refuse before the layout is given up."""
 
-_ODD = (*BEGINS_OF_WORDS, str(FIRST_NUMBER)[:-2])
-"""What the words and numbers of method S begin with: a conversation with one goes to the full proof."""
+_ODD = (*BEGINS_OF_WORDS, str(FIRST_NUMBER)[:-2], BEGIN_GENERATION, END_GENERATION)
+"""What the words and numbers of method S begin with, and the marks of `{% generation %}`: a conversation with one goes
+to the full proof."""
 
 
 @dataclass(frozen=True)
@@ -85,8 +87,6 @@ class PathProver:
             return "the tokenizer may not be cut at its stop tokens"
         if model.undated:
             return "the template may write today's date"
-        if model.template.marks_generation:
-            return "the template marks what is generated"
         constants = model.template.special_tokens
         now = model.template.now
         try:
@@ -168,12 +168,12 @@ class PathProver:
             except RefusedError:
                 layout.refused += 1
                 raise NoRule("the full proof refuses this layout") from None
-            run.thought = proven.thought
+            run.thought, run.generation = proven.thought, proven.generation
             if not run.proven().equals(proven):
                 layout.refused += 1
                 raise NoRule("the full proof gives another run")
-            layout.thought = proven.thought
-        run.thought = layout.thought
+            layout.thought, layout.generation = proven.thought, proven.generation
+        run.thought, run.generation = layout.thought, layout.generation
         return run
 
     def _added(self, found: PathRun, chains: list["_Chain"]) -> "_Run":
@@ -234,11 +234,12 @@ _COMPARED_FIRST = 256
 
 
 class _Layout:
-    """A layout: whether it trains an empty thought, once the full proof has proven a run of it; or how often it was
-    refused."""
+    """A layout: whether it trains an empty thought and whether `{% generation %}` marks what is trained, once the full
+    proof has proven a run of it; or how often it was refused."""
 
     def __init__(self) -> None:
         self.thought: bool | None = None
+        self.generation: bool | None = None
         self.refused = 0
 
 
@@ -289,6 +290,7 @@ class _Run:
     spans: Any
     tail_tokens: Tokens
     thought: bool = False
+    generation: bool | None = None
 
     @property
     def prompt(self) -> str:
@@ -319,7 +321,7 @@ class _Run:
             turn_end=found.turn_end,
             trimmed=found.trimmed,
             forgotten=found.forgotten,
-            generation=None,
+            generation=self.generation,
             thought=self.thought,
         )
 
