@@ -10,11 +10,13 @@ import pytest
 from spanloom.dataset import manifest
 from support.bytes_of_builds import Workshop
 from support.killed import changes_of, killed_before
-from support.nightly import NIGHTLY
-from support.text_families import FAMILIES, Family, content, files, model_chat, tasks
+from support.nightly import NIGHTLY, nightly
+from support.text_families import FAMILIES, Family, content, files, model_chat, tasks, tool_calls
 
-KILLS = 30 if NIGHTLY else 3
+KILLS = 30 if NIGHTLY else 2
 SEED = 49
+BY_DAY = (model_chat, tool_calls)
+"""One family that proves, one that reads rows: the others share their machine."""
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +24,10 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     return Workshop(tmp_path_factory.mktemp("sources"))
 
 
-@pytest.fixture(params=FAMILIES, ids=lambda family: family.__name__)
+@pytest.fixture(
+    params=[each if each in BY_DAY else nightly(each) for each in FAMILIES],
+    ids=lambda family: family.__name__,
+)
 def family(request: pytest.FixtureRequest, workshop: Workshop, tmp_path: Path) -> Family:
     made: Family = request.param(workshop, tmp_path)
     return made
@@ -72,6 +77,7 @@ def test_tasks_for_each_shard(family: Family, tmp_path: Path) -> None:
         assert (made, files(root)) == (wanted, files(whole))
 
 
+@pytest.mark.nightly
 def test_a_build_that_leaves_out_longer_documents(workshop: Workshop, tmp_path: Path) -> None:
     family = model_chat(workshop, tmp_path)
 

@@ -10,7 +10,7 @@ from support import warm
 from support.nightly import drawn
 from support.teachers import write_scored_dataset
 
-KILLS = drawn(30, 3)
+KILLS = drawn(30, 1)
 
 
 def test_killed_runs_end_in_equal_bytes(tmp_path: Path) -> None:

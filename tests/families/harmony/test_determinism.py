@@ -17,6 +17,7 @@ import pytest
 
 from conftest import Cli
 from support import sources, warm
+from support.nightly import nightly
 
 # Shard 00 is three parts (of 4,096, 4,096 and 300 rows), shard 01 is two, the others one each.
 ROWS = (8492, 4300, 150, 60)
@@ -153,7 +154,7 @@ def test_step_by_step_gives_what_the_build_gives(one_worker: Path, source: Path,
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("before", "after"), [(1, 2), (2, 1)])
+@pytest.mark.parametrize(("before", "after"), [(1, 2), nightly(2, 1)])
 def test_interrupted_and_resumed_gives_what_an_undisturbed_build_gives(
     one_worker: Path, source: Path, tmp_path: Path, cli: Cli, before: int, after: int
 ) -> None:
@@ -172,8 +173,8 @@ def test_interrupted_and_resumed_gives_what_an_undisturbed_build_gives(
     ("caps", "rows_read"),
     [
         # 4,300 rows of shard 00 and 01 each, so one whole part and the head of the next; the others have fewer.
-        (("--max-rows", 4 * 4200 + 1), [4201, 4200, 150, 60]),
-        (("--max-rows-per-shard", 4096), [4096, 4096, 150, 60]),
+        nightly(("--max-rows", 4 * 4200 + 1), [4201, 4200, 150, 60]),
+        nightly(("--max-rows-per-shard", 4096), [4096, 4096, 150, 60]),
         (("--max-tokens", 4 * 95_000), None),
     ],
 )

@@ -23,7 +23,7 @@ import pytest
 
 from conftest import Cli
 from support import sources, warm
-from support.nightly import drawn
+from support.nightly import drawn, nightly
 
 pytestmark = pytest.mark.slow
 
@@ -212,7 +212,7 @@ def promoted(root: Path) -> bool:
     return (root / "manifest.json").exists()
 
 
-@pytest.mark.parametrize("stage", [rendering, writing, publishing, validating, promoted])
+@pytest.mark.parametrize("stage", [writing, *map(nightly, [rendering, publishing, validating, promoted])])
 def test_a_build_killed_in_any_stage_leaves_nothing_short_and_is_finished_by_the_same_command(
     start: Callable[..., Build], undisturbed: Undisturbed, tmp_path: Path, stage: Callable[[Path], bool]
 ) -> None:
@@ -225,6 +225,7 @@ def test_a_build_killed_in_any_stage_leaves_nothing_short_and_is_finished_by_the
     assert_finishes(start, root, undisturbed)
 
 
+@pytest.mark.nightly
 def test_builds_killed_at_random_points_again_and_again_end_in_the_same_dataset(
     start: Callable[..., Build], undisturbed: Undisturbed, tmp_path: Path
 ) -> None:
@@ -308,7 +309,7 @@ def test_of_two_builds_started_at_once_one_builds_and_the_other_is_refused(
     assert_finished(root, undisturbed)
 
 
-@pytest.mark.parametrize("options", [("--no-resume",), ("--overwrite",), ("--valid-fraction", "0.2")])
+@pytest.mark.parametrize("options", [nightly(("--no-resume",)), ("--overwrite",), nightly(("--valid-fraction", "0.2"))])
 def test_a_running_build_is_not_disturbed_by_another_whatever_it_asks(
     start: Callable[..., Build], undisturbed: Undisturbed, tmp_path: Path, options: tuple[str, ...]
 ) -> None:
@@ -322,7 +323,7 @@ def test_a_running_build_is_not_disturbed_by_another_whatever_it_asks(
     assert_finished(root, undisturbed)
 
 
-@pytest.mark.parametrize("stage", [rendering, publishing, validating])
+@pytest.mark.parametrize("stage", [validating, *map(nightly, [rendering, publishing])])
 def test_ctrl_c_exits_with_130_without_a_traceback_and_the_next_run_goes_on(
     start: Callable[..., Build], undisturbed: Undisturbed, tmp_path: Path, stage: Callable[[Path], bool]
 ) -> None:
@@ -339,6 +340,7 @@ def test_ctrl_c_exits_with_130_without_a_traceback_and_the_next_run_goes_on(
     assert_finishes(start, root, undisturbed)
 
 
+@pytest.mark.nightly
 def test_ctrl_c_while_the_workers_start_prints_no_traceback(start: Callable[..., Build], tmp_path: Path) -> None:
     """The group's SIGINT reaches workers that are still importing, before they can say what they think of it."""
     for step in range(8):
@@ -403,7 +405,7 @@ def test_a_disk_that_is_too_small_by_estimate_is_refused_before_work(start: Call
     assert not (root / "train").exists()
 
 
-@pytest.mark.parametrize("stage", ["render", "write"])
+@pytest.mark.parametrize("stage", ["write", nightly("render")])
 def test_a_disk_that_fills_up_stops_the_build_in_words_and_once_enlarged_the_build_goes_on(
     start: Callable[..., Build], undisturbed: Undisturbed, disk: Disk, stage: str
 ) -> None:

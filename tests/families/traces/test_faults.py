@@ -34,7 +34,7 @@ from spanloom.families.traces.store.manifest import parse_manifest
 from spanloom.families.traces.store.opening import default_url, file_url, open_store
 from support import warm
 from support.http_service import served
-from support.nightly import drawn
+from support.nightly import drawn, nightly
 from support.postgres import PostgresServer, postgres_server
 from support.traces import json_lines
 
@@ -44,6 +44,8 @@ ROUNDS = int(os.environ.get("SPANLOOM_KILLS", drawn(4, 2)))
 """Kills of each command, the first of those that the seed draws; 20 in `make chaos`."""
 PATIENCE = 60.0
 """Seconds to wait for what must come at once; reached only when a test fails."""
+
+ON_SQLITE_BY_DAY = pytest.mark.parametrize("new_store", ["sqlite", nightly("postgresql")], indirect=True)
 
 
 def trace(number: int, size: int = 200) -> dict[str, Any]:
@@ -323,6 +325,7 @@ def test_a_database_that_goes_away_leaves_no_file(own_postgres: PostgresServer, 
     store.close()
 
 
+@ON_SQLITE_BY_DAY
 def test_clients_that_hang_up_hold_no_connection(new_store: Any, tmp_path: Path) -> None:
     store, ids = _large(new_store(), tmp_path, 600)
     with served(traces_application(store, tmp_path)) as service:
@@ -339,6 +342,7 @@ def test_clients_that_hang_up_hold_no_connection(new_store: Any, tmp_path: Path)
     store.close()
 
 
+@ON_SQLITE_BY_DAY
 def test_a_client_that_reads_slowly_gets_one_moment_of_the_store(new_store: Any, tmp_path: Path) -> None:
     store, ids = _large(new_store(), tmp_path, 600)
     with served(traces_application(store, tmp_path)) as service:
@@ -354,6 +358,7 @@ def test_a_client_that_reads_slowly_gets_one_moment_of_the_store(new_store: Any,
     store.close()
 
 
+@ON_SQLITE_BY_DAY
 def test_clients_that_take_nothing_stop_nobody_else(new_store: Any, tmp_path: Path) -> None:
     store, _ = _large(new_store(), tmp_path, 600)
     with served(traces_application(store, tmp_path)) as service, ExitStack() as clients:
@@ -392,6 +397,7 @@ def test_a_client_that_takes_nothing_is_given_up(new_store: Any, tmp_path: Path)
     store.close()
 
 
+@ON_SQLITE_BY_DAY
 def test_fifty_clients_at_once_get_what_they_ask_for(new_store: Any, tmp_path: Path) -> None:
     store, ids = _large(new_store(), tmp_path, 100)
     with served(traces_application(store, tmp_path)) as service, ThreadPoolExecutor(50) as clients:
