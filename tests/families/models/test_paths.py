@@ -85,7 +85,7 @@ def test_documents_by_path_are_those_of_the_full_proof(seed: int, model_material
             )
     assert by_path["otc_qwen-3"] >= 80
     assert by_path["trl_qwen3_training"] >= 80, "{% generation %}"
-    assert by_path["otc_qwen-2.5"] >= 50
+    assert by_path["otc_qwen-2.5"] >= 80, "reasoning is written into the content"
 
 
 @pytest.mark.parametrize("name", TEMPLATES)

@@ -16,13 +16,19 @@ class Body:
     """The messages of a conversation as the last prefix writes them.
 
     `written`: a leaf → what it writes; `text`: a leaf and the place of its message → its text. Both raise NoRule.
+    `inline`: reasoning is in the content.
     """
 
     def __init__(
-        self, conversation: Conversation, written: Callable[[Leaf], Written], text: Callable[[Leaf, int], str]
+        self,
+        conversation: Conversation,
+        written: Callable[[Leaf], Written],
+        text: Callable[[Leaf, int], str],
+        *,
+        inline: bool,
     ) -> None:
         self._messages, self._runs = conversation.messages, set(conversation.runs())
-        self._written, self._text = written, text
+        self._written, self._text, self._inline = written, text, inline
         self._first = 0
         self._leaves: Sequence[Leaf] = []
         self._head = self._joined = ""
@@ -66,7 +72,7 @@ class Body:
             self._unwritten.append(place)
         if CALLS not in kinds and message.get("tool_calls"):
             self._uncalled.append(place)
-        return REASONING not in kinds and _has(message, REASONING)
+        return (CONTENT if self._inline else REASONING) not in kinds and _has(message, REASONING)
 
     def forgotten(self, run: int, above: set[int]) -> int:
         """How many texts of earlier runs are left out before the message `run`. `above`: messages whose content is

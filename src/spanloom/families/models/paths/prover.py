@@ -16,7 +16,7 @@ import numpy as np
 from spanloom.errors import SpanloomError
 from spanloom.families.models.conversation import Conversation
 from spanloom.families.models.errors import RefusedError
-from spanloom.families.models.form import INLINE, AsGiven, shaped
+from spanloom.families.models.form import CLOSING, INLINE, AsGiven, shaped
 from spanloom.families.models.model import Model
 from spanloom.families.models.paths.clean import clean_tokens
 from spanloom.families.models.paths.independent import Independent
@@ -133,7 +133,15 @@ class PathProver:
         else:
             known = messages[: last + 1]
         walked = {
-            number: Walked(model, paths, proving.variables[number], conversation, known, self._independent[number])
+            number: Walked(
+                model,
+                paths,
+                proving.variables[number],
+                conversation,
+                known,
+                self._independent[number],
+                inline=proving.form.reasoning == INLINE,
+            )
             for number, paths in self._paths.items()
         }
         runs: list[_Run] = []
@@ -198,10 +206,11 @@ class PathProver:
         whole, known, begin = found.whole, 0, 0
         if chain.stop <= found.begin:
             known, begin = chain.end, chain.stop
-        for cut in (found.begin, *found.closings, found.stop):
+        closings = [cut for cut in found.closings if self._is_clean(whole, cut)]
+        for cut in (found.begin, found.stop):
             if 0 < cut < len(whole) and not self._is_clean(whole, cut):
-                raise NoRule("a run or span begins where the text may not be cut")
-        places = sorted({begin, found.begin, *found.closings, found.stop, len(whole)})
+                raise NoRule("a run begins or ends where the text may not be cut")
+        places = sorted({begin, found.begin, *closings, found.stop, len(whole)})
         pieces = [self._ids(whole[begin:end]) for begin, end in pairwise(places)]
         starts = dict(zip(places, accumulate(map(len, pieces), initial=known), strict=True))
         tokens = np.concatenate([np.empty(0, np.int32), *pieces]).astype(np.int32, copy=False)
@@ -210,11 +219,24 @@ class PathProver:
         if not np.array_equal(tokens[starts[found.begin] - known : first - known], opening):
             raise NoRule("a token spans the end of the prompt")
         end = starts[found.stop]
+        if len(closings) < len(found.closings):
+            return known, tokens, first, end, self._spans_by_offsets(found, tokens[first - known : end - known])
         spans = np.empty(end - first, np.uint8)
-        edges = [first, *(starts[closing] for closing in found.closings), end]
+        edges = [first, *(starts[closing] for closing in closings), end]
         for (begin, until), span in zip(pairwise(edges), found.numbers, strict=True):
             spans[begin - first : until - first] = span
         return known, tokens, first, end, spans
+
+    def _spans_by_offsets(self, found: PathRun, ids: Tokens) -> Any:
+        """The spans of the trained tokens, where one begins at no clean token. Raises NoRule."""
+        offsets = self._model.encoder.offsets(found.whole[found.prompt : found.stop], ids)
+        if offsets is None:
+            raise NoRule("the tokenizer normalizes the text")
+        begins, ends = offsets[:, 0] + found.prompt, offsets[:, 1] + found.prompt
+        for closing in found.closings:
+            if ((begins < closing - len(CLOSING)) & (ends > closing)).any():
+                raise NoRule("a token is of two spans")
+        return np.array(found.numbers, np.uint8)[np.searchsorted(np.array(found.closings), begins, side="right")]
 
     def _is_clean(self, whole: str, cut: int) -> bool:
         """Whether a text may be cut here: a clean token begins or ends."""
@@ -359,8 +381,6 @@ def _check(model: Model, proving: Proving, conversation: Conversation) -> None:
         raise NoRule("a message is truncated")
     if any(message["role"] == "user" and message.get("name") for message in messages):
         raise NoRule("a user has a name")
-    if proving.form.reasoning == INLINE and any(message.get("reasoning") for message in messages):
-        raise NoRule("the reasoning is written into the content")
     if any(not call["name"].strip() for message in messages for call in message.get("tool_calls") or ()):
         raise NoRule("a call without a name")
     if _has_controls(model, conversation, proving.eod, texts):

@@ -15,6 +15,7 @@ from typing import Any
 from spanloom.families.models.conversation import Conversation
 from spanloom.families.models.defaults import SPAN_ANALYSIS, SPAN_COMMENTARY, SPAN_FINAL
 from spanloom.families.models.errors import RefusedError
+from spanloom.families.models.form import CLOSING, OPENING
 from spanloom.families.models.model import Model
 from spanloom.families.models.paths.body import Body
 from spanloom.families.models.paths.independent import Independent
@@ -79,7 +80,7 @@ class UnknownCall(NoRule):
 
 class Walked:
     """A conversation under one set of variables. `messages`: as the template takes them, without null values; a message
-    behind the last run may end its turn."""
+    behind the last run may end its turn. `inline`: reasoning is in the content."""
 
     def __init__(
         self,
@@ -89,9 +90,11 @@ class Walked:
         conversation: Conversation,
         messages: Sequence[dict[str, Any]],
         independent: Independent,
+        *,
+        inline: bool,
     ) -> None:
         self._model, self._paths, self._conversation, self._variables = model, paths, conversation, variables
-        self._independent = independent
+        self._independent, self._inline = independent, inline
         self._stops = _any_of(tuple(model.stops.values()))
         self._last = conversation.runs()[-1]
         self._known = list(messages)
@@ -101,7 +104,7 @@ class Walked:
         """Starts over, before the first prefix and when paths were learned."""
         self._prefixes = Prefixes(self._paths, self._known, self._conversation.tools, lambda leaf: leaf)
         self._texts: dict[tuple[int, int], str] = {}
-        self._body = Body(self._conversation, self._written, self._text)
+        self._body = Body(self._conversation, self._written, self._text, inline=self._inline)
 
     def run(self, run: int) -> PathRun | None:
         """The run in place of a message. Raises NoRule. None: F does not begin with P."""
@@ -130,8 +133,12 @@ class Walked:
         prompt += len(opening)
         own = self._written(after.leaves[-1])
         self._independent.check(after.leaves[-1], after.states.loops[:-1], run)
-        pieces = self._pieces(own.parts, run)
-        placed, closings, numbers, trimmed = self._placed(pieces, own, begin, run)
+        texts = [(part.kind, text) for part, text in zip(own.parts, self._pieces(own.parts, run), strict=True)]
+        if any(part.message is not None or part.kind == TOOL_LIST for part in own.parts):
+            raise NoRule("a text of another message in the run")
+        if self._inline and (reasoning := self._conversation.messages[run].get("reasoning")):
+            texts = [each for kind, text in texts for each in _parted(kind, text, reasoning)]
+        placed, closings, numbers, trimmed = self._placed(texts, begin, run)
         last = placed[-1][1] if placed else prompt
         # Calls are placed with the literal before their first text, which the prompt may hold a part of.
         if placed and placed[0][0] < prompt and numbers[0] != SPAN_COMMENTARY:
@@ -251,9 +258,10 @@ class Walked:
             raise UnknownCall("the path of a call or tool is not known") from None
 
     def _placed(
-        self, pieces: Sequence[str], own: Written, begin: int, run: int
+        self, texts: Sequence[tuple[str, str]], begin: int, run: int
     ) -> tuple[list[tuple[int, int]], tuple[int, ...], tuple[int, ...], bool]:
-        """Where the run's texts are in F, where later spans begin, the spans, whether a text is trimmed."""
+        """Where the run's texts are in F, where later spans begin, the spans, whether a text is trimmed. `texts`: each
+        with its kind, in order."""
         message = self._conversation.messages[run]
         calls = bool(message.get("tool_calls"))
         has = {
@@ -261,7 +269,8 @@ class Walked:
             REASONING: bool((message.get("reasoning") or "").strip()),
             CALLS: calls,
         }
-        if any(has[kind] and kind not in own.kinds for kind in has):
+        kinds = {kind for kind, _ in texts}
+        if any(has[kind] and kind not in kinds for kind in has):
             raise NoRule("a text of the run is not written")
         span = {REASONING: SPAN_ANALYSIS, CONTENT: SPAN_COMMENTARY if calls else SPAN_FINAL, CALLS: SPAN_COMMENTARY}
         placed: list[tuple[int, int]] = []
@@ -269,24 +278,24 @@ class Walked:
         numbers: list[int] = []
         trimmed, at = False, begin
         behind: list[tuple[int, str]] = []
-        for part, text in zip(own.parts, pieces, strict=True):
-            if part.kind == LITERAL:
+        for kind, text in texts:
+            if kind == LITERAL:
                 behind.append((at, text))
-            elif part.message is not None or part.kind == TOOL_LIST:
-                raise NoRule("a text of another message in the run")
-            elif has[part.kind]:
-                if numbers and numbers[-1] != span[part.kind]:
+            elif has[kind]:
+                if kind == CALLS:
+                    behind.append((at, text[: text.find(message["tool_calls"][0]["name"])]))
+                if numbers and numbers[-1] != span[kind]:
                     closing = next(
                         (where + found.end() for where, each in behind if (found := self._model.added.search(each))),
-                        None,
+                        at if self._inline and kind == CONTENT else None,
                     )
                     if closing is None:
                         raise NoRule("no added token between two spans")
                     closings.append(closing)
-                if not numbers or numbers[-1] != span[part.kind]:
-                    numbers.append(span[part.kind])
+                if not numbers or numbers[-1] != span[kind]:
+                    numbers.append(span[kind])
                 placed.append((at, at + len(text)))
-                given = message.get(part.kind) or "" if part.kind != CALLS else text
+                given = message.get(kind) or "" if kind != CALLS else text
                 trimmed |= len(given) != len(text)
                 behind = []
             at += len(text)
@@ -336,3 +345,16 @@ class Walked:
             check_tools([], held, len(held), texts)
         except RefusedError:
             raise NoRule("a text of the tools is not written before the messages") from None
+
+
+def _parted(kind: str, text: str, reasoning: str) -> list[tuple[str, str]]:
+    """A part of a content with the reasoning in it as marks, reasoning and content; another part as it is. Raises
+    NoRule."""
+    if kind != CONTENT:
+        return [(kind, text)]
+    before = OPENING + reasoning + CLOSING
+    if text.startswith(before):
+        return [(LITERAL, OPENING), (REASONING, reasoning), (LITERAL, CLOSING), (CONTENT, text[len(before) :])]
+    if text == before.rstrip():
+        return [(LITERAL, OPENING), (REASONING, reasoning), (LITERAL, CLOSING.rstrip())]
+    raise NoRule("the content is not written with its reasoning")
