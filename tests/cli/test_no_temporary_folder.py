@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from support.nightly import nightly
+
 NAMESPACE = ("unshare", "--mount", "--map-root-user")
 SCRIPT = """
 set -e
@@ -50,7 +52,9 @@ def spanloom(places: tuple[Path, Path], words: str, **variables: str) -> subproc
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("words", [GZIPPED, "build --source /mnt/source --out /mnt/root", "validate /mnt/root"])
+@pytest.mark.parametrize(
+    "words", [GZIPPED, "build --source /mnt/source --out /mnt/root", nightly("validate /mnt/root")]
+)
 def test_what_needs_temporary_files_says_to_set_tmpdir(places: tuple[Path, Path], words: str) -> None:
     for made in ("convert /mnt/chat.jsonl -y --out /mnt/source", "build --source /mnt/source --out /mnt/root"):
         if words.split()[0] in ("build", "validate") and words != made:

@@ -17,6 +17,7 @@ from spanloom.families.harmony.convert import chat as chats
 from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted
 from spanloom.families.harmony.convert.preview import preview_documents
+from support.nightly import nightly
 
 TWICE = 2.4
 TRIES = 5
@@ -208,7 +209,7 @@ def test_shards_that_grow(tmp_path: Path) -> None:
     check_growth(make, 4_000)
 
 
-@pytest.mark.parametrize("most", [1, 3])
+@pytest.mark.parametrize("most", [1, nightly(3)])
 def test_the_preview_of_a_long_first_conversation(most: int, asset: Path, tmp_path: Path) -> None:
     def make(count: int) -> Work:
         path = written(tmp_path / f"{count}.jsonl", [{"messages": turns(count)}])

@@ -18,6 +18,7 @@ from corruption.forgeries import forgeries
 from corruption.hostile import answers, single_values, whole_files
 from corruption.leaves import leaf_edits
 from corruption.trial import ROOT, SOURCE, Bench, Edit
+from support.nightly import nightly
 
 pytestmark = pytest.mark.slow
 
@@ -89,7 +90,7 @@ def test_damaged_files_are_found(bench: Bench) -> None:
     assert held(bench, drawn(edits, 14)) == []
 
 
-@pytest.mark.parametrize("kind", ["whole files", "single values"])
+@pytest.mark.parametrize("kind", [nightly("whole files"), "single values"])
 def test_hostile_inputs_end_in_a_clear_answer(bench: Bench, kind: str) -> None:
     folder = bench.reset()
     manifests = [json.loads((folder / name / "manifest.json").read_bytes()) for name in (ROOT, SOURCE)]

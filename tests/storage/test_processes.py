@@ -14,6 +14,7 @@ from conftest import Cli
 from spanloom.storage.staging import list_objects, read_object, stage_folder
 from spanloom.storage.uri import Uri
 from support import warm
+from support.nightly import nightly
 from support.object_stores import BUCKET, Place
 from support.remote_datasets import Built, build, publish
 from support.stores.gcs import CloudStorage
@@ -146,6 +147,7 @@ def test_of_two_builds_into_one_root_one_wins_and_the_other_says_who(
     }
 
 
+@pytest.mark.parametrize("place", ["gs", nightly("s3")], indirect=True)
 def test_the_steps_that_publish_pass_through_a_store_that_fails(
     tmp_path: Path, place: Place, proxy: Proxy, built: Built, cli: Cli
 ) -> None:

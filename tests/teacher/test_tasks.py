@@ -22,6 +22,7 @@ from spanloom.teacher.sources.options import ScoringOptions, TeacherOptions
 from support import sources
 from support.chat_models import write_model
 from support.model_datasets import record, stored, without_reasoning, write_conversations
+from support.nightly import nightly
 from support.object_stores import Place
 from support.pipeline_inputs import run
 from support.teachers import write_teacher
@@ -74,6 +75,7 @@ def test_tasks_make_the_signals_of_one_run(cli: Cli, made: tuple[Path, Path, Pat
     assert checked(str(tmp_path / "signals"), str(root), TeacherOptions(model=model), 2, "independent", QUIET).clean
 
 
+@pytest.mark.parametrize("place", ["s3", nightly("gs")], indirect=True)
 def test_so_do_they_in_a_bucket(cli: Cli, place: Place, made: tuple[Path, Path, Path], tmp_path: Path) -> None:
     """A second try of a task finds its parts there."""
     root, model, whole = made

@@ -99,6 +99,7 @@ def test_killed_before_any_change_one_dataset_is_whole_and_the_next_run_does_the
     assert seen == possible if STRIDE == 1 else seen <= possible
 
 
+@pytest.mark.nightly
 def test_finishing_may_be_killed_as_well(root: Path, tmp_path: Path) -> None:
     """Killed in the middle of the old files, then before each change of the run that finishes."""
     half = Path(shutil.copytree(root, tmp_path / "half"))

@@ -102,6 +102,7 @@ print(threads() - before)
     assert done.stdout.split() == ["0"], "threads that encoding started"
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="no /proc here")
 def test_memory_does_not_follow_the_words_that_were_seen(asset: Path) -> None:
