@@ -52,10 +52,8 @@ class Frames:
 
     def sampled(self, tokens: int) -> Bools:
         """The tokens that the model samples, bool [T]."""
-        steps = np.zeros(tokens + 1, np.int8)
-        np.add.at(steps, self.begins, 1)
-        np.add.at(steps, self.stops, -1)
-        sampled: Bools = np.cumsum(steps[:-1], dtype=np.int8).astype(np.bool_)
+        edges = np.concatenate([[0], np.column_stack([self.begins, self.stops]).ravel(), [tokens]])
+        sampled: Bools = np.repeat(np.resize([False, True], edges.size - 1), np.diff(edges))
         return sampled
 
     def frame_of(self, places: Ints) -> Ints:
@@ -74,7 +72,7 @@ class Marks:
     @classmethod
     def of(cls, tokens: npt.NDArray[np.int32], tables: Tables) -> "Marks":
         flags = tables.of(tokens)
-        places = np.flatnonzero(flags & RARE)
+        places = np.flatnonzero((flags & RARE) != 0)  # of bool: four times as fast as of numbers
         return cls(flags, places, flags[places])
 
     def of_flag(self, flag: int) -> Ints:

@@ -11,7 +11,7 @@ import numpy as np
 
 from spanloom.law import classes
 from spanloom.law.beginnings import other_beginnings
-from spanloom.law.documents import Bools, Counts, Documents, Ints, counts
+from spanloom.law.documents import Bools, Counts, Documents, Ints
 from spanloom.law.frames import Frames, Marks, read_frames
 from spanloom.law.grammar import ASSISTANT, SYSTEM, TOOL, USER
 from spanloom.law.tables import ABSENT, CLOSER, ORDINARY, REASONING, SPACE, UNWRITTEN, Tables
@@ -43,7 +43,7 @@ def judge(documents: Documents, tables: Tables, proofs: Proofs | None = None) ->
     """Judges documents. `duplicate`, `retokenised` and `text_differs` need more than a batch and are added later."""
     marks = Marks.of(documents.tokens, tables)
     frames = read_frames(documents, tables, marks)
-    trained = counts(documents.trained)
+    trained = Counts(documents.trained)
     sampled = frames.sampled(documents.tokens.size)
     sampled[frames.either] = documents.trained[frames.either]
     of_token = None
@@ -95,7 +95,7 @@ def _whole_documents(documents: Documents, marks: Marks, counted: Counts, findin
     ends, starts = documents.ends, documents.ends - documents.lengths
     none = counted[ends] == counted[starts]
     text = (marks.flags & (ORDINARY | SPACE)) != 0
-    untrained = counts(text & ~documents.trained)
+    untrained = Counts(text & ~documents.trained)
     every = ~none & (untrained[ends] == untrained[starts])
     for number in np.flatnonzero(every).tolist():  # control tokens alone are no text
         every[number] = text[starts[number] : ends[number]].any()
@@ -136,7 +136,7 @@ def _masks(
     size = frames.stops - frames.begins
     document = frames.document[frames.first] if frames.first.size else frames.first
     judged = ~whole[document] if document.size else np.zeros(0, np.bool_)
-    expected = counts(sampled)
+    expected = Counts(sampled)
     proven = expected[frames.stops] - expected[frames.begins] == size
     judged &= proven
     untrained = judged & (trained == 0) & (size > 0)
@@ -153,7 +153,7 @@ def _masks(
     findings.add(classes.STOP_UNTRAINED, frames.stops[stop_lost] - 1)
     # The stop token aside, all of the run is to be trained.
     body = size - frames.stopped
-    last = np.minimum(frames.stops - frames.stopped, counted.size - 1)
+    last = frames.stops - frames.stopped
     partly = some[(counted[last] - counted[frames.begins])[some] < body[some]]
     for number in partly.tolist():
         begin = int(frames.begins[number])
@@ -216,7 +216,7 @@ def _texts(
     findings.add(classes.SPECIAL_IN_TEXT, marks.of_flag(UNWRITTEN))
     # Behind the token that closes a message is white space alone.
     closers = np.append(marks.of_flag(CLOSER), documents.tokens.size)
-    ordinary = counts((flags & ORDINARY) != 0)
+    ordinary = Counts((flags & ORDINARY) != 0)
     closed = closers[np.searchsorted(closers, frames.headed)]
     # A frame without a header may hold several texts that the template writes before all messages.
     inside = (closed < frames.ends) & (frames.headed > frames.starts)

@@ -4,12 +4,13 @@ In: a manifest's `content`, a file of the tokenizers package. Out: the file, if 
 differences from the manifest. `check_tokenizer` reads the file as JSON, without the package that encodes.
 """
 
-import json
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from threading import Lock
 from typing import Any
+
+import orjson
 
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import TOKENIZER_NAME
@@ -88,7 +89,7 @@ def check_tokenizer(content: Content, path: Path) -> Iterator[Finding]:
     if not path.is_file():  # already reported; reading a pipe or a device might never end
         return
     try:
-        whole = json.loads(path.read_bytes())
+        whole = orjson.loads(path.read_bytes())
         model = whole["model"]
         ids = _ids(model, whole["added_tokens"])
     except (OSError, ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as fault:

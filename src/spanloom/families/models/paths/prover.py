@@ -381,6 +381,8 @@ def _check(model: Model, proving: Proving, conversation: Conversation) -> None:
         raise NoRule("a message is truncated")
     if any(message["role"] == "user" and message.get("name") for message in messages):
         raise NoRule("a user has a name")
+    if not proving.inline and any(message.get("reasoning") for message in messages):
+        raise NoRule("the reasoning is not written into the content")
     if any(not call["name"].strip() for message in messages for call in message.get("tool_calls") or ()):
         raise NoRule("a call without a name")
     if _has_controls(model, conversation, proving.eod, texts):

@@ -38,7 +38,7 @@ from spanloom.families.models.workarounds.declared import DECLARED
 from spanloom.findings import EARLIER, Finding
 from spanloom.law import classes
 from spanloom.law.declared import TRAINED_SPANS, declared_by
-from spanloom.law.documents import Bools, Documents, Ints, counts
+from spanloom.law.documents import Bools, Counts, Documents, Ints
 from spanloom.law.frames import Frames
 from spanloom.law.judging import judge
 from spanloom.provenance import sha256_json
@@ -256,9 +256,9 @@ def _check_answers(
     spans = np.empty_like(documents.span)
     spans[0], spans[1:] = 0, documents.span[:-1]
     speaks = spans > ANALYSIS
-    said = counts(speaks)
+    said = Counts(speaks)
     begins, ends = frames.begins[trained], np.maximum(frames.stops[trained] - 1, frames.begins[trained])
-    thought = counts(spans == ANALYSIS)
+    thought = Counts(spans == ANALYSIS)
     silent = (said[ends] == said[begins]) & (thought[ends] > thought[begins])
     wrong["an answer is reasoning alone"] = np.flatnonzero(silent & frames.stopped[trained])
     answered = np.append(np.flatnonzero(speaks), spans.size)
@@ -349,6 +349,6 @@ ENCODED = 256
 
 def _trained(frames: Frames, documents: Documents) -> Ints:
     """The numbers of the runs with a trained token, in order."""
-    counted = counts(documents.trained)
+    counted = Counts(documents.trained)
     some: Bools = counted[frames.stops] > counted[frames.begins]
     return np.flatnonzero(some)
