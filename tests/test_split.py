@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spanloom.split import id_digests, is_valid, valid_threshold
+from spanloom.split import empty_valid, id_digests, is_valid, valid_threshold
 
 ids = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
 fractions = st.integers(0, 1000).map(lambda thousandths: thousandths / 1000)
@@ -63,3 +63,14 @@ def test_the_threshold_itself_is_train() -> None:
 def test_about_the_asked_share_falls_into_valid() -> None:
     digests = id_digests(f"id-{index}" for index in range(20_000))
     assert 0.09 < is_valid(digests, 0.1).mean() < 0.11  # ±4.7 standard deviations
+
+
+@pytest.mark.parametrize(
+    ("documents", "fraction", "larger", "held_out"), [(60, 0.001, "0.1", 6), (60, 0.1, "0.2", 12), (3, 0.7, "1", 3)]
+)
+def test_the_warning_of_an_empty_split_names_a_larger_fraction(
+    documents: int, fraction: float, larger: str, held_out: int
+) -> None:
+    """The same fraction would leave the split empty again."""
+    warning = empty_valid(documents, fraction)
+    assert f"hold out about {held_out}, build again with --valid-fraction {larger} --overwrite" in warning

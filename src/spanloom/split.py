@@ -46,10 +46,12 @@ def is_valid(digests: npt.NDArray[np.uint64], valid_fraction: float) -> npt.NDAr
 
 
 def empty_valid(documents: int, valid_fraction: float) -> str:
-    """The warning of a build whose validation split is empty, with a fraction that holds out about a tenth."""
+    """The warning of a build whose validation split is empty, with a larger fraction: a tenth at least."""
+    larger = 0.1 if valid_fraction < 0.1 else min(1.0, 2 * valid_fraction)
     return (
-        f"warning: the validation split is empty: no id of {documents:,} falls below --valid-fraction {valid_fraction}"
-        f"; to hold out about {max(1, documents // 10):,}, build again with --valid-fraction 0.1 --overwrite"
+        f"warning: the validation split is empty: the ids of {documents:,} documents are all above --valid-fraction "
+        f"{valid_fraction}; to hold out about {max(1, round(documents * larger)):,}, build again with --valid-fraction "
+        f"{larger:g} --overwrite"
     )
 
 

@@ -138,6 +138,7 @@ def model_dataset(tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> tuple[P
     made = spanloom.build(
         folder / "source", folder / "dataset", model=folder / "model", valid_fraction=0.3, allow_unknown_sha=True
     )
+    assert len(repr(made)) < len(str(folder)) + 100, "a notebook prints it"
     return made.root, folder / "model"
 
 

@@ -143,6 +143,15 @@ def test_the_readme_fits_on_a_page() -> None:
     assert len((REPOSITORY / "README.md").read_text("utf-8").splitlines()) <= 110
 
 
+def test_the_architecture_is_read_in_minutes() -> None:
+    """Beside the table that a test makes, and the worked example."""
+    page = (REPOSITORY / "docs/architecture.md").read_text("utf-8")
+    by_hand = re.sub(
+        r"<!-- rules: begin.*?rules: end -->|^```python\n.*?^```$", "", page, flags=re.DOTALL | re.MULTILINE
+    )
+    assert len(by_hand.split()) <= 1500
+
+
 @pytest.mark.parametrize(
     ("text", "hits"),
     [

@@ -1,6 +1,7 @@
 """A function of keywords has the types, defaults and order of the dataclass that it is made from."""
 
 import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import Annotated
 
@@ -34,6 +35,29 @@ def test_numbers_are_held_to_the_limits_of_their_options() -> None:
     for times in (0, 2**63):
         with pytest.raises(OptionError, match="times"):
             copied("a", times=times)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Naming:
+    names: Annotated[Sequence[str], option("Names.")] = ()
+    pairs: Annotated[Mapping[str, str] | Sequence[str] | None, option("Pairs.")] = None
+    places: Annotated[str | Sequence[str], option("Places.")] = ()
+
+
+@by_keywords(Naming)
+def named(options: Naming) -> list[str]:
+    return [*options.names, *options.places]
+
+
+def test_a_text_in_the_place_of_a_list_is_refused() -> None:
+    """Each letter would be a name."""
+    assert named(names=["ab"], places="c") == ["ab", "c"]
+    for given in ({"names": "a,b"}, {"pairs": "a=b"}):
+        with pytest.raises(OptionError, match="is a text, not a list"):
+            named(**given)
+    with pytest.raises(OptionError) as fault:
+        named(names="a,b")
+    assert fault.value.remedy == "write names=['a', 'b']"
 
 
 def test_its_signature_is_that_of_the_dataclass() -> None:

@@ -5,7 +5,7 @@ the requested one is only validated; another one is a conflict, or is replaced o
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -51,8 +51,8 @@ class BuildResult:
     """A root that was built on this machine. `report.clean`: whether it is a valid dataset."""
 
     root: Path
-    manifest: Manifest
-    report: Report
+    manifest: Manifest = field(repr=False)  # thousands of characters, which a notebook would print
+    report: Report = field(repr=False)
     already_built: bool = False
 
 

@@ -6,13 +6,14 @@ and editors show with their types and defaults.
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar, get_type_hints
+from types import UnionType
+from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from spanloom.errors import OptionError
-from spanloom.options.option import check_number, check_places, option_of
+from spanloom.options.option import check_number, check_places, names_in, option_of
 
 Given = ParamSpec("Given")
 Options = TypeVar("Options")
@@ -54,7 +55,14 @@ def _is_place(hint: Any) -> bool:
 
 
 def _check(options: Any) -> None:
-    """Holds numbers to the limits of their options, as the command line does. Raises OptionError."""
+    """Holds numbers to the limits of their options, as the command line does, and lists to be no text, of which each
+    letter would be a name. Raises OptionError.
+    """
+    plain = get_type_hints(type(options))
+    for name, hint in ((field.name, plain[field.name]) for field in fields(options)):
+        value, kinds = getattr(options, name), get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        if isinstance(value, str) and str not in kinds and any(get_origin(kind) is Sequence for kind in kinds):
+            raise OptionError(f"{name}: {value!r} is a text, not a list", remedy=f"write {name}={names_in(value)}")
     hints = get_type_hints(type(options), include_extras=True)
     named = {field.name: getattr(options, field.name) for field in fields(options) if _is_place(hints[field.name])}
     check_given_places(named)

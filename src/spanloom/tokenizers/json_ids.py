@@ -10,6 +10,7 @@ fastokens cannot load the file.
 
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -77,8 +78,9 @@ class IdEncoder:
 
 def fast_ahead(path: Path) -> Future[Any] | None:
     """Begins to load fastokens' tokenizer of a file in a thread, for `IdEncoder`: that takes a second, and more than
-    `tokenizers`, which is loaded meanwhile. None if there is no file. Raises TokenizerError for one that is refused."""
-    if not path.is_file():
+    `tokenizers`, which is loaded meanwhile. None without the file or `tokenizers`, which `load_json_tokenizer` reports.
+    Raises TokenizerError for a file that is refused."""
+    if not path.is_file() or find_spec("tokenizers") is None:
         return None
     try_tokenizer(path)
     thread = ThreadPoolExecutor(1)

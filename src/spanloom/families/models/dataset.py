@@ -98,7 +98,7 @@ stage_source = staged_source
 
 def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
     """The vocabulary of the tokenizer that the dataset carries, or of the same file elsewhere."""
-    return own_vocabulary(content, tokenizer, content.config["stops"], extra="chat")
+    return own_vocabulary(content, tokenizer, content.config["stops"], extra="data")
 
 
 def cut_messages(content: Content, tokens: Sequence[ShownToken], row: Mapping[str, Any]) -> Iterator[ShownMessage]:

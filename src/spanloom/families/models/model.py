@@ -100,7 +100,7 @@ def load_model(
         raise ModelError("the model's folder is missing", where=str(folder), remedy="give a folder with tokenizer.json")
     path = folder / "tokenizer.json"
     loading = fast_ahead(path) if fast else None
-    tokenizer = JsonTokenizer(path, extra="chat")
+    tokenizer = JsonTokenizer(path, extra="data")
     encoder = IdEncoder(tokenizer, loading)
     config = folder / "tokenizer_config.json"
     tokens = load_special_tokens(config) if template is not None and config.is_file() else None

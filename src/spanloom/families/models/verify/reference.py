@@ -84,7 +84,7 @@ class Reference:
         folder, date = root / MODEL_FOLDER, content.config["date"]
         now = UNDATED if date is None else datetime.fromisoformat(date)
         self.template = load_chat_template(folder, now=now)
-        self._tokenizer = CheckedEncoder(folder / TOKENIZER_NAME, extra="chat")
+        self._tokenizer = CheckedEncoder(folder / TOKENIZER_NAME, extra="data")
         self.special = self._tokenizer.special
         added = [token.content for token in self._tokenizer.added]
         words = sorted((text for text in added if text.strip()), key=len, reverse=True)
