@@ -10,6 +10,7 @@ from typing import Any
 
 import openai_harmony
 import pytest
+from hypothesis import HealthCheck, settings
 
 from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.tokenizers.o200k.asset import locate_asset, verify_asset
@@ -26,6 +27,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 """Of torch, before it is imported: small sums by two threads that wait for each other, in a process for each core."""
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")  # a loaded machine is no fault of a test
 
 gc.disable()  # until tests are collected: importing them leaves next to no garbage, and looking for it takes a tenth
 

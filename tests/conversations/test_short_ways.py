@@ -24,7 +24,6 @@ MARKS = [*TAGS, *TEMPLATE_SHAPES, *(mark for marks in CALL_STYLES.values() for m
 BESIDE_MARKS = st.text(alphabet="<[|/t é", max_size=4)
 
 
-@settings(deadline=None)
 @given(BESIDE_MARKS, st.none() | st.sampled_from(MARKS), BESIDE_MARKS)
 def test_a_text_may_hold_markup_where_a_mark_is_in_it(before: str, mark: str | None, after: str) -> None:
     text = f".{before}{mark or ''}{after}"
@@ -57,7 +56,7 @@ MESSAGES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(MESSAGES)
 def test_a_plain_turn_is_the_turn(message: dict[str, Any]) -> None:
     try:
@@ -87,7 +86,7 @@ SPOKEN = st.builds(
 )
 
 
-@settings(max_examples=1000, deadline=None)
+@settings(max_examples=1000)
 @given(st.lists(SPOKEN, min_size=1, max_size=5), st.sampled_from([None, "low", "none"]))
 def test_harmony_is_said_to_hold_what_it_holds(messages: list[Message], effort: str | None) -> None:
     conversation = Conversation(messages=tuple(messages), settings=Settings(reasoning_effort=effort))

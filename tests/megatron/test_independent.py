@@ -21,7 +21,7 @@ DTYPES = (np.uint8, np.int8, np.int16, np.int32, np.int64, np.float32, np.float6
     ends=st.sets(st.integers(0, 11)),
     dtype=st.sampled_from(DTYPES),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_it_reads_what_megatron_reads(
     tmp_path_factory: pytest.TempPathFactory, lengths: list[int], ends: set[int], dtype: type
 ) -> None:

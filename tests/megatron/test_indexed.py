@@ -48,7 +48,7 @@ def build_with_megatron(folder: Path, name: str, sequences: list[np.ndarray]) ->
 
 
 @given(batches=shapes)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 def test_the_bytes_are_those_of_megatrons_builder(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]]
 ) -> None:
@@ -65,7 +65,7 @@ def test_the_bytes_are_those_of_megatrons_builder(
 
 
 @given(batches=shapes)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_write_then_read_is_identity_through_megatrons_reader(
     tmp_path_factory: pytest.TempPathFactory, batches: list[list[int]]
 ) -> None:

@@ -33,7 +33,7 @@ def read(path: Path) -> list[Any]:
     return [value for _, value in json_array(path)]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     records=st.lists(VALUES, max_size=5),
     indent=st.sampled_from([None, 0, 2]),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spanloom.errors import RecordError, SourceError
@@ -109,7 +109,6 @@ class TestLines:
     def test_a_byte_order_mark_is_passed_over(self, tmp_path: Path) -> None:
         assert values(file(tmp_path, b'\xef\xbb\xbf{"a": 1}\n{"a": 2}\n')) == [{"a": 1}, {"a": 2}]
 
-    @settings(deadline=None)
     @given(st.lists(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=6)))
     def test_what_was_written_is_read(self, tmp_path_factory: pytest.TempPathFactory, records: list[Any]) -> None:
         path = file(tmp_path_factory.mktemp("records"), as_lines(records))

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spanloom.records import strict_json
@@ -78,7 +78,6 @@ def same(found: tuple[str, Any], wanted: tuple[str, Any]) -> bool:
     return wanted[0] == "invalid" or found[0] == "RepeatedKeyError"
 
 
-@settings(deadline=None)
 @given(json_texts() | TEXT, st.booleans())
 def test_decides_as_the_standard_library_does(text: str, long: bool) -> None:
     """`long`: quotes are counted as in a text of many bytes."""
@@ -99,7 +98,6 @@ def test_texts_full_of_escapes_are_not_parsed_twice(
         assert strict_json.loads(text) == value
 
 
-@settings(deadline=None)
 @given(st.lists(st.none() | json_texts() | TEXT, max_size=6))
 def test_counting_a_batch_at_once_decides_the_same(texts: list[str | None]) -> None:
     counts = strict_json.count_quotes(as_column(texts))
@@ -109,7 +107,6 @@ def test_counting_a_batch_at_once_decides_the_same(texts: list[str | None]) -> N
             assert same(outcome(text.encode(), quotes), reference(text))
 
 
-@settings(deadline=None)
 @given(st.lists(json_texts() | TEXT, min_size=2, max_size=6), st.data())
 def test_a_slice_of_a_batch_is_counted_as_its_own(texts: list[str], data: st.DataObject) -> None:
     first = data.draw(st.integers(0, len(texts)))
@@ -119,7 +116,6 @@ def test_a_slice_of_a_batch_is_counted_as_its_own(texts: list[str], data: st.Dat
         assert same(outcome(text.encode(), quotes), reference(text))
 
 
-@settings(deadline=None)
 @given(st.tuples(json_texts(), st.binary(max_size=3), json_texts()))
 def test_bytes_are_text_or_refused(parts: tuple[str, bytes, str]) -> None:
     raw = parts[0].encode() + parts[1] + parts[2].encode()

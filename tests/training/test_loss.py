@@ -113,7 +113,7 @@ steps = st.lists(
 
 
 @given(step=steps, weight_of=st.lists(st.integers(0, 3), min_size=1, max_size=4))
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_shares_add_up_and_megatrons_quotient_is_the_loss(step: list[Any], weight_of: list[int]) -> None:
     """Against the definition in plain Python, over any cut of a step into micro-batches, for one to four spans.
 

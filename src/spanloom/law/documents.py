@@ -15,7 +15,7 @@ Bools = npt.NDArray[np.bool_]
 class Counts:
     """How many of the flags bool [T] are true before places: `counts[places]`, int64 of places from 0 to T.
 
-    A bit a flag, and a sum for each 64: few places are asked for, and sums for all take seven times as long.
+    Keeps a bit for each flag and a sum for each 64 of them. Sums for all places take seven times as long to make.
     """
 
     def __init__(self, flags: Bools) -> None:

@@ -335,7 +335,7 @@ class TestResume:
         st.sampled_from([None, 14]),
         st.integers(1, 3),
     )
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=25)
     def test_after_any_sample_the_rest_is_that_of_an_unbroken_pass(
         self, after: int, shuffle: int, post_training: bool, pad: int | None, ranks: int
     ) -> None:

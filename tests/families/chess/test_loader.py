@@ -176,7 +176,7 @@ def test_the_same_arguments_give_the_same_sequence_and_another_epoch_another(gam
     assert prints(plain) != first
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(world_size=st.integers(1, 4), workers=st.integers(1, 4), epoch=st.integers(0, 3))
 def test_any_ranks_and_workers_give_each_game_once_and_the_same_sample(
     games: Path, world_size: int, workers: int, epoch: int

@@ -89,7 +89,7 @@ def test_with_a_token_for_each_character_spans_are_as_long_as_their_texts(
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(payload=payloads())
 def test_the_mask_is_the_response_and_never_the_prompt(
     tokenizer_named: Callable[[str], JsonTokenizer], name: str, payload: dict[str, Any]
@@ -110,7 +110,7 @@ def test_the_mask_is_the_response_and_never_the_prompt(
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(payload=payloads())
 def test_of_a_pair_the_response_alone_is_learned(
     tokenizer_named: Callable[[str], JsonTokenizer], name: str, payload: dict[str, Any]

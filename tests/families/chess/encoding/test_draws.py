@@ -4,7 +4,7 @@ import random
 
 import numpy as np
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spanloom.families.chess.encoding.draws import key_of, keys_of, pass_of, shuffled, uniforms
@@ -30,7 +30,6 @@ def test_another_seed_epoch_file_or_game_draws_otherwise() -> None:
     assert key_of("ab", "c") != key_of("a", "bc")
 
 
-@settings(deadline=None)
 @given(st.sets(st.text(max_size=5), min_size=2, max_size=30), st.integers(), st.data())
 def test_the_order_of_two_does_not_hang_on_the_others(names: set[str], seed: int, data: st.DataObject) -> None:
     everyone = sorted(names)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from spanloom.families.chess.encoding.fen import parse_column, parse_fen
@@ -59,7 +59,6 @@ def judged(fen: str) -> list[int] | None:
         return None
 
 
-@settings(deadline=None)
 @given(st.lists(st.one_of(fens(), st.sampled_from(positions()), st.text(max_size=12)), max_size=12))
 @example(["K7/8/8/8/8/8/8/8 w - - 0 1", "K~6k/8/8/8/8/8/8/8 w - - 0 1"])
 @example(["4k3/8/8/8/4K3/8/8/4K2R w Q - 0 1", "4k3/8/8/8/4K3/8/8/4K~2R w Q - 0 1"])
@@ -73,7 +72,6 @@ def test_a_column_is_judged_and_read_as_by_python_chess(column: list[str]) -> No
             assert INDEX_TO_ID[board].tolist() == expected, fen
 
 
-@settings(deadline=None)
 @given(fens())
 def test_one_fen_is_judged_and_read_as_by_python_chess(fen: str) -> None:
     expected = judged(fen)

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from spanloom.families.chess.encoding.games import row_offsets, valid_starts, written_boards
 from spanloom.families.chess.errors import ChessError
@@ -34,7 +34,6 @@ def test_the_given_games(case_games: dict[str, Any], expected_tokens: list[dict[
         assert on_board.tolist() == case["valid_starts_on_board"]
 
 
-@settings(deadline=None)
 @given(slices())
 def test_starts_are_where_rows_begin_and_offsets_where_the_sequence_has_them(drawn: Any) -> None:
     game, include, _ = drawn

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spanloom.families.chess.encoding.games import Game, row_offsets, valid_starts, written_boards
@@ -68,7 +68,6 @@ def test_the_originals_samples_with_its_literal_value_copy(
     assert checked > 100
 
 
-@settings(deadline=None)
 @given(slices(), st.data())
 def test_no_ply_is_shown_the_next_plys_draw_value(drawn: Any, data: st.DataObject) -> None:
     game, include, length = drawn
@@ -96,7 +95,6 @@ def test_the_literal_rule_shows_it() -> None:
     assert sample(game, [True, False], 0, 80, literal_d_targets=True)["d_targets"][70] == 0.75
 
 
-@settings(deadline=None)
 @given(slices(), st.data())
 def test_a_sample_says_of_its_tokens_what_the_rules_say(drawn: Any, data: st.DataObject) -> None:
     """The rules said once more, position by position, in the words of the document."""

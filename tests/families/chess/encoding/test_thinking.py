@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spanloom.families.chess.encoding.draws import key_of, pass_of, uniforms
@@ -114,7 +114,6 @@ def test_the_given_sequences(case_variations: dict[str, Any], expected_variation
     assert checked
 
 
-@settings(deadline=None)
 @given(thinking(), rules, st.integers(0, 600), st.integers(0, 5))
 def test_a_drawn_sample_keeps_to_length_variations_and_depth(
     row: ThinkingRow, rule: ThinkingRules, length: int, seed: int
@@ -143,7 +142,6 @@ def test_a_drawn_sample_keeps_to_length_variations_and_depth(
     assert (made["move_target_ids"] >= 0).sum() == predicted.size
 
 
-@settings(deadline=None)
 @given(thinking(), rules, st.integers(0, 1000))
 def test_what_is_drawn_are_the_most_visited_and_depths_that_are_there(
     row: ThinkingRow, rule: ThinkingRules, seed: int

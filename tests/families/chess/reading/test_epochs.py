@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spanloom.families.chess.encoding.draws import keys_of, pass_of
@@ -39,7 +39,6 @@ def _dealt(files: Files[_Games], shard: int, shards: int, **more: Any) -> list[t
 sizes = st.lists(st.integers(0, 7), min_size=1, max_size=7)
 
 
-@settings(deadline=None)
 @given(sizes, st.integers(1, 9), st.booleans(), st.booleans())
 def test_all_shards_together_give_every_game_once(
     given_sizes: list[int], shards: int, shuffle_files: bool, shuffle_games: bool
@@ -56,7 +55,6 @@ def test_all_shards_together_give_every_game_once(
         assert max(sizes_of) - min(sizes_of) <= 1, "games are dealt one by one: no shard is left without"
 
 
-@settings(deadline=None)
 @given(sizes, st.integers(1, 5), st.data())
 def test_a_shard_goes_on_from_any_of_its_games(given_sizes: list[int], shards: int, data: st.DataObject) -> None:
     shard = data.draw(st.integers(0, shards - 1))
@@ -67,7 +65,6 @@ def test_a_shard_goes_on_from_any_of_its_games(given_sizes: list[int], shards: i
     assert _dealt(_files(given_sizes), shard, shards, begin=whole[cut][2]) == whole[cut + 1 :]
 
 
-@settings(deadline=None)
 @given(sizes, st.integers(1, 9))
 def test_each_bad_game_is_counted_by_one_shard(given_sizes: list[int], shards: int) -> None:
     counts = [Counts() for _ in range(shards)]

@@ -10,7 +10,7 @@ import chess
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spanloom.dataset.manifest import MANIFEST_NAME, ManifestError
@@ -294,7 +294,6 @@ def test_a_root_without_a_manifest_is_refused(tmp_path: Path) -> None:
 # --- parts -----------------------------------------------------------------------------------------------------------
 
 
-@settings(deadline=None)
 @given(st.sampled_from(positions()))
 def test_boards_go_to_python_chess_and_back(fen: str) -> None:
     board = parse_fen(fen)

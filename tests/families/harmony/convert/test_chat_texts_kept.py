@@ -182,7 +182,7 @@ def schemas(draw: Any, pieces: Pieces | None = None, deep: int = 3) -> tuple[dic
     return made if said is None else {"type": said, **made}, pieces.all
 
 
-@settings(max_examples=EXAMPLES // 5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES // 5, suppress_health_check=list(HealthCheck))
 @given(drawn=schemas())
 def test_what_is_not_rendered_of_parameters_is_counted_and_nothing_else(
     drawn: tuple[dict[str, Any], list[str]], encoding: HarmonyEncoding
@@ -226,7 +226,7 @@ def convert(record: Any, conversion: ChatConversion) -> tuple[Converted | Reject
     return converter.convert(Read(file="f", number=1, where="here", value=record)), converter
 
 
-@settings(max_examples=EXAMPLES, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 @given(
     drawn=records(),
     drop=st.sets(st.sampled_from(DROPS), max_size=8),
@@ -268,7 +268,7 @@ def test_every_text_is_in_a_row_in_a_reject_or_counted(
         assert any(message.get(key) for key in ("content", "reasoning", "tool_calls")), "no turn is empty"
 
 
-@settings(max_examples=EXAMPLES // 3, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=EXAMPLES // 3, suppress_health_check=[HealthCheck.too_slow])
 @given(drawn=records())
 def test_without_options_nothing_is_missing_from_a_row(drawn: tuple[Any, list[str]]) -> None:
     """Whole texts, not only their marks: a text of the record is in the row as it is."""
@@ -288,7 +288,7 @@ def test_without_options_nothing_is_missing_from_a_row(drawn: tuple[Any, list[st
             assert any(text in other for other in kept), text
 
 
-@settings(max_examples=EXAMPLES // 5, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=EXAMPLES // 5, suppress_health_check=list(HealthCheck))
 @given(drawn=records())
 def test_every_message_of_a_row_is_in_a_document_as_openai_harmony_renders_it(
     drawn: tuple[Any, list[str]], encoding: HarmonyEncoding

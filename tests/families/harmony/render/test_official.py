@@ -44,7 +44,7 @@ def test_a_conversation_token_by_token(encoding: openai_harmony.HarmonyEncoding)
 
 
 @given(found=conversations)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_spans_follow_the_messages_whatever_the_content(
     encoding: openai_harmony.HarmonyEncoding, found: list[dict[str, Any]]
 ) -> None:

@@ -103,7 +103,7 @@ def is_answer(message: dict[str, Any]) -> bool:
     return bool(message["role"] == "assistant")
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=EXAMPLES)
 @given(whole=rows())
 def test_building_and_validation_read_a_row_alike(whole: Any) -> None:
     text = json.dumps(whole).encode()

@@ -410,7 +410,7 @@ JSON = st.recursive(
 KEYS = [*B4, *DOJO, "metadata", "traj", "task_id", "data", "prompt", "type", "label", "completion", "final_label", "id"]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(
     st.sampled_from(sorted(CONVERTERS)),
     st.sampled_from([B4, DOJO, TAU2["simulations"][0], CHAT, {"prompt": "a", "label": "safe"}]),

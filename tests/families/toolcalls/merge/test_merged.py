@@ -239,7 +239,7 @@ def test_too_many_are_cut_by_weight(tmp_path: Path) -> None:
     assert merged.stats["counted"] == {"above_ratio": 2}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(st.permutations(range(8)), st.integers(1, 4), st.booleans())
 def test_the_order_of_samples_and_files_changes_nothing(
     tmp_path_factory: pytest.TempPathFactory, order: list[int], files: int, oversample: bool

@@ -91,7 +91,7 @@ def test_traces_come_in_the_order_that_was_asked_for(store: Store) -> None:
         assert snapshot.present(wanted).keys() == set(wanted) - {new(500)[0]}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(payloads())
 def test_any_text_survives(store: Store, value: dict[str, Any]) -> None:
     trace = Trace.model_validate(value)
@@ -273,7 +273,7 @@ def test_a_table_of_another_program_is_left_as_it_is(new_store: Any) -> None:
     engine.dispose()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
 @given(payloads(), st.integers(0, 3000))
 def test_a_preview_shows_how_a_prompt_begins(store: Store, value: dict[str, Any], more: int) -> None:
     value["prompt"] = (value["prompt"] + "x\x01" * more)[:50_000]

@@ -95,7 +95,7 @@ def test_real_files_are_taken_whole(store: Store, real_traces: Path) -> None:
         assert ingest_file(store, path, source_name="real").skipped_existing == len(lines)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25)
 @given(values=st.lists(payloads() | st.just(payload()) | st.integers(), min_size=1, max_size=6))
 def test_a_file_ingested_twice_changes_nothing(tmp_path: Path, store: Store, values: list[Any]) -> None:
     lines = [{**value, "meta": value.get("meta") or {}} if isinstance(value, dict) else value for value in values]
