@@ -93,7 +93,7 @@ load_lazily(
             *("convert-shard", "assemble-source"),
             *("verify-tokenizer", "render-shard", "assemble-split", "write-indexed", "assemble-manifest"),
         ),
-        "models.steps": ("tokenize-conversations", "score-teacher", "join-teacher"),
+        "models.steps": ("tokenize-conversations", "score-teacher", "validate-teacher", "join-teacher"),
         "toolcalls.steps": tuple(f"{name}-toolcalls" for name in ("convert", "validate", "merge", "audit", "tokenize")),
         "traces.steps": tuple(f"{name}-traces" for name in ("ingest", "build", "export", "validate", "tokenize")),
     },

@@ -10,6 +10,7 @@ validation, not through that of users, and decoded here a second time.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,20 @@ CHANCE = 5
 class SignalsCheck:
     """One validation. `report`: filled by `run`."""
 
-    def __init__(self, folder: Path, root: Path, open_with: OpenIndexed, *, teacher: Teacher | None, deep: int) -> None:
-        self._folder, self._root = folder, root
+    def __init__(
+        self,
+        folder: Path,
+        root: Path,
+        content: TeacherContent,
+        open_with: OpenIndexed,
+        *,
+        listing: Sequence[str] | None = None,
+        teacher: Teacher | None = None,
+        deep: int = 0,
+    ) -> None:
+        """`content`, `listing`: of signals that have no manifest yet, and are of some shards: what is in it, and the
+        lines of their WITHOUT. Without a listing the signals are of all shards, and the file is read."""
+        self._folder, self._root, self._content, self._listing = folder, root, content, listing
         self._open = reading_in_order(open_with)
         self._teacher, self._deep = teacher, deep
         self.report = Report()
@@ -63,8 +76,7 @@ class SignalsCheck:
         self._again: list[tuple[str, int, ScoredDocument, Signals]] = []
 
     def run(self, on_progress: OnProgress | None = None) -> Report:
-        content, _ = read_teacher(self._folder)
-        dataset = content_at(self._root)
+        content, dataset = self._content, content_at(self._root)
         check_dataset(content, dataset, self._folder, self._root)
         self._files(content)
         if not self.report.clean:
@@ -73,7 +85,7 @@ class SignalsCheck:
         total = sum(split.documents for split in content.splits.values())
         places = {(split, each.shard): each for split, counts in content.splits.items() for each in counts.shards}
         expected = dataset.filled()
-        if places.keys() != {*expected}:
+        if self._listing is None and places.keys() != {*expected}:
             self.report.wrong(
                 "teacher", f"there are signals of {len(places)} splits of shards, of {len(expected)} in all"
             )
@@ -97,7 +109,7 @@ class SignalsCheck:
 
     def _files(self, content: TeacherContent) -> None:
         listed = [
-            *content.files,
+            *(content.files if self._listing is None else ()),
             *(file for split in content.splits.values() for each in split.shards for file in each.files),
         ]
         for file in listed:
@@ -113,7 +125,8 @@ class SignalsCheck:
     def _without(self, content: TeacherContent) -> dict[tuple[str, int, int], str]:
         """The documents that have no signals, and why."""
         known = {}
-        for number, line in enumerate((self._folder / WITHOUT).read_text().splitlines(), 1):
+        lines = (self._folder / WITHOUT).read_text().splitlines() if self._listing is None else self._listing
+        for number, line in enumerate(lines, 1):
             try:
                 each = json.loads(line)
                 known[each["split"], each["shard"], each["sequence"]] = str(each["reason"])
@@ -266,4 +279,4 @@ def validate_signals(
     """
     if deep and teacher is None:
         raise DatasetError("documents are scored again by a teacher", remedy="give --model DIR too")
-    return SignalsCheck(folder, root, open_with, teacher=teacher, deep=deep).run(on_progress)
+    return SignalsCheck(folder, root, read_teacher(folder)[0], open_with, teacher=teacher, deep=deep).run(on_progress)
