@@ -1,4 +1,4 @@
-"""A dataset → a teacher's signals beside it, and checks of them: `spanloom teacher score`, `carry`, `rank`, `validate`.
+"""A dataset → a teacher's signals beside it, and checks of them: `spanloom teacher score`, `carry`, `import` …
 
 In: the root of a dataset, a teacher. Out: the content of the signals' manifest; a `Report`.
 """
@@ -17,6 +17,7 @@ from spanloom.findings import Report
 from spanloom.megatron.readers import ReaderChoice, chosen_reader, open_with
 from spanloom.report.progress import Progress
 from spanloom.storage.scratch import scratch_for
+from spanloom.storage.temporaries import temporary_folder
 from spanloom.storage.uri import is_uri
 from spanloom.teacher.carry import CarriedSignals
 from spanloom.teacher.format import OF_TOP, TeacherContent, arrays_for, read_teacher, span_ids
@@ -119,6 +120,43 @@ def _carried(
             root, out, teacher, scoring, carried=stored, keep=keep, named=named, on_progress=on_progress
         )
     return written, read_teacher(out)[1], same
+
+
+def imported(
+    capture: str,
+    root: str,
+    out: str,
+    compression: Path | None,
+    spans: tuple[str, ...],
+    progress: Progress,
+    scratch: Path | None = None,
+) -> tuple[TeacherContent, bool, int]:
+    """Signals of the dataset at `root` from a capture of DistillKit. All are folders or URIs. `compression`: the file
+    of its settings, None for that in the capture. Returns as `scored`, and at how many labels approximated values were
+    lowered in this run."""
+    from spanloom.teacher.sources.distillkit import SETTINGS, Capture, read_compression
+
+    with scratch_for("teacher-import", [capture, root, out], scratch) as staging, temporary_folder("capture-") as copy:
+        folder, dataset, signals = staging.folder(capture), staged_root(staging, root), begun_signals(staging, out)
+        content = content_of(dataset, "teacher")
+        settings = read_compression(compression or folder / SETTINGS)
+        names = None if not spans else list(spans)
+        with progress.stage("load", "the capture"):
+            stored = Capture(folder, settings, dataset, content, names, Path(copy))
+        keep, named = keeping_parts(staging, out), root if is_uri(root) else None
+        with progress.stage("import"), progress.counting("import", "labels") as on_progress:
+            result = score(
+                dataset,
+                signals,
+                None,
+                Scoring(k=settings.k, spans=spans or None),
+                carried=stored,
+                keep=keep,
+                named=named,
+                on_progress=on_progress,
+            )
+        publish_signals(staging, out)
+    return *result, stored.lowered
 
 
 def size_of(place: str, options: ScoringOptions, scratch: Path | None = None) -> Size:

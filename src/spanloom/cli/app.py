@@ -101,7 +101,7 @@ load_lazily(
 load_lazily(chat_app, {"chat": ("sample", "generate", "pack")})
 load_lazily(chess_app, {"chess": ("sample", "convert", "prepare", "validate", "inspect", "report")})
 load_lazily(model_app, {"models.commands": ("probe", "sample", "fetch")})
-load_lazily(teacher_app, {"models.teacher": ("score", "carry", "rank", "stats", "validate")})
+load_lazily(teacher_app, {"models.teacher": ("score", "carry", "import", "rank", "stats", "validate")})
 load_lazily(
     toolcalls_app,
     {

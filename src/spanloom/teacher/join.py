@@ -95,7 +95,7 @@ def joined(inventories: Sequence[Path], dataset: Content, root: str) -> tuple[Te
         for split, counts in each.content.splits.items()
         for entry in counts.shards
     }
-    made = {"teacher": first.teacher, "k": first.k, "spans": first.spans}
+    made = {"teacher": first.teacher, "k": first.k, "spans": first.spans, "own": first.own}
     made["padded"] = sum(each.content.padded for each in read)
     lines = (line for each in read for line in each.without)
     without = sorted(lines, key=lambda line: places.index((line.split, line.shard)))

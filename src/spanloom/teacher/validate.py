@@ -40,16 +40,9 @@ from spanloom.teacher.format import (
 )
 from spanloom.teacher.parts import PART_TOKENS
 from spanloom.teacher.positions import ScoredDocument, documents_of
-from spanloom.teacher.signals import Signals, what_is_wrong
+from spanloom.teacher.signals import Agreement, Signals, what_is_wrong
 from spanloom.teacher.sources.teacher import Teacher
 from spanloom.workers import OnProgress
-
-SHIFTS = (-1, 0, 1)
-ENOUGH = 200
-"""Labels from which on their agreement with shifted entries is looked at."""
-
-CHANCE = 5
-"""Standard deviations by which agreements of two shifts must differ to say anything."""
 
 
 class SignalsCheck:
@@ -72,7 +65,7 @@ class SignalsCheck:
         self._open = reading_in_order(open_with)
         self._teacher, self._deep = teacher, deep
         self.report = Report()
-        self._agreement = {shift: [0, 0] for shift in SHIFTS}
+        self._agreement = Agreement()
         self._again: list[tuple[str, int, ScoredDocument, Signals]] = []
 
     def run(self, on_progress: OnProgress | None = None) -> Report:
@@ -166,12 +159,7 @@ class SignalsCheck:
         wrong = _wrong_values(signals, document.labels, content)
         if wrong is not None:
             self.report.wrong("values", wrong[1], **where, offset=int(document.positions[wrong[0]]))
-        top = signals.ids[:, 0]
-        for shift, counted in self._agreement.items():
-            own = top[max(-shift, 0) : top.size - max(shift, 0)]
-            labels = document.labels[max(shift, 0) : document.labels.size + min(shift, 0)]
-            counted[0] += int(np.count_nonzero(own == labels))
-            counted[1] += own.size
+        self._agreement.add(signals.ids[:, 0], document.labels)
         if chosen and self._teacher is not None and document.tokens.size <= self._teacher.context:
             self._again.append((split, entry.shard, document, signals))
 
@@ -189,17 +177,14 @@ class SignalsCheck:
         return found
 
     def _not_shifted(self) -> None:
-        shares = {shift: found / count for shift, (found, count) in self._agreement.items() if count >= ENOUGH}
-        if len(shares) < len(SHIFTS):
+        found = self._agreement
+        if not found.enough:
             return
-        self.report.ran("labels compared with the entries beside them", self._agreement[0][1])
-        words = ", ".join(f"{share:.1%} at {shift:+d}" for shift, share in shares.items())
-        best = max(shares, key=lambda shift: (shares[shift], shift == 0))
-        others = max(share for shift, share in shares.items() if shift)
-        by_chance = CHANCE * (max(shares.values()) / self._agreement[0][1]) ** 0.5
-        if best != 0 and shares[best] - shares[0] > by_chance:
-            self.report.wrong("alignment", f"top 1 is the label most often {best:+d} labels away: {words}")
-        elif shares[0] - others <= by_chance:
+        self.report.ran("labels compared with the entries beside them", found.labels)
+        words = found.in_words
+        if found.best != 0 and found.sure:
+            self.report.wrong("alignment", f"top 1 is the label most often {found.best:+d} labels away: {words}")
+        elif not found.sure:
             message = f"the teacher agrees with the labels no more often than with those beside them: {words}"
             self.report.wrong("alignment unknown", message, severity="warning")
 
@@ -247,18 +232,21 @@ def _decoded(stored: dict[str, npt.NDArray[Any]], k: int) -> Signals:
     return Signals(
         ids=ids.astype(np.int32).reshape(-1, k),
         logprobs=logprobs(stored[TOP_LOGP]).reshape(-1, k),
-        own=logprobs(stored[OWN]),
+        own=logprobs(stored[OWN]) if OWN in stored else np.full(stored[REST].size, np.nan, np.float32),
         rest=logprobs(stored[REST]),
     )
 
 
 def _wrong_values(signals: Signals, labels: npt.NDArray[np.int32], content: TeacherContent) -> tuple[int, str] | None:
     """What `what_is_wrong` finds, and sums that the rest does not complete to 1, within the precision of the coding."""
-    wrong = what_is_wrong(signals, labels, content.k, content.dataset.vocabulary, coded=CODING)
+    sums = content.sums
+    wrong = what_is_wrong(
+        signals, labels, content.k, content.dataset.vocabulary, coded=CODING, sums=sums, has_own=content.own
+    )
     if wrong is not None or content.padded:
         return wrong
     total = np.exp(signals.logprobs.astype(np.float64)).sum(axis=1) + np.exp(signals.rest.astype(np.float64))
-    far = np.abs(total - 1) > CODING
+    far = np.abs(total - 1) > CODING + sums
     return (
         (int(far.argmax()), f"the probabilities and the rest are {total[far][0]:.4f} together") if far.any() else None
     )

@@ -4,9 +4,9 @@ from pathlib import Path
 
 from rich.console import Console
 
-from spanloom.api.scoring import carried, checked, grouped, ranked, scored, size_of, summary_of
+from spanloom.api.scoring import carried, checked, grouped, imported, ranked, scored, size_of, summary_of
 from spanloom.cli.app import counted, exit_by, make_progress, print_json, say
-from spanloom.cli.models.teacher import Carry, Rank, Score, Stats, Validate
+from spanloom.cli.models.teacher import Carry, ImportCapture, Rank, Score, Stats, Validate
 from spanloom.options.option import names_in
 from spanloom.provenance import readable_json
 from spanloom.report.pages.html import percent
@@ -37,6 +37,19 @@ def score(given: Score) -> None:
         print_json({"signals": out, **summary_of(content)})
         return
     _say_written(content, out, same)
+
+
+def import_capture(given: ImportCapture) -> None:
+    out, progress = _out(given.out, given.dataset), make_progress(given.quiet, False)
+    content, same, lowered = imported(
+        given.capture, given.dataset, out, given.compression, given.spans, progress, given.scratch
+    )
+    if given.as_json:
+        print_json({"signals": out, "lowered": lowered, **summary_of(content)})
+        return
+    _say_written(content, out, same)
+    if lowered:
+        say(f"approximated values exceeded 1 together, and were lowered, at {lowered:,} labels")
 
 
 def carry(given: Carry) -> None:
@@ -91,7 +104,12 @@ def stats(given: Stats) -> None:
         print_json([{**dict(zip(names, key, strict=True)), **vars(each)} for key, each in groups.items()])
         return
     rows = {
-        key: (f"{each.labels:,}", f"{each.mean:.3f}", f"{each.entropy:.3f}", percent(each.agreement))
+        key: (
+            f"{each.labels:,}",
+            "–" if each.mean is None else f"{each.mean:.3f}",
+            f"{each.entropy:.3f}",
+            percent(each.agreement),
+        )
         for key, each in groups.items()
     }
     print_whole(Console(highlight=False), group_table(names, ("labels", "log-prob", "entropy", "first choice"), rows))
