@@ -81,7 +81,7 @@ def carried(
     with scratch_for("teacher-carry", [folder, old, root, out], scratch) as staging:
         signals = staging.folder(folder)
         dataset = staged_root(staging, root)
-        before = staged_root(staging, old or read_teacher(signals)[1]["root"])
+        before = staged_root(staging, old or str(read_teacher(signals)[1].get("root", "")))
         made = begun_signals(staging, out)
         keep = keeping_parts(staging, out)
         result = _carried(

@@ -21,10 +21,10 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from spanloom.dataset.manifest import Content, ListedFile
 from spanloom.dataset.marker import read_marker
@@ -102,7 +102,7 @@ class TeacherContent(_Section):
 
     dataset: ScoredDataset
     teacher: dict[str, Any]
-    k: int
+    k: Annotated[int, Field(ge=1)]
     temperature: Literal[1]
     spans: list[str] | None
     own: bool = True

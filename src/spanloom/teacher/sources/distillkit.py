@@ -43,6 +43,11 @@ DistillKit's README has, nearly all where the settings are those of another capt
 LOOKED_AT = 50_000
 """Labels whose agreement with the entries is looked at before anything is written."""
 
+_TYPES = {
+    COLUMNS[0]: [pa.list_(kind) for kind in (pa.uint64(), pa.int64(), pa.int32())],
+    **{name: [pa.list_(pa.list_(pa.uint8()))] for name in COLUMNS[1:]},
+}
+_ANOTHER = "give a capture in DistillKit's present format; packed and legacy ones are not read"
 _ROWS = 64
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
@@ -64,7 +69,7 @@ class ResidualBin(_Section):
 class Compression(_Section):
     """DistillKit's `DistributionQuantizationConfig`, with its names and defaults."""
 
-    d: Annotated[int, Field(ge=2)]
+    d: Annotated[int, Field(ge=2, le=1 << 24)]
     k: Annotated[int, Field(ge=1)]
     exact_k: Annotated[int, Field(ge=0)]
     exact_dtype: Dtype = "float32"
@@ -244,12 +249,12 @@ class Capture:
             writer = None
             for source in self._files:
                 opened, row = open_parquet(source), 0
-                if missing := {*COLUMNS} - {*opened.schema_arrow.names}:
-                    raise SourceError(
-                        f"there is no column {sorted(missing)[0]}",
-                        where=str(source),
-                        remedy="give a capture in DistillKit's present format; packed and legacy ones are not read",
-                    )
+                for name, kinds in _TYPES.items():
+                    if name not in opened.schema_arrow.names:
+                        raise SourceError(f"there is no column {name}", where=str(source), remedy=_ANOTHER)
+                    found = opened.schema_arrow.field(name).type
+                    if found not in kinds:
+                        raise SourceError(f"{name} is {found}, not {kinds[0]}", where=str(source), remedy=_ANOTHER)
                 try:
                     for batch in opened.iter_batches(_ROWS, columns=[*COLUMNS]):
                         batch = batch.select([*COLUMNS])
@@ -273,7 +278,8 @@ class Capture:
         for column, width in self._settings.widths.items():
             entries = batch.column(column)[row].values
             counts.append(0 if entries is None else len(entries))
-            if entries is not None and (entries.null_count or {*entries.value_lengths().to_pylist()} - {width}):
+            missing = entries is not None and (entries.null_count or entries.flatten().null_count)
+            if entries is not None and (missing or {*entries.value_lengths().to_pylist()} - {width}):
                 raise SourceError(
                     f"{column} has not {width} bytes an entry, as the settings say",
                     where=where,
