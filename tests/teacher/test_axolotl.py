@@ -65,7 +65,8 @@ def test_its_own_loss_of_the_teacher_against_itself_is_nothing(made: tuple[Path,
     root, model, signals = made
     python = os.environ.get("SPANLOOM_AXOLOTL") or absent(AXOLOTL)
     spanloom.export(root, tmp_path / "out", to="axolotl", teacher=str(signals))
-    environment = {**os.environ, "HF_DATASETS_OFFLINE": "1", "AXOLOTL_DO_NOT_TRACK": "1", "HF_HOME": str(tmp_path)}
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment = {**kept, "HF_DATASETS_OFFLINE": "1", "AXOLOTL_DO_NOT_TRACK": "1", "HF_HOME": str(tmp_path)}
     command = [python, REPOSITORY / "tests/support/axolotl_kd.py", tmp_path / "out", model, tmp_path / "read.json"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-4000:]

@@ -28,6 +28,7 @@ from spanloom.teacher.format import (
     OF_TOP,
     OWN,
     REST,
+    TEACHER_JSON,
     TOP_HIGH,
     TOP_LOGP,
     TOP_LOW,
@@ -101,6 +102,18 @@ class SignalsCheck:
         return self.report
 
     def _files(self, content: TeacherContent) -> None:
+        for split, counts in content.splits.items():
+            for each in counts.shards:
+                made = prefixes(Path(), split, each.shard, content.arrays).values() if each.positions else ()
+                names = {f"{prefix}{suffix}" for prefix in made for suffix in (".bin", ".idx")}
+                if names != {file.path for file in each.files}:
+                    self.report.wrong(
+                        "files",
+                        "the manifest lists other files than its arrays have",
+                        split=split,
+                        shard=each.shard,
+                        file=TEACHER_JSON,
+                    )
         listed = [
             *(content.files if self._listing is None else ()),
             *(file for split in content.splits.values() for each in split.shards for file in each.files),
