@@ -86,10 +86,10 @@ def inspect(
 @contextmanager
 def local_places(root: Place, teacher: Place | None, scratch: Path | None = None) -> Iterator[tuple[Path, Path | None]]:
     """The local paths of a dataset and of signals, staged whole where they are at URIs, while the block runs."""
-    places = [os.fspath(root), None if teacher is None else os.fspath(teacher)]
-    with scratch_for("inspect", places, scratch) as staging:
-        folder = local_copy(root) if is_hub(root) else staged_root(staging, places[0])
-        yield folder, None if places[1] is None else staging.folder(places[1])
+    place, signals = os.fspath(root), None if teacher is None else os.fspath(teacher)
+    with scratch_for("inspect", [place, signals], scratch) as staging:
+        folder = local_copy(place) if is_hub(place) else staged_root(staging, place)
+        yield folder, None if signals is None else staging.folder(signals)
 
 
 def shown_documents(

@@ -22,7 +22,7 @@ from spanloom.storage.uri import is_uri
 from spanloom.teacher.carry import CarriedSignals
 from spanloom.teacher.format import OF_TOP, TeacherContent, arrays_for, read_teacher, span_ids
 from spanloom.teacher.looking.rank import RankedDocument, strangest
-from spanloom.teacher.looking.statistics import GroupScores, group_scores
+from spanloom.teacher.looking.statistics import SPAN, GroupScores, group_scores
 from spanloom.teacher.parts import PART_TOKENS
 from spanloom.teacher.places import begun_signals, keeping_parts, publish_signals
 from spanloom.teacher.positions import documents_of
@@ -204,13 +204,16 @@ def ranked(
 
 
 def grouped(
-    folder: str, root: str, by: Sequence[str], progress: Progress, scratch: Path | None = None
-) -> dict[Key, GroupScores]:
-    """What the teacher thinks of the labels of each group. `folder`, `root`: folders or URIs."""
+    folder: str, root: str, by: Sequence[Sequence[str]] | None, progress: Progress, scratch: Path | None = None
+) -> dict[tuple[str, ...], dict[Key, GroupScores]]:
+    """What the teacher thinks of the labels of each group, for each grouping. `folder`, `root`: folders or URIs; `by`:
+    None for no grouping, by span, by split, and by each column that the dataset has."""
     with scratch_for("teacher-stats", [folder, root], scratch) as staging, progress.stage("stats"):
         dataset = staged_root(staging, root)
         columns = dataset_family(content_of(dataset, "teacher").family).GROUP_COLUMNS
-        return group_scores(staging.folder(folder), dataset, by, columns)
+        signals = staging.folder(folder)
+        chosen = [(), (SPAN,), ("split",), *((name,) for name in columns)] if by is None else by
+        return {tuple(names): group_scores(signals, dataset, names, columns) for names in chosen}
 
 
 def _checked(

@@ -139,6 +139,9 @@ class Stats:
     by: Annotated[
         str, option("Group by any of span, split, shard, language, exercise, with commas; empty: all in one.")
     ] = "span"
+    html: Annotated[
+        Path | None, file_option("Write a page with the counts of all labels, and by each of these groups.")
+    ] = None
     scratch: shared.Scratch = None
     as_json: shared.Json = False
     quiet: shared.Quiet = False
