@@ -11,6 +11,7 @@ from spanloom.dataset import manifest
 from spanloom.dataset.root.places import staged_root
 from spanloom.dataset.validate.by_shard import stage_shards
 from spanloom.findings import Report
+from spanloom.kubeflow import report_artifacts
 from spanloom.megatron.readers import chosen_reader, load_reader, open_with
 from spanloom.provenance import readable_json
 from spanloom.storage.scratch import scratch_for
@@ -55,5 +56,5 @@ def run(
 
 
 def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    findings = sum(result["found"].values())
-    return {"validated": {"clean": result["clean"]}, "metrics": {"findings": findings, **result["checked"]}}
+    shown = report_artifacts(result)
+    return {"validated": shown["report"], "metrics": shown["metrics"]}
