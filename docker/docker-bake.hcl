@@ -78,6 +78,7 @@ target "step" {
       { step = "tokenize-toolcalls", base = "data" },
       { step = "tokenize-conversations", base = "data" },
       { step = "score-teacher", base = "train-tokenizer" },
+      { step = "validate-teacher", base = "megatron" },
       { step = "join-teacher", base = "data" },
     ]
   }

@@ -26,6 +26,7 @@ def main(root: Path, signals: Path, split: str, shard: int, number: int) -> None
     names = [path.name[9:-4] for path in (signals / split).glob(f"shard_{shard:02d}_*.bin")]
     said = {name: sequence(signals / split / f"shard_{shard:02d}_{name}", number) for name in names}
     ids = said["topk_low"].astype(np.int64) + 65536 * said.get("topk_high", np.zeros(1)).astype(np.int64)
+    said.setdefault("own", np.nan * said["rest"])  # imported signals have none
     logprobs, own, rest = (-32 * (said[name] / 65535.0) ** 2 for name in ("topk_logp", "own", "rest"))
     for entry, place in enumerate(np.flatnonzero(of["lossmask"])):  # label-aligned: place predicts the token behind it
         top = zip(ids.reshape(-1, k)[entry].tolist(), logprobs.reshape(-1, k)[entry], strict=True)

@@ -75,7 +75,7 @@ def test_files_of_an_image_have_one_time_and_byte_code_that_fits_it(step: str, c
     assert len(lines) > 100
 
 
-WITH_TORCH = ("validate-alignment", "validate-shard", "assemble-validation", "score-teacher")
+WITH_TORCH = ("validate-alignment", "validate-shard", "assemble-validation", "score-teacher", "validate-teacher")
 
 
 @each("step", [step for step in STEPS if step not in WITH_TORCH])

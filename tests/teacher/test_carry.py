@@ -10,7 +10,7 @@ import pytest
 
 from spanloom.dataset.root.opened import content_at
 from spanloom.errors import ConflictError, DatasetError
-from spanloom.teacher.carry import NOT_CARRIED, CarriedSignals
+from spanloom.teacher.carry import CarriedSignals
 from spanloom.teacher.score import Scoring, score
 from spanloom.teacher.signals import TeacherError
 from support import warm
@@ -87,7 +87,7 @@ def test_bytes_are_those_of_scoring_all_again(places: tuple[Path, Path, Path], t
 
 def test_without_a_teacher_others_are_listed(places: tuple[Path, Path, Path], tmp_path: Path) -> None:
     content, _ = score(places[2], tmp_path / "out", None, Scoring(k=K), carried=carried(places))
-    assert content.without == {NOT_CARRIED: 4}
+    assert content.without == {CarriedSignals.missing: 4}
     listed = [json.loads(line) for line in (tmp_path / "out/without.jsonl").read_text().splitlines()]
     assert [(each["shard"], each["sequence"]) for each in listed] == [(0, 0), (0, 2), (0, 3), (1, 1)]
 
@@ -155,4 +155,4 @@ def test_the_command(tmp_path: Path) -> None:
     spanloom("teacher", "validate", out, "--dataset", larger, "--model", model, "--deep", 3)
     listed = json.loads(spanloom(*words[:-3], "--out", tmp_path / "listed", "--json", "--missing"))
     assert listed["carried"] == made["carried"]
-    assert listed["without"].keys() == {NOT_CARRIED}
+    assert listed["without"].keys() == {CarriedSignals.missing}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import spanloom
 from spanloom.api.scoring import carried, checked, scored, size_of
 from spanloom.report.progress import Progress
 from spanloom.storage.publishing import publish_folder
@@ -46,6 +47,9 @@ def test_signals_in_a_bucket(place: Place, made: tuple[Path, Path, Path], tmp_pa
     assert content.model_dump() == json.loads((local / "teacher.json").read_text())["content"]
     assert scored(dataset, out, options, QUIET)[1], "it is there already"
     assert checked(out, dataset, TeacherOptions(model=model), 2, "independent", QUIET).clean
+    shown = spanloom.inspect(dataset, "train/0/1", teacher=out)
+    assert shown == spanloom.inspect(root, "train/0/1", teacher=local)
+    assert any(token.score is not None for token in shown[0].tokens)
     again, environment, _ = carried(out, None, dataset, f"{place.uri}/carried", TeacherOptions(), True, QUIET)
     assert again == content
     assert environment["root"] == dataset

@@ -54,9 +54,13 @@ def answer(model: Path, request: dict[str, Any]) -> dict[str, Any]:
     return {"choices": [choice], "system_fingerprint": "vllm-test"}
 
 
+MODELS = {"data": [{"id": "tiny", "root": "tiny", "max_model_len": 4096}]}
+
+
 @contextmanager
-def serving(model: Path, change: Change | None = None, *, busy: int = 0) -> Iterator[str]:
-    """The address of a server. `change`: of each answer with scores; `busy`: how many requests get 429 first."""
+def serving(model: Path, change: Change | None = None, *, busy: int = 0, models: Any = MODELS) -> Iterator[str]:
+    """The address of a server. `change`: of each answer with scores; `busy`: how many requests get 429 first; `models`:
+    what it lists."""
     left = busy
 
     class Handler(BaseHTTPRequestHandler):
@@ -72,7 +76,7 @@ def serving(model: Path, change: Change | None = None, *, busy: int = 0) -> Iter
             self.wfile.write(data)
 
         def do_GET(self) -> None:
-            self.reply(200, {"data": [{"id": "tiny", "root": "tiny", "max_model_len": 4096}]})
+            self.reply(200, models)
 
         def do_POST(self) -> None:
             nonlocal left
@@ -165,6 +169,12 @@ WRONG: dict[str, tuple[Change, str]] = {
     ),
     "no log-probabilities": (lambda whole: whole["choices"][0].pop("prompt_logprobs"), "no prompt_logprobs"),
     "no echo": (lambda whole: whole["choices"][0].pop("prompt_token_ids"), "no prompt_logprobs with the ids"),
+    "an echo of nothing": (lambda whole: whole["choices"][0].update(prompt_token_ids=None), "no prompt_logprobs"),
+    "an id of 70 bits": (every(lambda entry: entry.update({str(1 << 70): {"logprob": -9.0}})), "no prompt_logprobs"),
+    "a word for a number": (every(lambda entry: entry.update({"3": {"logprob": "x"}})), "no prompt_logprobs"),
+    "a list of entries": (lambda whole: entries(whole).__setitem__(1, [1, 2]), "no prompt_logprobs"),
+    "a list": (lambda _: {"raw": b"[]"}, "no prompt_logprobs"),
+    "half of an answer": (lambda whole: {"raw": json.dumps(whole).encode()[:99]}, "not JSON"),
     "two choices": (lambda whole: whole["choices"].append(whole["choices"][0]), "no prompt_logprobs"),
     "no JSON": (lambda _: {"raw": b"<html>"}, "not JSON"),
     "an error": (lambda _: {"status": 400, "error": "logprobs: at most 4"}, "--max-logprobs"),
@@ -186,6 +196,12 @@ def test_a_server_that_is_away_is_said(tmp_path: Path, monkeypatch: pytest.Monke
     (port,) = free_ports(1)
     with pytest.raises(TeacherError, match="does not answer"):
         ServerTeacher(f"http://127.0.0.1:{port}")
+
+
+@pytest.mark.parametrize("models", [[], {}, {"data": None}, {"data": ["tiny"]}, {"data": [{"id": []}]}, 7])
+def test_a_server_of_something_else_is_said(made: tuple[Path, Path], models: Any) -> None:
+    with serving(made[1], models=models) as url, pytest.raises(TeacherError, match="list of models is not that"):
+        ServerTeacher(url)
 
 
 def test_a_model_of_several_is_named(made: tuple[Path, Path]) -> None:

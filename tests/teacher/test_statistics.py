@@ -105,6 +105,17 @@ def test_the_command(demo: Path, signals: Path) -> None:
     assert len(lines) == 1 + len(listed)
 
 
+def test_the_page_has_the_numbers_of_the_command(demo: Path, signals: Path, tmp_path: Path) -> None:
+    words = ("spanloom", "teacher", "stats", str(signals), "--dataset", str(demo))
+    done = warm.run(*words, "--html", str(tmp_path / "page.html"), env=os.environ)
+    assert done.returncode == 0, done.stderr
+    page = (tmp_path / "page.html").read_text()
+    for name in ("span", "split", "language", "exercise"):
+        assert f"By {name}" in page
+    for each in group_scores(signals, demo, ("language",), COLUMNS).values():
+        assert f"{each.mean:.3f}" in page
+
+
 def test_unknown_groups_and_damaged_signals_are_refused(demo: Path, signals: Path) -> None:
     with pytest.raises(SpanloomError, match="cannot group by 'colour'"):
         group_scores(signals, demo, ("colour",), COLUMNS)

@@ -12,7 +12,7 @@ import pytest
 import spanloom
 from conftest import Cli
 from spanloom.api.scoring import checked, scored
-from spanloom.errors import ArtifactError, ConflictError, SpanloomError
+from spanloom.errors import EXIT_FINDINGS, ArtifactError, ConflictError, SpanloomError
 from spanloom.report.progress import Progress
 from spanloom.steps import join_teacher
 from spanloom.storage.publishing import publish_folder
@@ -53,6 +53,11 @@ def one_task(cli: Cli, root: object, model: Path, out: object, work: object, tas
     run(cli, "step", "score-teacher", *words, "--shard", task, "--shards", tasks, "--quiet")
 
 
+def validated(cli: Cli, root: object, out: object, work: object, task: int) -> None:
+    words = ("--root", root, "--out", out, "--inventory", f"{work}/{task}", "--validated", f"{work}/{task}.validated")
+    run(cli, "step", "validate-teacher", *words, "--quiet")
+
+
 def same_as_one_run(made: Path, whole: Path) -> None:
     assert {path.name for path in made.iterdir()} == {path.name for path in whole.iterdir()}
     assert sources.data_files(made) == sources.data_files(whole)
@@ -83,7 +88,8 @@ def test_so_do_they_in_a_bucket(cli: Cli, place: Place, made: tuple[Path, Path, 
     out, work = f"{place.uri}/signals", f"{place.uri}/work"
     for task in (0, 1, 1):
         one_task(cli, f"{place.uri}/root", model, out, work, task, 2)
-    inventories = [word for task in range(2) for word in ("--inventory", f"{work}/{task}")]
+        validated(cli, f"{place.uri}/root", out, work, task)
+    inventories = [word for task in range(2) for word in ("--inventory", f"{work}/{task}.validated")]
     for _ in range(2):
         run(cli, "step", "join-teacher", *inventories, "--root", f"{place.uri}/root", "--out", out)
     there = {str(each.uri).removeprefix(f"{place.uri}/signals/") for each in list_objects(place.uri / "signals")}
@@ -97,6 +103,7 @@ def scored_by_two(cli: Cli, made: tuple[Path, Path, Path], tmp_path_factory: pyt
     folder = tmp_path_factory.mktemp("two")
     for task in range(2):
         one_task(cli, root, model, folder / "signals", folder / "work", task, 2)
+        validated(cli, root, folder / "signals", folder / "work", task)
     return folder
 
 
@@ -111,7 +118,9 @@ def test_a_task_that_was_killed_while_it_put_its_files_in_place(
     (signals / "train/shard_01_own.bin").rename(task / "train/shard_01_own.bin")
     (work / "1").unlink()
     one_task(cli, root, model, signals, work, 1, 2)
-    join_teacher.run(inventories=[str(work / "0"), str(work / "1")], root=str(root), out=str(signals))
+    validated(cli, root, signals, work, 1)
+    inventories = [str(work / f"{task}.validated") for task in range(2)]
+    join_teacher.run(inventories=inventories, root=str(root), out=str(signals))
     same_as_one_run(signals, whole)
 
 
@@ -141,9 +150,14 @@ def no_canary(value: Any) -> None:
     del value["canary"]
 
 
+def not_validated(value: Any) -> None:
+    value["validated"] = None
+
+
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
+        (not_validated, ArtifactError, "these signals were not validated"),
         (other_teacher, ArtifactError, "teacher differs from that of the first task"),
         (other_k, ArtifactError, "k differs from that of the first task"),
         (other_dataset, ArtifactError, "signals of another dataset"),
@@ -160,15 +174,31 @@ def test_tasks_that_do_not_fit_are_refused(
     said: str,
 ) -> None:
     shutil.copytree(scored_by_two, tmp_path / "two")
-    changed(tmp_path / "two" / "work" / "1", change)
+    changed(tmp_path / "two" / "work" / "1.validated", change)
     refused(made[0], tmp_path / "two", ["0", "1"], error, said)
 
 
 def refused(root: Path, folder: Path, tasks: list[str], error: type[SpanloomError], said: str) -> None:
-    inventories = [str(folder / "work" / task) for task in tasks]
+    inventories = [str(folder / "work" / f"{task}.validated") for task in tasks]
     with pytest.raises(error, match=said):
         join_teacher.run(inventories=inventories, root=str(root), out=str(folder / "signals"))
     assert not (folder / "signals/teacher.json").exists()
+
+
+def test_signals_with_a_finding_are_not_promoted(
+    cli: Cli, made: tuple[Path, Path, Path], scored_by_two: Path, tmp_path: Path
+) -> None:
+    """An array that was torn after score-teacher had published it: no validated inventory, and so no manifest."""
+    shutil.copytree(scored_by_two, tmp_path / "two")
+    signals, work = tmp_path / "two/signals", tmp_path / "two/work"
+    own = signals / "train/shard_01_own.bin"
+    own.write_bytes(bytes(reversed(own.read_bytes())))
+    (work / "1.validated").unlink()
+    words = ("--root", made[0], "--out", signals, "--inventory", work / "1", "--validated", work / "1.validated")
+    done = cli("step", "validate-teacher", *words, "--quiet")
+    assert done.returncode == EXIT_FINDINGS
+    assert "shard_01_own.bin" in done.stdout
+    assert not (work / "1.validated").exists()
 
 
 def test_missing_and_repeated_tasks_and_missing_files_are_refused(
@@ -184,7 +214,7 @@ def test_missing_and_repeated_tasks_and_missing_files_are_refused(
     changed(tmp_path / "other/signals/teacher.json", other_teacher)
     with pytest.raises(ConflictError, match="other signals"):
         join_teacher.run(
-            inventories=[str(scored_by_two / f"work/{task}") for task in range(2)],
+            inventories=[str(scored_by_two / f"work/{task}.validated") for task in range(2)],
             root=str(root),
             out=str(tmp_path / "other/signals"),
         )

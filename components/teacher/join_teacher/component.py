@@ -1,4 +1,4 @@
-"""A teacher, step 2: the manifest of the signals from the inventories of all tasks.
+"""A teacher, step 3: the manifest of the signals from the inventories of all tasks.
 
 In: the inventories, one input each. Out: `without.jsonl` and `teacher.json` below `signals_root`.
 """

@@ -129,7 +129,7 @@ class Document:
 
     @property
     def teacher_own(self) -> npt.NDArray[np.float32]:
-        """float32 [P]: the log-probability of the label itself."""
+        """float32 [P]: the log-probability of the label itself; NaN in imported signals, which have not all."""
         return self._signals().own
 
     @property

@@ -37,6 +37,14 @@ class ExportOptions:
         Literal["stop", "drop"] | None,
         option("megatron-bridge only: stop at a document longer than a row, or drop and count it."),
     ] = None
+    teacher: Annotated[
+        str | None,
+        option(
+            "axolotl only: the folder of a teacher's signals, for the columns that Axolotl's distillation trains on. "
+            "They are renormalised over the top k: the rest is lost.",
+            metavar="SIGNALS",
+        ),
+    ] = None
     croissant: Annotated[
         bool | None,
         option(

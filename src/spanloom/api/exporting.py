@@ -3,8 +3,14 @@
 In: the root of a dataset and options. Out: the content of `export.json`, or the plan.
 """
 
+from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
 from spanloom.api.export_options import ExportOptions, ExportPlaces, PlanningOptions, PlanPlaces
 from spanloom.api.messages import export_messages
@@ -20,6 +26,8 @@ from spanloom.report.export_views import export_views
 from spanloom.report.progress import Progress
 from spanloom.storage.folders.repeated import already_there
 from spanloom.storage.hub import pushed
+from spanloom.supervision import Lengths
+from spanloom.teacher.reader import TeacherSignals, open_teacher
 
 
 @by_keywords(ExportPlaces)
@@ -63,12 +71,16 @@ def _written(root: Path, out: Path | None, options: ExportOptions, progress: Pro
         raise OptionError(f"rows are packed by --to megatron-bridge, not by --to {to}: leave out their options")
     family = dataset_family(content.family)
     out = out or root.resolve().with_name(f"{root.resolve().name}_{to.replace('-', '_')}")
+    signals = None if options.teacher is None else open_teacher(Path(options.teacher), root, dataset=content)
+    if signals is not None and to != "axolotl":
+        raise OptionError(f"a teacher's values are exported by --to axolotl, not by --to {to}", remedy="--to axolotl")
     form = export_form(
         to,
         content,
         family.export_columns(content),
         sequence_length=options.sequence_length,
         drop_too_long=options.too_long == "drop",
+        teacher=None if signals is None else signals.content.sha256,
     )
     with progress.counting("export", "documents") as on_progress:
         written = export_dataset(
@@ -79,10 +91,34 @@ def _written(root: Path, out: Path | None, options: ExportOptions, progress: Pro
             beside=export_views(root, content, family, form, croissant=options.croissant),
             tokens_per_file=options.tokens_per_file,
             overwrite=options.overwrite,
+            targets=None if signals is None else partial(_targets, signals),
             on_progress=on_progress,
             on_same=lambda: progress.say(already_there(out)),
         )
     return out, written
+
+
+def _targets(
+    signals: TeacherSignals, first: tuple[str, int, int], lengths: Lengths, arrays: Mapping[str, npt.NDArray[Any]]
+) -> dict[str, pa.Array]:
+    """A teacher's columns for Axolotl: see `form`. Documents without signals have a mask of 0."""
+    total, k = int(lengths.sum()), signals.content.k
+    ids, logprobs = np.zeros((total, k), np.int32), np.zeros((total, k), np.float32)
+    mask = np.zeros((total, k), np.uint8)
+    ends = np.cumsum(lengths, dtype=np.int64)
+    spans = arrays.get("span")
+    for number, (begin, end) in enumerate(zip((ends - lengths).tolist(), ends.tolist(), strict=True)):
+        at = signals.scored(arrays["lossmask"][begin:end], None if spans is None else spans[begin:end])
+        stored = signals.entries((*first[:2], first[2] + number), at.size) if at.size else None
+        if stored is not None:
+            ids[begin + at], mask[begin + at] = stored.ids, 1
+            whole = np.log(np.exp(stored.logprobs.astype(np.float64)).sum(axis=1, keepdims=True))
+            logprobs[begin + at] = stored.logprobs - whole
+    inner, outer = np.arange(total + 1, dtype=np.int32) * k, np.concatenate([[0], ends]).astype(np.int32)
+    return {
+        f"target_{name}": pa.ListArray.from_arrays(outer, pa.ListArray.from_arrays(inner, values.reshape(-1)))
+        for name, values in (("token_ids", ids), ("logprobs", logprobs), ("mask", mask))
+    }
 
 
 @by_keywords(PlanPlaces)

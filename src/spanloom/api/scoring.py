@@ -1,4 +1,4 @@
-"""A dataset → a teacher's signals beside it, and checks of them: `spanloom teacher score`, `carry`, `rank`, `validate`.
+"""A dataset → a teacher's signals beside it, and checks of them: `spanloom teacher score`, `carry`, `import` …
 
 In: the root of a dataset, a teacher. Out: the content of the signals' manifest; a `Report`.
 """
@@ -17,11 +17,12 @@ from spanloom.findings import Report
 from spanloom.megatron.readers import ReaderChoice, chosen_reader, open_with
 from spanloom.report.progress import Progress
 from spanloom.storage.scratch import scratch_for
+from spanloom.storage.temporaries import temporary_folder
 from spanloom.storage.uri import is_uri
 from spanloom.teacher.carry import CarriedSignals
 from spanloom.teacher.format import OF_TOP, TeacherContent, arrays_for, read_teacher, span_ids
 from spanloom.teacher.looking.rank import RankedDocument, strangest
-from spanloom.teacher.looking.statistics import GroupScores, group_scores
+from spanloom.teacher.looking.statistics import SPAN, GroupScores, group_scores
 from spanloom.teacher.parts import PART_TOKENS
 from spanloom.teacher.places import begun_signals, keeping_parts, publish_signals
 from spanloom.teacher.positions import documents_of
@@ -80,7 +81,7 @@ def carried(
     with scratch_for("teacher-carry", [folder, old, root, out], scratch) as staging:
         signals = staging.folder(folder)
         dataset = staged_root(staging, root)
-        before = staged_root(staging, old or read_teacher(signals)[1]["root"])
+        before = staged_root(staging, old or str(read_teacher(signals)[1].get("root", "")))
         made = begun_signals(staging, out)
         keep = keeping_parts(staging, out)
         result = _carried(
@@ -119,6 +120,43 @@ def _carried(
             root, out, teacher, scoring, carried=stored, keep=keep, named=named, on_progress=on_progress
         )
     return written, read_teacher(out)[1], same
+
+
+def imported(
+    capture: str,
+    root: str,
+    out: str,
+    compression: Path | None,
+    spans: tuple[str, ...],
+    progress: Progress,
+    scratch: Path | None = None,
+) -> tuple[TeacherContent, bool, int]:
+    """Signals of the dataset at `root` from a capture of DistillKit. All are folders or URIs. `compression`: the file
+    of its settings, None for that in the capture. Returns as `scored`, and at how many labels approximated values were
+    lowered in this run."""
+    from spanloom.teacher.sources.distillkit import SETTINGS, Capture, read_compression
+
+    with scratch_for("teacher-import", [capture, root, out], scratch) as staging, temporary_folder("capture-") as copy:
+        folder, dataset, signals = staging.folder(capture), staged_root(staging, root), begun_signals(staging, out)
+        content = content_of(dataset, "teacher")
+        settings = read_compression(compression or folder / SETTINGS)
+        names = None if not spans else list(spans)
+        with progress.stage("load", "the capture"):
+            stored = Capture(folder, settings, dataset, content, names, Path(copy))
+        keep, named = keeping_parts(staging, out), root if is_uri(root) else None
+        with progress.stage("import"), progress.counting("import", "labels") as on_progress:
+            result = score(
+                dataset,
+                signals,
+                None,
+                Scoring(k=settings.k, spans=spans or None),
+                carried=stored,
+                keep=keep,
+                named=named,
+                on_progress=on_progress,
+            )
+        publish_signals(staging, out)
+    return *result, stored.lowered
 
 
 def size_of(place: str, options: ScoringOptions, scratch: Path | None = None) -> Size:
@@ -166,13 +204,16 @@ def ranked(
 
 
 def grouped(
-    folder: str, root: str, by: Sequence[str], progress: Progress, scratch: Path | None = None
-) -> dict[Key, GroupScores]:
-    """What the teacher thinks of the labels of each group. `folder`, `root`: folders or URIs."""
+    folder: str, root: str, by: Sequence[Sequence[str]] | None, progress: Progress, scratch: Path | None = None
+) -> dict[tuple[str, ...], dict[Key, GroupScores]]:
+    """What the teacher thinks of the labels of each group, for each grouping. `folder`, `root`: folders or URIs; `by`:
+    None for no grouping, by span, by split, and by each column that the dataset has."""
     with scratch_for("teacher-stats", [folder, root], scratch) as staging, progress.stage("stats"):
         dataset = staged_root(staging, root)
         columns = dataset_family(content_of(dataset, "teacher").family).GROUP_COLUMNS
-        return group_scores(staging.folder(folder), dataset, by, columns)
+        signals = staging.folder(folder)
+        chosen = [(), (SPAN,), ("split",), *((name,) for name in columns)] if by is None else by
+        return {tuple(names): group_scores(signals, dataset, names, columns) for names in chosen}
 
 
 def _checked(

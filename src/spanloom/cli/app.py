@@ -93,7 +93,7 @@ load_lazily(
             *("convert-shard", "assemble-source"),
             *("verify-tokenizer", "render-shard", "assemble-split", "write-indexed", "assemble-manifest"),
         ),
-        "models.steps": ("tokenize-conversations", "score-teacher", "join-teacher"),
+        "models.steps": ("tokenize-conversations", "score-teacher", "validate-teacher", "join-teacher"),
         "toolcalls.steps": tuple(f"{name}-toolcalls" for name in ("convert", "validate", "merge", "audit", "tokenize")),
         "traces.steps": tuple(f"{name}-traces" for name in ("ingest", "build", "export", "validate", "tokenize")),
     },
@@ -101,7 +101,7 @@ load_lazily(
 load_lazily(chat_app, {"chat": ("sample", "generate", "pack")})
 load_lazily(chess_app, {"chess": ("sample", "convert", "prepare", "validate", "inspect", "report")})
 load_lazily(model_app, {"models.commands": ("probe", "sample", "fetch")})
-load_lazily(teacher_app, {"models.teacher": ("score", "carry", "rank", "stats", "validate")})
+load_lazily(teacher_app, {"models.teacher": ("score", "carry", "import", "rank", "stats", "validate")})
 load_lazily(
     toolcalls_app,
     {

@@ -18,12 +18,13 @@ LEVELS = (0.5, 0.1, 0.01, 0.001)
 class ShownScore:
     """What a teacher expected at a token, as log-probabilities.
 
-    own   of the token itself
+    own   of the token itself; at least that, if it is not `exact`
     top   the most probable tokens, the first the most probable: id, text, log-probability
     rest  of all other tokens together
     """
 
     own: float
+    exact: bool = True
     top: tuple[tuple[int, str, float], ...]
     rest: float
 
@@ -34,7 +35,11 @@ class ShownScore:
 
     def as_dict(self) -> dict[str, Any]:
         """The score as JSON; `top` without texts."""
-        return {"own": self.own, "top": [[token, value] for token, _, value in self.top], "rest": self.rest}
+        return {
+            "own": self.own if self.exact else None,
+            "top": [[token, value] for token, _, value in self.top],
+            "rest": self.rest,
+        }
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,10 +1,10 @@
 """The pipeline of a teacher: a dataset of any family and a model's folder → the signals of the model beside it.
 
-    score-teacher ×4 ─► join-teacher
+    score-teacher ×4 ─► validate-teacher ×4 ─► join-teacher
 
 Constants only: `pipelines/` reads this file by its path, where kfp is installed and Spanloom is not.
 `spanloom/tasks/listed.py` describes how a task is written. Task i of N scores the shards whose number modulo N is i, so
-that the number of tasks need not be that of the shards. Both steps publish, so neither is cached.
+that the number of tasks need not be that of the shards. No step is cached: what they read may have changed.
 """
 
 from typing import Any
@@ -34,6 +34,7 @@ PARAMETERS: Parameters = {
     "score_memory": "64Gi",
     "accelerator": "nvidia.com/gpu",
     "accelerators": "1",
+    "validate_memory": "16Gi",
 }
 
 READS = ("dataset_root", "teacher_uri")
@@ -59,9 +60,22 @@ TASKS: tuple[dict[str, Any], ...] = (
         "hours": 72,
     },
     {
+        "step": "validate-teacher",
+        "each": True,
+        "options": {
+            "--root": "{dataset_root}",
+            "--out": "{signals_root}",
+            "--inventory": ("score-teacher", "inventory"),
+            "--validated": ("out", "validated"),
+        },
+        "cpu": "1",
+        "memory": "{validate_memory}",
+        "hours": 24,
+    },
+    {
         "step": "join-teacher",
         "options": {
-            "--inventory": ("score-teacher", "inventory"),
+            "--inventory": ("validate-teacher", "validated"),
             "--root": "{dataset_root}",
             "--out": "{signals_root}",
         },

@@ -217,7 +217,8 @@ def _print_labels(console: Console, document: ShownDocument, most: int) -> None:
 def _expected(score: ShownScore) -> tuple[Text, Text]:
     """The token's log-probability, and the first tokens that the teacher expected."""
     first = "  ".join(f"{visible_line(text).replace(' ', '␣')} {value:.2f}" for _, text, value in score.top[:EXPECTED])
-    return Text(f"{score.own:.2f}", style=LEVEL_STYLES[score.level]), Text(first, style="dim")
+    own = f"{'' if score.exact else '≤'}{score.own:.2f}"
+    return Text(own, style=LEVEL_STYLES[score.level]), Text(first, style="dim")
 
 
 def print_whole(console: Console, table: Table) -> None:

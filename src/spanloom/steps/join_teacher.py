@@ -1,7 +1,7 @@
-"""A teacher, step 2: the inventories of all tasks → the manifest of the signals.
+"""A teacher, step 3: the inventories of all tasks → the manifest of the signals.
 
-In: the inventories, the manifest of the dataset. Out: `without.jsonl` and `teacher.json` beside the arrays that the
-tasks have published. The arrays are not read: their sizes are compared with the inventories.
+In: the validated inventories, the manifest of the dataset. Out: `without.jsonl` and `teacher.json` beside the arrays
+that the tasks have published. The arrays are not read: their sizes are compared with the inventories.
 """
 
 import shutil

@@ -1,8 +1,8 @@
 """A teacher, step 1, once per task: the shards of a dataset that are its own → their signals.
 
 In: the root of a dataset, a model's folder; the task and the number of tasks. Out: the arrays of the signals, published
-where those of all tasks go, and an inventory, from which join-teacher makes the manifest. Task i of N scores the shards
-whose number modulo N is i. Of a dataset at a URI only they are staged, with the shard of the canary.
+where those of all tasks go, and an inventory, for validate-teacher. Task i of N scores the shards whose number modulo N
+is i. Of a dataset at a URI only they are staged, with the shard of the canary.
 
 Until it is done, a task works in a folder of its own below the signals, `.tasks/00-of-04`, as `score` does: a task that
 is started again goes on behind its last part.
@@ -16,7 +16,7 @@ from spanloom.dataset import manifest
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.root.lock import check_apart
 from spanloom.dataset.root.places import staged_root
-from spanloom.dataset.validate.by_shard import files_of_shard
+from spanloom.dataset.validate.by_shard import stage_shards
 from spanloom.errors import OptionError
 from spanloom.provenance import readable_json
 from spanloom.report.progress import Progress
@@ -60,9 +60,7 @@ def run(
         content = manifest.read(dataset).content
         own = [each.shard for each in content.shards if each.shard % shards == shard]
         staged = {*own, *(number for _, number in content.filled()[:1])}  # the canary is in the first
-        if is_uri(root):
-            files = [*content.files, *(file for number in sorted(staged) for file in files_of_shard(content, number))]
-            staged_root(staging, root, only={file.path for file in files}.__contains__)
+        stage_shards(staging, root, content, staged)
         if not is_uri(root) and not is_uri(out):
             check_apart(dataset, Path(out))
         place = task_place(out, shard, shards)

@@ -21,18 +21,13 @@ from spanloom.teacher.reader import TeacherSignals, open_teacher
 from spanloom.teacher.signals import Signals, TeacherError
 from spanloom.teacher.sources.teacher import Teacher
 
-NOT_CARRIED = "not_carried"
-"""The reason of documents that the old dataset has not, or its teacher did not score, where none scores them now."""
-
 Place = tuple[str, int, int]
 
 
 class CarriedSignals:
-    """Old signals, by what their documents are.
+    """Old signals, by what their documents are. See `teacher.StoredSignals`."""
 
-    identity  what the old teacher is
-    sha256    of the old signals' content
-    """
+    missing = "not_carried"
 
     def __init__(self, folder: Path, root: Path, dataset: Content) -> None:
         """`folder`: of the signals, whose files are hashed; `root`: of their dataset; `dataset`: the new one's content.
@@ -48,8 +43,15 @@ class CarriedSignals:
                 remedy="score the new dataset: spanloom teacher score",
             )
         self._signals: TeacherSignals = open_teacher(folder, root, dataset=old, verify=True)
-        self.content = self._signals.content
-        self.identity, self.sha256 = self.content.teacher, self.content.sha256
+        content = self._signals.content
+        self.identity, self.sha256 = content.teacher, content.sha256
+        self.k, self.spans, self.own, self.padded, self.sums = (
+            content.k,
+            content.spans,
+            content.own,
+            content.padded,
+            content.sums,
+        )
         self._places: dict[bytes, Place] = {}
         for split, shard in old.filled():
             for part in documents_of(root, old, split, shard, self._signals.spans, PART_TOKENS):
@@ -75,7 +77,7 @@ class CarriedSignals:
     def check_teacher(self, teacher: Teacher, document: ScoredDocument) -> None:
         """Raises TeacherError if the teacher scores a document with stored signals otherwise than they are."""
         (stored,) = self.of([document]).values()
-        (scored,) = teacher.scores([document], self.content.k)
+        (scored,) = teacher.scores([document], self.k)
         differ = float(np.abs(stored.own - scored.own.clip(-32)).max())
         if not differ <= teacher.tolerance + CODING:
             raise TeacherError(

@@ -7,7 +7,7 @@ copy of the dataset, whose files stay as they are; one dataset may have the sign
     SIGNALS/SPLIT/shard_NN_topk_low.{bin,idx}     uint16, k a position   lower 16 bits of the ids, most probable first
     SIGNALS/SPLIT/shard_NN_topk_high.{bin,idx}    uint8, k a position    upper 8 bits; only above 65,536 tokens
     SIGNALS/SPLIT/shard_NN_topk_logp.{bin,idx}    uint16, k a position   their log-probabilities, see `coding`
-    SIGNALS/SPLIT/shard_NN_own.{bin,idx}          uint16, 1 a position   that of the label itself
+    SIGNALS/SPLIT/shard_NN_own.{bin,idx}          uint16, 1 a position   that of the label itself; not if imported
     SIGNALS/SPLIT/shard_NN_rest.{bin,idx}         uint16, 1 a position   log of what the top k leave
     SIGNALS/without.jsonl                         documents that have labels and no signals, and why
 
@@ -21,10 +21,10 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from spanloom.dataset.manifest import Content, ListedFile
 from spanloom.dataset.marker import read_marker
@@ -49,6 +49,12 @@ OF_TOP = (TOP_LOW, TOP_HIGH, TOP_LOGP)
 
 NARROW = 65_536
 """The largest vocabulary whose ids need no upper bits."""
+
+IMPORTS = ("distillkit",)
+"""Sources whose values were approximated before they came here."""
+
+SUMS_OF_IMPORTS = 0.01
+"""By how much their probabilities may exceed 1: bfloat16 keeps 8 bits of a log-probability."""
 
 _AGAIN = "score the dataset again: spanloom teacher score ROOT --out SIGNALS …"
 
@@ -89,15 +95,17 @@ class TeacherContent(_Section):
     k            tokens a position
     temperature  of the teacher's distribution: 1
     spans        names of the spans that are scored; None: all trained labels
+    own          whether the labels' own log-probabilities are stored; of an import they are not known
     padded       how many ids above the tokenizer's were left out; they exist in padded vocabularies
     without      by reason, how many documents have no signals
     """
 
     dataset: ScoredDataset
     teacher: dict[str, Any]
-    k: int
+    k: Annotated[int, Field(ge=1)]
     temperature: Literal[1]
     spans: list[str] | None
+    own: bool = True
     padded: int
     without: dict[str, int]
     splits: dict[str, SplitSignals]
@@ -110,7 +118,12 @@ class TeacherContent(_Section):
     @property
     def arrays(self) -> dict[str, np.dtype[Any]]:
         """The arrays of each shard, by name."""
-        return arrays_for(self.dataset.vocabulary)
+        return arrays_for(self.dataset.vocabulary, own=self.own)
+
+    @property
+    def sums(self) -> float:
+        """By how much the probabilities of one position may exceed 1, beside the coding."""
+        return SUMS_OF_IMPORTS if self.teacher.get("source") in IMPORTS else 0
 
     @property
     def places(self) -> list[tuple[str, int]]:
@@ -127,9 +140,10 @@ class _Whole(_Section):
     environment: dict[str, Any]
 
 
-def arrays_for(vocabulary: int) -> dict[str, np.dtype[Any]]:
-    """The arrays for a tokenizer of this size."""
-    return {name: dtype for name, dtype in DTYPES.items() if name != TOP_HIGH or vocabulary > NARROW}
+def arrays_for(vocabulary: int, *, own: bool = True) -> dict[str, np.dtype[Any]]:
+    """The arrays for a tokenizer of this size, with or without the labels' own values."""
+    absent = {TOP_HIGH} if vocabulary <= NARROW else set()
+    return {name: dtype for name, dtype in DTYPES.items() if name not in (absent if own else absent | {OWN})}
 
 
 def prefixes(folder: Path, split: str, shard: int, arrays: dict[str, np.dtype[Any]]) -> dict[str, Path]:
@@ -157,7 +171,7 @@ def content_of_shards(
 ) -> tuple[dict[str, Any], bytes]:
     """The `content` of a manifest, and the bytes of WITHOUT.
 
-    made     teacher, k, spans and padded, as they are in the manifest
+    made     teacher, k, spans, own and padded, as they are in the manifest
     entries  split by split, the shards: a split, and `ShardSignals`
     without  the lines of WITHOUT
     """

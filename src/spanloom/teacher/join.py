@@ -5,6 +5,7 @@ are. Beside those of one run, all files but the manifest have the same bytes, an
 """
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from spanloom.teacher.format import SCHEMA_VERSION, WITHOUT, TeacherContent, con
 from spanloom.teacher.signals import TeacherError
 
 INVENTORY_SCHEMA = "spanloom_teacher_shards_v1"
-_REMEDY = "give what score-teacher wrote, of all tasks of one run"
+_REMEDY = "give what validate-teacher wrote, of all tasks of one run"
 
 
 class _Section(BaseModel):
@@ -40,13 +41,15 @@ class _Without(_Section):
     detail: str
 
 
-class _Inventory(_Section):
-    """What a task passes on. `canary`: the scores of one document, the same for all tasks."""
+class Inventory(_Section):
+    """What a task passes on. `canary`: the scores of one document, the same for all tasks; `validated`: how many things
+    each check of validation looked at, which found nothing; None before."""
 
     schema_version: Literal["spanloom_teacher_shards_v1"]
     content: TeacherContent
     canary: _Canary
     without: list[_Without]
+    validated: dict[str, int] | None = None
 
 
 def inventory_of(folder: Path) -> dict[str, Any]:
@@ -64,10 +67,10 @@ def inventory_of(folder: Path) -> dict[str, Any]:
 def joined(inventories: Sequence[Path], dataset: Content, root: str) -> tuple[TeacherContent, bytes, bytes]:
     """The content of the manifest, the bytes of TEACHER_JSON and those of WITHOUT. `root`: where the dataset is.
 
-    Raises ArtifactError unless the inventories are of all shards of this dataset, each once, and of one teacher, k and
-    spans; TeacherError if a task scored the canary otherwise than the first.
+    Raises ArtifactError unless the inventories are validated, of all shards of this dataset, each once, and of one
+    teacher, k and spans; TeacherError if a task scored the canary otherwise than the first.
     """
-    read = [_read(path) for path in inventories]
+    read = [read_inventory(path) for path in inventories]
     if not read:
         raise ArtifactError("there is no inventory", where=root, remedy=_REMEDY)
     first = read[0].content
@@ -75,6 +78,8 @@ def joined(inventories: Sequence[Path], dataset: Content, root: str) -> tuple[Te
         for name in ("teacher", "k", "spans"):
             if getattr(each.content, name) != getattr(first, name):
                 raise ArtifactError(f"{name} differs from that of the first task", where=str(path), remedy=_REMEDY)
+        if each.validated is None:
+            raise ArtifactError("these signals were not validated", where=str(path), remedy=_REMEDY)
         if each.content.dataset.content_sha256 != dataset.sha256:
             raise ArtifactError("these are signals of another dataset", where=str(path), remedy=_REMEDY)
         _check_canary(read[0].canary, each.canary, path)
@@ -90,21 +95,23 @@ def joined(inventories: Sequence[Path], dataset: Content, root: str) -> tuple[Te
         for split, counts in each.content.splits.items()
         for entry in counts.shards
     }
-    made = {"teacher": first.teacher, "k": first.k, "spans": first.spans}
+    made = {"teacher": first.teacher, "k": first.k, "spans": first.spans, "own": first.own}
     made["padded"] = sum(each.content.padded for each in read)
     lines = (line for each in read for line in each.without)
     without = sorted(lines, key=lambda line: places.index((line.split, line.shard)))
     content, listing = content_of_shards(
         dataset, made, [(place[0], entries[place]) for place in places], [line.model_dump() for line in without]
     )
-    environment = environment_here({"root": root, "tasks": len(read)})
+    checks = sum((Counter(each.validated) for each in read), Counter[str]())
+    environment = environment_here({"root": root, "tasks": len(read), "validated": dict(sorted(checks.items()))})
     manifest = {"schema_version": SCHEMA_VERSION, "content": content, "environment": environment}
     return TeacherContent.model_validate(content), readable_json(manifest), listing
 
 
-def _read(path: Path) -> _Inventory:
+def read_inventory(path: Path) -> Inventory:
+    """What a task passed on. Raises ArtifactError for a file that is something else."""
     try:
-        return _Inventory.model_validate(read_json(path, ArtifactError, "the inventory", _REMEDY))
+        return Inventory.model_validate(read_json(path, ArtifactError, "the inventory", _REMEDY))
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))

@@ -33,7 +33,7 @@ def coded(signals: Sequence[Signals], k: int, names: Sequence[str]) -> dict[str,
         TOP_LOW: low.reshape(-1),
         TOP_HIGH: high.reshape(-1),
         TOP_LOGP: encode_logprobs(whole.logprobs).reshape(-1),
-        OWN: encode_logprobs(whole.own),
+        **({OWN: encode_logprobs(whole.own)} if OWN in names else {}),
         REST: encode_logprobs(whole.rest),
     }
     counts = np.array([len(each) for each in signals], np.int32)

@@ -50,14 +50,14 @@ class TeacherSignals:
             return None
         stored = {name: mapped[sequence] for name, mapped in self._shard(split, shard).items()}
         k = self.content.k
-        count = stored[OWN].size
+        count = stored[REST].size
         if not count or stored[TOP_LOW].size != count * k:
             return None
         high = stored.get(TOP_HIGH)
         return Signals(
             ids=decode_ids(stored[TOP_LOW], high).reshape(count, k),
             logprobs=decode_logprobs(stored[TOP_LOGP]).reshape(count, k),
-            own=decode_logprobs(stored[OWN]),
+            own=decode_logprobs(stored[OWN]) if OWN in stored else np.full(count, np.nan, np.float32),
             rest=decode_logprobs(stored[REST]),
         )
 

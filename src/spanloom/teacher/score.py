@@ -6,8 +6,8 @@ part, when it goes on, and at the end; if its scores differ by more than its tol
 
 With `shards` only those are scored, as one task of several does; `join` makes signals of what all tasks wrote.
 
-With the signals of a dataset before this one (`carry`), documents that it had are not scored again. Then there may be
-no teacher: other documents have no signals.
+With signals that are stored elsewhere (`carry`, an import), their documents are not scored again. Then there may be no
+teacher: other documents have no signals.
 """
 
 import json
@@ -28,10 +28,10 @@ from spanloom.megatron.indexed import ParallelWriter
 from spanloom.provenance import environment_here, readable_json
 from spanloom.storage import remove_files, write_atomically
 from spanloom.storage.folders.filling import Steps, filling_in_steps
-from spanloom.teacher.carry import NOT_CARRIED, CarriedSignals
 from spanloom.teacher.coding import CODING
 from spanloom.teacher.format import (
     OF_TOP,
+    OWN,
     SCHEMA_VERSION,
     TEACHER_JSON,
     WITHOUT,
@@ -46,7 +46,7 @@ from spanloom.teacher.format import (
 from spanloom.teacher.parts import PART_TOKENS, coded, read_part, write_part
 from spanloom.teacher.positions import ScoredDocument, documents_of
 from spanloom.teacher.signals import Signals, TeacherError, what_is_wrong
-from spanloom.teacher.sources.teacher import TOO_LONG, Teacher, Without
+from spanloom.teacher.sources.teacher import TOO_LONG, StoredSignals, Teacher, Without
 from spanloom.workers import OnProgress
 
 RECORD_NAME = ".spanloom-teacher-unfinished"
@@ -68,7 +68,7 @@ def score(
     teacher: Teacher | None,
     scoring: Scoring,
     *,
-    carried: CarriedSignals | None = None,
+    carried: StoredSignals | None = None,
     keep: Callable[[Sequence[str]], None] | None = None,
     named: str | None = None,
     shards: Sequence[int] | None = None,
@@ -122,8 +122,8 @@ def _check(dataset: Content, scoring: Scoring, root: Path) -> None:
         raise DatasetError("the dataset has no tokens and loss mask", where=str(root))
 
 
-def _check_carried(carried: CarriedSignals, identity: dict[str, Any]) -> None:
-    old = {"teacher": carried.identity, "k": carried.content.k, "spans": carried.content.spans}
+def _check_carried(carried: StoredSignals, identity: dict[str, Any]) -> None:
+    old = {"teacher": carried.identity, "k": carried.k, "spans": carried.spans}
     if differing := [name for name, value in old.items() if identity.get(name, value) != value]:
         raise DatasetError(
             f"the old signals have another {differing[0]}: {old[differing[0]]}",
@@ -179,7 +179,7 @@ class _Run:
         dataset: Content,
         teacher: Teacher | None,
         scoring: Scoring,
-        carried: CarriedSignals | None,
+        carried: StoredSignals | None,
         keep: Callable[[Sequence[str]], None] | None,
         on_progress: OnProgress | None,
         shards: Sequence[int] | None,
@@ -189,7 +189,7 @@ class _Run:
         self._carried = carried
         self._names = None if scoring.spans is None else list(scoring.spans)
         self._spans = span_ids(self._names, dataset)
-        self._arrays = arrays_for(dataset.tokenizer.vocab_size)
+        self._arrays = arrays_for(dataset.tokenizer.vocab_size, own=carried is None or carried.own)
         self._on_progress = on_progress
         self._parts_in: Counter[tuple[str, int]] = Counter()
         self._shards, self._all = _places(dataset, shards), shards is None
@@ -263,7 +263,10 @@ class _Run:
         fresh: list[Signals] = []
         without = []
         if self._teacher is None:
-            without = [(each.sequence, Without(NOT_CARRIED, f"{each.tokens.size:,} tokens")) for each in missing]
+            assert self._carried is not None
+            without = [
+                (each.sequence, Without(self._carried.missing, f"{each.tokens.size:,} tokens")) for each in missing
+            ]
         else:
             longest = self._teacher.context
             fitting = [each for each in missing if each.tokens.size <= longest]
@@ -280,7 +283,10 @@ class _Run:
         return signals_of, without, sum(map(len, fresh))
 
     def _prove(self, document: ScoredDocument, signals: Signals, coded: float = 0) -> None:
-        wrong = what_is_wrong(signals, document.labels, self._k, self._dataset.tokenizer.vocab_size, coded=coded)
+        own, sums = (True, 0.0) if self._carried is None else (self._carried.own, self._carried.sums)
+        wrong = what_is_wrong(
+            signals, document.labels, self._k, self._dataset.tokenizer.vocab_size, coded=coded, sums=sums, has_own=own
+        )
         if wrong is not None:
             position, why = wrong
             raise TeacherError(
@@ -369,8 +375,9 @@ class _Run:
         carried = sum(record["carried"] for record in records)
         padded = sum(record["padded"] for record in records)
         if self._carried is not None and carried:
-            padded += self._carried.content.padded  # of all its documents: how many these had is not stored
+            padded += self._carried.padded  # of all its documents: how many these had is not stored
         made = {"teacher": self._identity(), "k": self._k, "spans": self._names, "padded": padded}
+        made["own"] = OWN in self._arrays
         content, listing = content_of_shards(self._dataset, made, entries, without)
         write_atomically(self._out / WITHOUT, listing)
         steps.end({})

@@ -10,6 +10,7 @@ validation, not through that of users, and decoded here a second time.
 """
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from spanloom.teacher.format import (
     OF_TOP,
     OWN,
     REST,
+    TEACHER_JSON,
     TOP_HIGH,
     TOP_LOGP,
     TOP_LOW,
@@ -39,32 +41,36 @@ from spanloom.teacher.format import (
 )
 from spanloom.teacher.parts import PART_TOKENS
 from spanloom.teacher.positions import ScoredDocument, documents_of
-from spanloom.teacher.signals import Signals, what_is_wrong
+from spanloom.teacher.signals import Agreement, Signals, what_is_wrong
 from spanloom.teacher.sources.teacher import Teacher
 from spanloom.workers import OnProgress
-
-SHIFTS = (-1, 0, 1)
-ENOUGH = 200
-"""Labels from which on their agreement with shifted entries is looked at."""
-
-CHANCE = 5
-"""Standard deviations by which agreements of two shifts must differ to say anything."""
 
 
 class SignalsCheck:
     """One validation. `report`: filled by `run`."""
 
-    def __init__(self, folder: Path, root: Path, open_with: OpenIndexed, *, teacher: Teacher | None, deep: int) -> None:
-        self._folder, self._root = folder, root
+    def __init__(
+        self,
+        folder: Path,
+        root: Path,
+        content: TeacherContent,
+        open_with: OpenIndexed,
+        *,
+        listing: Sequence[str] | None = None,
+        teacher: Teacher | None = None,
+        deep: int = 0,
+    ) -> None:
+        """`content`, `listing`: of signals that have no manifest yet, and are of some shards: what is in it, and the
+        lines of their WITHOUT. Without a listing the signals are of all shards, and the file is read."""
+        self._folder, self._root, self._content, self._listing = folder, root, content, listing
         self._open = reading_in_order(open_with)
         self._teacher, self._deep = teacher, deep
         self.report = Report()
-        self._agreement = {shift: [0, 0] for shift in SHIFTS}
+        self._agreement = Agreement()
         self._again: list[tuple[str, int, ScoredDocument, Signals]] = []
 
     def run(self, on_progress: OnProgress | None = None) -> Report:
-        content, _ = read_teacher(self._folder)
-        dataset = content_at(self._root)
+        content, dataset = self._content, content_at(self._root)
         check_dataset(content, dataset, self._folder, self._root)
         self._files(content)
         if not self.report.clean:
@@ -73,7 +79,7 @@ class SignalsCheck:
         total = sum(split.documents for split in content.splits.values())
         places = {(split, each.shard): each for split, counts in content.splits.items() for each in counts.shards}
         expected = dataset.filled()
-        if places.keys() != {*expected}:
+        if self._listing is None and places.keys() != {*expected}:
             self.report.wrong(
                 "teacher", f"there are signals of {len(places)} splits of shards, of {len(expected)} in all"
             )
@@ -96,8 +102,20 @@ class SignalsCheck:
         return self.report
 
     def _files(self, content: TeacherContent) -> None:
+        for split, counts in content.splits.items():
+            for each in counts.shards:
+                made = prefixes(Path(), split, each.shard, content.arrays).values() if each.positions else ()
+                names = {f"{prefix}{suffix}" for prefix in made for suffix in (".bin", ".idx")}
+                if names != {file.path for file in each.files}:
+                    self.report.wrong(
+                        "files",
+                        "the manifest lists other files than its arrays have",
+                        split=split,
+                        shard=each.shard,
+                        file=TEACHER_JSON,
+                    )
         listed = [
-            *content.files,
+            *(content.files if self._listing is None else ()),
             *(file for split in content.splits.values() for each in split.shards for file in each.files),
         ]
         for file in listed:
@@ -113,7 +131,8 @@ class SignalsCheck:
     def _without(self, content: TeacherContent) -> dict[tuple[str, int, int], str]:
         """The documents that have no signals, and why."""
         known = {}
-        for number, line in enumerate((self._folder / WITHOUT).read_text().splitlines(), 1):
+        lines = (self._folder / WITHOUT).read_text().splitlines() if self._listing is None else self._listing
+        for number, line in enumerate(lines, 1):
             try:
                 each = json.loads(line)
                 known[each["split"], each["shard"], each["sequence"]] = str(each["reason"])
@@ -153,12 +172,7 @@ class SignalsCheck:
         wrong = _wrong_values(signals, document.labels, content)
         if wrong is not None:
             self.report.wrong("values", wrong[1], **where, offset=int(document.positions[wrong[0]]))
-        top = signals.ids[:, 0]
-        for shift, counted in self._agreement.items():
-            own = top[max(-shift, 0) : top.size - max(shift, 0)]
-            labels = document.labels[max(shift, 0) : document.labels.size + min(shift, 0)]
-            counted[0] += int(np.count_nonzero(own == labels))
-            counted[1] += own.size
+        self._agreement.add(signals.ids[:, 0], document.labels)
         if chosen and self._teacher is not None and document.tokens.size <= self._teacher.context:
             self._again.append((split, entry.shard, document, signals))
 
@@ -176,17 +190,14 @@ class SignalsCheck:
         return found
 
     def _not_shifted(self) -> None:
-        shares = {shift: found / count for shift, (found, count) in self._agreement.items() if count >= ENOUGH}
-        if len(shares) < len(SHIFTS):
+        found = self._agreement
+        if not found.enough:
             return
-        self.report.ran("labels compared with the entries beside them", self._agreement[0][1])
-        words = ", ".join(f"{share:.1%} at {shift:+d}" for shift, share in shares.items())
-        best = max(shares, key=lambda shift: (shares[shift], shift == 0))
-        others = max(share for shift, share in shares.items() if shift)
-        by_chance = CHANCE * (max(shares.values()) / self._agreement[0][1]) ** 0.5
-        if best != 0 and shares[best] - shares[0] > by_chance:
-            self.report.wrong("alignment", f"top 1 is the label most often {best:+d} labels away: {words}")
-        elif shares[0] - others <= by_chance:
+        self.report.ran("labels compared with the entries beside them", found.labels)
+        words = found.in_words
+        if found.best != 0 and found.sure:
+            self.report.wrong("alignment", f"top 1 is the label most often {found.best:+d} labels away: {words}")
+        elif not found.sure:
             message = f"the teacher agrees with the labels no more often than with those beside them: {words}"
             self.report.wrong("alignment unknown", message, severity="warning")
 
@@ -234,18 +245,21 @@ def _decoded(stored: dict[str, npt.NDArray[Any]], k: int) -> Signals:
     return Signals(
         ids=ids.astype(np.int32).reshape(-1, k),
         logprobs=logprobs(stored[TOP_LOGP]).reshape(-1, k),
-        own=logprobs(stored[OWN]),
+        own=logprobs(stored[OWN]) if OWN in stored else np.full(stored[REST].size, np.nan, np.float32),
         rest=logprobs(stored[REST]),
     )
 
 
 def _wrong_values(signals: Signals, labels: npt.NDArray[np.int32], content: TeacherContent) -> tuple[int, str] | None:
     """What `what_is_wrong` finds, and sums that the rest does not complete to 1, within the precision of the coding."""
-    wrong = what_is_wrong(signals, labels, content.k, content.dataset.vocabulary, coded=CODING)
+    sums = content.sums
+    wrong = what_is_wrong(
+        signals, labels, content.k, content.dataset.vocabulary, coded=CODING, sums=sums, has_own=content.own
+    )
     if wrong is not None or content.padded:
         return wrong
     total = np.exp(signals.logprobs.astype(np.float64)).sum(axis=1) + np.exp(signals.rest.astype(np.float64))
-    far = np.abs(total - 1) > CODING
+    far = np.abs(total - 1) > CODING + sums
     return (
         (int(far.argmax()), f"the probabilities and the rest are {total[far][0]:.4f} together") if far.any() else None
     )
@@ -266,4 +280,4 @@ def validate_signals(
     """
     if deep and teacher is None:
         raise DatasetError("documents are scored again by a teacher", remedy="give --model DIR too")
-    return SignalsCheck(folder, root, open_with, teacher=teacher, deep=deep).run(on_progress)
+    return SignalsCheck(folder, root, read_teacher(folder)[0], open_with, teacher=teacher, deep=deep).run(on_progress)

@@ -110,7 +110,9 @@ class Inspect:
     Example: `spanloom inspect data/megatron/synth_kd_v1 --language de --labels`
     """
 
-    root: options.HubRootArgument
+    root: Annotated[
+        str, typer.Argument(metavar="ROOT", help="Root of a dataset: a folder, gs://, s3:// or hf://datasets/….")
+    ]
     document: Annotated[
         list[str] | None, typer.Argument(help="Documents by place: SPLIT/SHARD/SEQUENCE, such as `train/0/17`.")
     ] = None
@@ -120,13 +122,14 @@ class Inspect:
     html: Annotated[Path | None, file_option("Write one self-contained page.")] = None
     tokenizer: options.DatasetTokenizer = None
     teacher: Annotated[
-        Path | None,
+        str | None,
         option(
-            "Folder that `spanloom teacher score` filled: colours say how much the teacher expected each token. On the "
-            "page, a click on a token shows what it expected.",
+            "Folder or URI of a teacher's signals: colours say how much the teacher expected each token. On the page, "
+            "a click on a token shows what it expected.",
             metavar="SIGNALS",
         ),
     ] = None
+    scratch: options.Scratch = None
     as_json: Annotated[
         bool, option("Print the documents as a JSON list: messages, and each token's id, text and span.", "--json")
     ] = False

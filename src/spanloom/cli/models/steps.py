@@ -1,4 +1,4 @@
-"""`spanloom step tokenize-conversations`, `score-teacher` and `join-teacher`: the steps of pipelines with any model."""
+"""`spanloom step tokenize-conversations`, and those of a teacher: the steps of pipelines with any model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -95,7 +95,7 @@ def step_score_teacher(
     scratch: options.Scratch = None,
     quiet: options.Quiet = False,
 ) -> dict[str, Any]:
-    """A teacher, step 1, once a task: score some shards of a dataset; join-teacher makes signals of all."""
+    """A teacher, step 1, once a task: score some shards of a dataset; the next steps check and join them."""
 
     def teacher(folder: Path) -> TeacherOptions:
         return TeacherOptions(
@@ -110,6 +110,18 @@ def step_score_teacher(
     return {"teacher": teacher, "spans": tuple(names_in(spans)), "family_of": dataset_family}
 
 
+@step("validate-teacher", "steps.validate_teacher", counting=("validate-teacher", "documents"))
+def step_validate_teacher(
+    root: options.Root,
+    out: Annotated[str, place("Folder or URI of the signals of all tasks.")],
+    inventory: Annotated[str, place("What score-teacher wrote for this task.")],
+    validated: Annotated[str, place("File or URI for the same inventory, validated.")],
+    scratch: options.Scratch = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """A teacher, step 2, once a task: check the signals of its shards; without it join-teacher does not go on."""
+
+
 @step("join-teacher", "steps.join_teacher")
 def step_join_teacher(
     inventories: options.Inventories,
@@ -117,4 +129,4 @@ def step_join_teacher(
     out: Annotated[str, place("Folder or URI of the signals of all tasks.")],
     scratch: options.Scratch = None,
 ) -> None:
-    """A teacher, step 2: the manifest of the signals, when all tasks have scored their shards."""
+    """A teacher, step 3: the manifest of the signals, when all tasks have scored their shards."""

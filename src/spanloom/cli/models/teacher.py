@@ -1,4 +1,4 @@
-"""A teacher's log-probabilities beside a dataset: `spanloom teacher score`, `carry`, `rank`, `validate`."""
+"""A teacher's log-probabilities beside a dataset: `spanloom teacher score`, `carry`, `import`, `rank`, `validate` …"""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +9,7 @@ import typer
 from spanloom.cli import options as shared
 from spanloom.cli.app import teacher_app
 from spanloom.cli.outputs import file_option
-from spanloom.options.option import option, place
+from spanloom.options.option import listing, option, place
 from spanloom.teacher.sources.options import ScoringOptions, TeacherOptions
 
 
@@ -68,6 +68,38 @@ class Carry:
     quiet: shared.Quiet = False
 
 
+@teacher_app.command("import")
+@dataclass(frozen=True, kw_only=True)
+class ImportCapture:
+    """Take over what another program has captured of a teacher: the top k of documents whose tokens are the same.
+
+    A row of the capture must begin with the tokens of the document, through its last label. Documents without a row
+    have no signals; they are counted and listed in without.jsonl. Nothing is imported unless the first choices agree
+    with the labels more often than with the tokens beside them. The log-probability of a label is not known where it
+    is not among the top k: the manifest says so, and nothing is made up.
+
+    Example: `spanloom teacher import capture --from distillkit --dataset dataset --out signals`
+    """
+
+    capture: Annotated[str, typer.Argument(help="Folder or URI of the capture's Parquet files.", metavar="CAPTURE")]
+    dataset: Annotated[str, place("Root of the dataset.")]
+    source: Annotated[Literal["distillkit"], option("The program that made the capture.", "--from")]
+    out: Annotated[str | None, place("Folder or URI for the signals. Default: ROOT_teacher, beside ROOT.")] = None
+    compression: Annotated[
+        Path | None,
+        option(
+            "YAML file with the settings of its compression. Default: compression_config.yaml in the capture.",
+            metavar="FILE",
+        ),
+    ] = None
+    spans: Annotated[
+        tuple[str, ...], listing("Import the labels of these spans alone, such as final. Default: all trained labels.")
+    ] = ()
+    scratch: shared.Scratch = None
+    as_json: shared.Json = False
+    quiet: shared.Quiet = False
+
+
 @teacher_app.command("rank")
 @dataclass(frozen=True, kw_only=True)
 class Rank:
@@ -107,6 +139,9 @@ class Stats:
     by: Annotated[
         str, option("Group by any of span, split, shard, language, exercise, with commas; empty: all in one.")
     ] = "span"
+    html: Annotated[
+        Path | None, file_option("Write a page with the counts of all labels, and by each of these groups.")
+    ] = None
     scratch: shared.Scratch = None
     as_json: shared.Json = False
     quiet: shared.Quiet = False

@@ -34,7 +34,16 @@ _FIELDS = {
     "completion_mask": (pa.list_(pa.uint8()), "1 where trained"),
     "attention_mask": (pa.list_(pa.uint8()), "1, and 0 where the last block is padded"),
     "span_id": (pa.list_(pa.uint8()), ""),
+    "target_token_ids": (pa.list_(pa.list_(pa.int32())), "the teacher's k most probable tokens to follow each token"),
+    "target_logprobs": (
+        pa.list_(pa.list_(pa.float32())),
+        "their log-probabilities, renormalised over the k: what the teacher gives to all other tokens is lost",
+    ),
+    "target_mask": (pa.list_(pa.list_(pa.uint8())), "1 where the token that follows is trained and was scored"),
 }
+_TARGETS = ("target_token_ids", "target_logprobs", "target_mask")
+"""Of a teacher, position by position, k values each. Entry t is about token t + 1: Axolotl does not shift them."""
+
 _BLOCK = "the tokens of one block: conversations end to end, cut where the block ends"
 
 _COLUMNS = {
@@ -46,13 +55,15 @@ _COLUMNS = {
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """The form of an export. `sequence_length` and `drop_too_long` are for megatron-bridge only."""
+    """The form of an export. `sequence_length` and `drop_too_long` are for megatron-bridge only; `teacher`: sha256 of
+    the signals whose values are in it."""
 
     name: FormName
     schema: pa.Schema
     meanings: Mapping[str, str]
     sequence_length: int | None = None
     drop_too_long: bool = False
+    teacher: str | None = None
 
     @property
     def suffix(self) -> str:
@@ -81,7 +92,7 @@ class Form:
         if self.name == "parquet":
             return {}
         if self.name in _COLUMNS:
-            return {"form": self.name}
+            return {"form": self.name, **({} if self.teacher is None else {"teacher": self.teacher})}
         return {"form": self.name, "sequence_length": self.sequence_length, "drop_too_long": self.drop_too_long}
 
 
@@ -92,8 +103,10 @@ def export_form(
     *,
     sequence_length: int | None = None,
     drop_too_long: bool = False,
+    teacher: str | None = None,
 ) -> Form:
-    """The form of an export of a dataset with this manifest `content`; `columns`: the columns that its family adds.
+    """The form of an export of a dataset with this manifest `content`; `columns`: the columns that its family adds;
+    `teacher`: sha256 of signals, for axolotl.
 
     Raises DatasetError if a document is longer than a row of `sequence_length` tokens and such documents are not
     dropped.
@@ -119,15 +132,16 @@ def export_form(
     if content.block_size is not None:
         meanings["input_ids"] = _BLOCK
     if name in _COLUMNS:
-        schema = pa.schema([pa.field(field, _FIELDS[field][0], nullable=False) for field in _COLUMNS[name]])
+        names = _COLUMNS[name] + (_TARGETS if teacher is not None else ())
+        schema = pa.schema([pa.field(field, _FIELDS[field][0], nullable=False) for field in names])
     else:
-        left_out = {"completion_mask"}
+        left_out = {"completion_mask", *_TARGETS}
         left_out |= set() if "span" in content.arrays else {"span_id"}
         left_out |= {"attention_mask"} if content.block_size is None else set()
         fields = {field: kind for field, (kind, _) in _FIELDS.items() if field not in left_out}
         fields |= {column.name: column.kind for column in columns}
         schema = pa.schema([pa.field(field, kind, nullable=False) for field, kind in fields.items()])
-    return Form(name=name, schema=schema, meanings=meanings)
+    return Form(name=name, schema=schema, meanings=meanings, teacher=teacher)
 
 
 def is_row_column(column: str) -> bool:

@@ -56,6 +56,9 @@ RECORD_NAME = ".spanloom-export-unfinished"
 
 TOKENS_AT_ONCE = 1 << 18
 
+Targets = Callable[[tuple[str, int, int], Lengths, Mapping[str, npt.NDArray[Any]]], dict[str, pa.Array]]
+"""Split, shard and the number of the first document, lengths int32 [N], arrays flat [T] → columns of a teacher, [N]."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Exported:
@@ -79,10 +82,13 @@ def export_dataset(
     beside: Beside,
     tokens_per_file: int = defaults.TOKENS_PER_FILE,
     overwrite: bool = False,
+    targets: Targets | None = None,
     on_progress: OnProgress | None = None,
     on_same: OnSame | None = None,
 ) -> dict[str, Any]:
     """Writes every document of the dataset at `root` to the folder `out`; returns the content of `export.json`.
+
+    `targets`: for a form with the columns of a teacher.
 
     `on_progress`: receives the number of documents written so far, and their total.
 
@@ -119,7 +125,7 @@ def export_dataset(
                     where=str(root / (damage.file or "")),
                     remedy="build it again, or fetch it again; `spanloom validate ROOT` lists all faults",
                 )
-            _export(root, content, form, folder, output, beside, tokens_per_file, on_progress)
+            _export(root, content, form, folder, output, beside, tokens_per_file, targets, on_progress)
 
     made_or_same(out, output, make, overwrite=overwrite, on_same=on_same)
     return dict(json.loads((out / EXPORT_JSON).read_bytes()))
@@ -145,6 +151,7 @@ def _export(
     output: Output,
     beside: Beside,
     tokens_per_file: int,
+    targets: Targets | None,
     on_progress: OnProgress | None,
 ) -> None:
     splits = content.totals.splits
@@ -171,7 +178,8 @@ def _export(
                 prefix = out / folder / shard_name(shard.shard)
                 writer = undo.enter_context(_Parts(prefix, form, tokens_per_file, undo))
                 at_once = min(TOKENS_AT_ONCE, tokens_per_file)
-                documents = counted(document_batches(root, content, form, split, shard.shard, at_once))
+                read = document_batches(root, content, form, split, shard.shard, at_once, targets)
+                documents = counted(read)
                 for batch in _batches(documents, content, form, packed[split]):
                     writer.write(batch)
                 writer.finish()
@@ -212,15 +220,16 @@ def _disk_files(exported: Exported) -> dict[str, bytes]:
 
 @dataclass(frozen=True, kw_only=True)
 class Documents:
-    """N documents as on disk: `lengths` int32 [N], the arrays flat [T]; `said`: column of the rows → N values."""
+    """N documents as on disk: `lengths` int32 [N], the arrays flat [T]; `said`: column of the rows, or of a
+    teacher → N values."""
 
     lengths: Lengths
     arrays: dict[str, npt.NDArray[Any]]
-    said: dict[str, list[Any]]
+    said: dict[str, Any]
 
 
 def document_batches(
-    root: Path, content: Content, form: Form, split: str, shard: int, tokens: int
+    root: Path, content: Content, form: Form, split: str, shard: int, tokens: int, targets: Targets | None = None
 ) -> Iterator[Documents]:
     """The documents of one split of one shard, with the needed columns of their rows."""
     reader = open_arrays(root, split, shard, content.arrays)
@@ -236,6 +245,8 @@ def document_batches(
                 where=f"{root}, {split}, shard {shard:02d}",
                 remedy="`spanloom validate` says what else is wrong",
             )
+        if targets is not None:
+            values |= targets((split, shard, first), lengths, arrays)
         yield Documents(lengths=lengths, arrays=arrays, said=values)
 
 
@@ -267,7 +278,7 @@ def _packed_metadata(exported: Exported) -> bytes:
 
 
 def exported_batch(
-    schema: pa.Schema, lengths: Lengths, arrays: dict[str, npt.NDArray[Any]], **row_columns: list[Any]
+    schema: pa.Schema, lengths: Lengths, arrays: dict[str, npt.NDArray[Any]], **row_columns: Any
 ) -> pa.RecordBatch:
     """N documents as on disk → one Arrow batch of `schema`, token-aligned. `lengths` int32 [N], the arrays flat [T].
 

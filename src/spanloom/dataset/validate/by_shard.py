@@ -9,7 +9,7 @@ Both steps, and validation in one process, run the same code, `check_beyond_file
 returns the recorded reports. Beyond that, only row tables and the files that belong to no shard are read.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
@@ -22,6 +22,7 @@ import numpy.typing as npt
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.manifest import Content, ListedFile, ShardEntry
 from spanloom.dataset.root.inventory import AT_ONCE, file_fault, unlisted
+from spanloom.dataset.root.places import staged_root
 from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.validate.content import check_shape
 from spanloom.dataset.validate.dataset import CONTENTS_AT_ONCE, GivenSource, check_beyond_files, joined_checks
@@ -32,6 +33,8 @@ from spanloom.machine import usable_cpus
 from spanloom.megatron.official import require_megatron
 from spanloom.provenance import sha256_json
 from spanloom.storage import read_json, sha256_file
+from spanloom.storage.scratch import Scratch
+from spanloom.storage.uri import is_uri
 from spanloom.workers import OnProgress
 
 ARTIFACT = "shard_validation_v3"
@@ -59,6 +62,13 @@ def files_of_shard(content: Content, number: int) -> list[ListedFile]:
         raise SpanloomError(f"there is no shard {number}: the manifest has {len(content.shards)}")
     files = [file for counts in shard.splits.values() for file in counts.files]
     return files if shard.rejects_file is None else [*files, shard.rejects_file]
+
+
+def stage_shards(scratch: Scratch, root: str, content: Content, numbers: Iterable[int]) -> None:
+    """Stages these shards of the dataset at a URI, and the files of no shard. Does nothing for a local root."""
+    if is_uri(root):
+        files = [*content.files, *(file for number in sorted(numbers) for file in files_of_shard(content, number))]
+        staged_root(scratch, root, only={file.path for file in files}.__contains__)
 
 
 # --- One shard --------------------------------------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from spanloom.errors import DatasetError
 from spanloom.megatron.reader import open_shard_reader
 from spanloom.teacher.coding import decode_logprobs
 from spanloom.teacher.format import OWN, prefixes
@@ -37,13 +38,19 @@ class RankedDocument:
 def strangest(folder: Path, root: Path, count: int, *, at_least: int = 1) -> list[RankedDocument]:
     """At most `count` documents with `at_least` labels or more, the strangest first.
 
-    Raises ArtifactError for damaged signals, DatasetError for those of another dataset.
+    Raises ArtifactError for damaged signals, DatasetError for those of another dataset, and for imported ones.
     """
     ranked = _ranked(open_teacher(folder, root), at_least)
     return heapq.nsmallest(count, ranked, key=lambda each: (each.mean, each.split, each.shard, each.sequence))
 
 
 def _ranked(signals: TeacherSignals, at_least: int) -> Iterator[RankedDocument]:
+    if OWN not in signals.content.arrays:
+        raise DatasetError(
+            "these signals were imported, and have not the log-probability of every label",
+            where=str(signals.folder),
+            remedy="`spanloom teacher score` stores it",
+        )
     dtype = signals.content.arrays[OWN]
     for (split, shard), entry in signals.shards.items():
         if not entry.positions:

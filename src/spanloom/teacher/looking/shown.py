@@ -28,15 +28,27 @@ def with_scores(document: ShownDocument, signals: TeacherSignals, vocabulary: Vo
         return replace(document, notes=(*document.notes, "the teacher has no signals of this document"))
     texts = {token: _text(vocabulary, token) for token in np.unique(stored.ids).tolist()}
     tokens = list(document.tokens)
+    known = signals.content.own
     for number, position in enumerate(positions.tolist()):
         ids, logprobs = stored.ids[number].tolist(), stored.logprobs[number].tolist()
+        label = tokens[position + 1].id
+        ranked = logprobs[ids.index(label)] if label in ids else logprobs[-1]
         score = ShownScore(
-            own=float(stored.own[number]),
+            own=float(stored.own[number]) if known else ranked,
+            exact=known or label in ids,
             top=tuple((token, texts[token], value) for token, value in zip(ids, logprobs, strict=True)),
             rest=float(stored.rest[number]),
         )
         tokens[position + 1] = replace(tokens[position + 1], score=score)
-    return replace(document, tokens=tuple(tokens))
+    notes = (
+        ()
+        if known
+        else (
+            f"the signals were imported: a token that is not among the {signals.content.k} most "
+            "probable has the log-probability of the last of these, which is at least its own",
+        )
+    )
+    return replace(document, tokens=tuple(tokens), notes=(*document.notes, *notes))
 
 
 def _text(vocabulary: Vocabulary, token: int) -> str:

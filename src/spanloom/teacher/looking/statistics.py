@@ -37,13 +37,13 @@ Flat = npt.NDArray[Any]
 class GroupScores:
     """The scored labels of one group.
 
-    mean       of the log-probabilities of the labels
+    mean       of the log-probabilities of the labels; None for imported signals, which have not all
     entropy    mean, in nats, of k + 1 classes: the top k, and the rest as one; at most that of the whole vocabulary
     agreement  share of labels that are the teacher's most probable token
     """
 
     labels: int
-    mean: float
+    mean: float | None
     entropy: float
     agreement: float
 
@@ -74,9 +74,10 @@ def group_scores(folder: Path, root: Path, by: Sequence[str], columns: Sequence[
         for span in np.flatnonzero(sums["labels"]).tolist():
             parts = iter(key)
             labels = sums["labels"][span]
+            means = {name: float(each[span] / labels) for name, each in sums.items() if name != "labels"}
+            known = means if signals.content.own else {**means, "mean": None}
             found[tuple(names[span] if name == SPAN else next(parts) for name in by)] = GroupScores(
-                labels=int(labels),
-                **{name: float(each[span] / labels) for name, each in sums.items() if name != "labels"},
+                labels=int(labels), **known
             )
     return found
 
@@ -120,7 +121,7 @@ def _labels(
             spans[positions],
             {
                 "labels": np.ones(positions.size),
-                "mean": decode_logprobs(stored[OWN]).astype(np.float64),
+                "mean": decode_logprobs(stored[OWN]).astype(np.float64) if OWN in stored else np.full(len(ids), np.nan),
                 "entropy": -(np.exp(classes.astype(np.float64)) * classes).sum(axis=1),
                 "agreement": (ids[:, 0] == flat["tokens"][positions + 1]).astype(np.float64),
             },

@@ -7,4 +7,5 @@ answers  answers of servers and of vLLM → signals
 hugging  a causal language model of `transformers` in this process
 server   an OpenAI-compatible server
 vllm     vLLM in this process
+distillkit  a capture of DistillKit: what others have scored
 """

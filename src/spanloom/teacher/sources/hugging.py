@@ -82,6 +82,13 @@ class HuggingFaceTeacher:
 
     @torch.inference_mode()  # type: ignore[untyped-decorator]
     def _of_batch(self, documents: Sequence[ScoredDocument], k: int) -> list[Signals]:
+        held = min(self._model.get_input_embeddings().weight.shape[0], self._head.weight.shape[0])
+        highest = max(max(int(each.tokens.max()), int(each.labels.max())) for each in documents)
+        if max(highest + 1, k) > held:
+            raise TeacherError(
+                f"the dataset has token {highest} and k is {k}; the model has {held:,} tokens",
+                remedy="take the model of the tokenizer, or a smaller --top-k",
+            )
         longest = max(each.tokens.size for each in documents)
         tokens = torch.zeros((len(documents), longest), dtype=torch.int64)
         attended = torch.zeros_like(tokens)
@@ -165,13 +172,14 @@ class HuggingFaceTeacher:
 
 def _loaded(folder: Path, dtype: torch.dtype, device: str | None) -> Any:
     try:
+        from safetensors import SafetensorError
         from transformers import AutoModelForCausalLM
     except ImportError:
         raise OptionError("--model needs transformers", remedy="pip install 'spanloom[teacher]'") from None
     chosen = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         model = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, local_files_only=True)
-    except (OSError, ValueError, KeyError) as fault:
+    except (OSError, ValueError, KeyError, RuntimeError, SafetensorError) as fault:
         raise TeacherError(
             f"transformers cannot load the model: {str(fault).splitlines()[0][:200]}", where=str(folder)
         ) from None

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import orjson
 import urllib3
 
@@ -51,7 +52,15 @@ class ServerTeacher:
             timeout=urllib3.Timeout(connect=10, read=SECONDS),
             headers={"Authorization": f"Bearer {key}"} if key else {},
         )
-        served = {each["id"]: each for each in self._json("GET", "/v1/models").get("data", ())}
+        try:
+            served = {each["id"]: each for each in self._json("GET", "/v1/models")["data"]}
+            lengths = {name: int(each.get("max_model_len") or 1 << 31) for name, each in served.items()}
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
+            raise TeacherError(
+                "the server's list of models is not that of an OpenAI-compatible server",
+                where=presentable(f"{self._url}/v1/models"),
+                remedy="serve the model with vLLM",
+            ) from None
         if model is None and len(served) == 1:
             model = next(iter(served))
         if model not in served:
@@ -62,14 +71,14 @@ class ServerTeacher:
             )
         self._model = model
         # The answer has one token, and the prompt the last label.
-        self.context = int(served[model].get("max_model_len") or 1 << 31) - 2
+        self.context = lengths[model] - 2
         self.tolerance = TOLERANCE
         first = self._json("POST", "/v1/completions", {"model": model, "prompt": [0, 0], "max_tokens": 1})
         self.identity = {
             "source": "server",
             "model": model,
             "root": served[model].get("root"),
-            "fingerprint": first.get("system_fingerprint"),
+            "fingerprint": first.get("system_fingerprint") if isinstance(first, dict) else None,
             "is_hash_of_weights": False,
         }
 
@@ -91,12 +100,12 @@ class ServerTeacher:
             (choice,) = answered["choices"]
             entries = [each or {} for each in choice["prompt_logprobs"]]
             answer = Answer(
-                echoed=choice["prompt_token_ids"],
+                echoed=[*choice["prompt_token_ids"]],
                 counts=[len(each) for each in entries],
-                ids=[int(token) for each in entries for token in each],
-                logprobs=[value["logprob"] for each in entries for value in each.values()],
+                ids=np.array([int(token) for each in entries for token in each], np.int64),
+                logprobs=np.array([value["logprob"] for each in entries for value in each.values()], np.float64),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as fault:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as fault:
             raise TeacherError(
                 f"the answer has no prompt_logprobs with the ids of the prompt ({type(fault).__name__}: {fault})",
                 where=presentable(self._url),

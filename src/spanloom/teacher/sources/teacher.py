@@ -22,6 +22,38 @@ class Without:
     detail: str
 
 
+class StoredSignals(Protocol):
+    """Signals that others have made of documents of a dataset: they are not scored again.
+
+    identity           what their teacher is
+    sha256             of what they are read from
+    k, spans           as `Scoring`
+    own                whether the labels' own values are there; else they are NaN
+    padded             of how many ids above the tokenizer's they say that they were left out
+    sums               by how much sums of probabilities may exceed 1, beside the coding
+    missing            the reason of documents that they have not
+    """
+
+    identity: dict[str, Any]
+    sha256: str
+    k: int
+    spans: list[str] | None
+    own: bool
+    padded: int
+    sums: float
+    missing: str
+
+    def has(self, document: ScoredDocument) -> bool: ...
+
+    def of(self, documents: Sequence[ScoredDocument]) -> dict[int, Signals]:
+        """Those of the documents that have some, by the number of the document."""
+        ...
+
+    def check_teacher(self, teacher: "Teacher", document: ScoredDocument) -> None:
+        """Raises TeacherError unless the teacher is theirs, by a document that has stored signals."""
+        ...
+
+
 class Teacher(Protocol):
     """A source of scores.
 

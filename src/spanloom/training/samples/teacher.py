@@ -5,7 +5,7 @@ position by position, `[S]` as the sample is:
 
     teacher_ids       int64   [S, k]  the most probable next tokens
     teacher_logprobs  float32 [S, k]  their log-probabilities
-    teacher_own       float32 [S]     that of the label
+    teacher_own       float32 [S]     that of the label; NaN in imported signals
     teacher_rest      float32 [S]     log of the probability of all other tokens
     teacher_mask      float32 [S]     1 where the label has an entry; all else is 0 elsewhere
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import fields
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -9,7 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from spanloom.api.exporting import content_of
-from spanloom.api.looking import shown_documents
+from spanloom.api.looking import local_places, shown_documents
 from spanloom.api.validating import validated
 from spanloom.cli.app import exit_by, print_json, say
 from spanloom.cli.dataset.look import Inspect, ManifestShow, Stats, Validate
@@ -64,7 +65,12 @@ def differing(options: Any, without: Sequence[str] = ()) -> dict[str, object]:
 
 
 def inspect(given: Inspect) -> None:
-    root, document, chosen, html = given.root, given.document, given.chosen, given.html
+    with local_places(given.root, given.teacher, given.scratch) as (root, teacher):
+        _inspect(given, root, teacher)
+
+
+def _inspect(given: Inspect, root: Path, teacher: Path | None) -> None:
+    document, chosen, html = given.document, given.chosen, given.html
     if kind := data_folder(str(root)):
         own = {
             "DOCUMENT": document,
@@ -114,7 +120,7 @@ def inspect(given: Inspect) -> None:
         },
         without=family.RATIO[0] if chosen.no_reasoning and family.RATIO else chosen.without,
     )
-    documents = shown_documents(root, content, selection, given.tokenizer, given.teacher)
+    documents = shown_documents(root, content, selection, given.tokenizer, teacher)
     if not documents:
         raise SpanloomError("no document passes these filters", where=str(root))
     view = Shown(**vars(given.shown))
