@@ -12,7 +12,7 @@ from spanloom.dataset.root.places import staged_root
 from spanloom.dataset.validate.by_shard import stage_shards
 from spanloom.findings import Report
 from spanloom.kubeflow import report_artifacts
-from spanloom.megatron.readers import chosen_reader, load_reader, open_with
+from spanloom.megatron.readers import chosen_reader, open_with
 from spanloom.provenance import readable_json
 from spanloom.storage.scratch import scratch_for
 from spanloom.storage.staging import Download, stage_files
@@ -36,7 +36,6 @@ def run(
     Raises ArtifactError for something else than an inventory, DatasetError if it is of another dataset.
     """
     reader = chosen_reader()
-    load_reader(reader)
     with scratch_for("validate-teacher", [root, out, inventory, validated], scratch) as staging:
         made = read_inventory(staging.file(inventory))
         dataset, signals = staged_root(staging, root, only=lambda name: False), staging.path(out)  # noqa: ARG005
