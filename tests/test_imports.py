@@ -15,8 +15,8 @@ MODULES = {name.removesuffix(".__init__"): path for name, path in FILES.items()}
 SLOW = {
     "boto3", "botocore", "chess", "fastapi", "fastokens", "google", "google_crc32c", "huggingface_hub", "jinja2",
     "jsonschema", "megatron", "mlcroissant", "numpy", "openai_harmony", "prometheus_client", "psycopg",
-    "pyarrow", "pyarrow.compute", "pydantic", "requests", "rich", "sqlalchemy", "starlette", "tiktoken", "tiktoken_ext",
-    "tokenizers", "torch", "transformers", "urllib.request", "urllib3", "uvicorn", "vllm",
+    "pyarrow", "pyarrow.compute", "pydantic", "requests", "rich", "safetensors", "sqlalchemy", "starlette", "tiktoken",
+    "tiktoken_ext", "tokenizers", "torch", "transformers", "urllib.request", "urllib3", "uvicorn", "vllm", "yaml",
 }  # fmt: skip
 """What takes 13 ms or more to import, and the packages of optional extras."""
 

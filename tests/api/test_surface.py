@@ -55,8 +55,8 @@ PARAMETERS = {
     "developer=None drop=() on_duplicate_content='keep' max_rejects='0' format='conversations' rows_per_shard=65536 "
     "workers=1 dataset=None "
     "license=None overwrite=False scratch=None progress=False",
-    "export": "root out=None * to='parquet' trainer=None sequence_length=None too_long=None croissant=None "
-    "tokens_per_file=67108864 push=None overwrite=False progress=False",
+    "export": "root out=None * to='parquet' trainer=None sequence_length=None too_long=None teacher=None "
+    "croissant=None tokens_per_file=67108864 push=None overwrite=False progress=False",
     "plan": "root sequence_length out=None * strategy='best-fit' seed=0 long='window' question_tokens=None "
     "multiple_of=1 overwrite=False progress=False",
     "inspect": "root documents * ids=() pick='random' count=1 seed=0 split=None shard=None without=None tokenizer=None "

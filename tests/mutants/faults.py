@@ -589,7 +589,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="paths-with-spans-of-the-text-before",
         module="spanloom.families.models.paths.runs",
-        old="numbers.append(span[part.kind])",
+        old="numbers.append(span[kind])",
         new="numbers.append(SPAN_FINAL)",
         why="reasoning would be in the span of the answer",
         tests=("tests/families/models/test_paths.py",),
@@ -636,7 +636,7 @@ FAULTS: tuple[Fault, ...] = (
         old="security is False and safe is not True)",
         new="security is False and safe is True)",
         why="a retained sample whose attack succeeded would have no finding L5",
-        tests=("tests/families/toolcalls/test_docs.py::test_each_example_has_its_finding",),
+        tests=("tests/families/toolcalls/test_docs.py::test_each_change_of_the_sample_has_its_finding",),
     ),
     # --- Chess ---
     Fault(
@@ -700,10 +700,26 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         name="shifted-entries-pass",
         module="spanloom.teacher.validate",
-        old="if best != 0 and shares[best]",
-        new="if best > 1 and shares[best]",
+        old="if found.best != 0 and found.sure",
+        new="if found.best > 1 and found.sure",
         why="signals that are one label off would be called clean",
         tests=("tests/teacher/test_faults.py",),
+    ),
+    Fault(
+        name="signals-joined-unvalidated",
+        module="spanloom.teacher.join",
+        old="if each.validated is None:",
+        new="if each.validated == {}:",
+        why="signals that no task has checked would get their manifest",
+        tests=("tests/teacher/test_tasks.py",),
+    ),
+    Fault(
+        name="shifted-captures-imported",
+        module="spanloom.teacher.sources.distillkit",
+        old="if not (agreement.enough and agreement.best == 0 and agreement.sure):",
+        new="if not agreement.enough:",
+        why="a capture that is one label off would become signals",
+        tests=("tests/teacher/test_distillkit.py",),
     ),
     Fault(
         name="parts-in-a-bucket-without-their-record",

@@ -28,6 +28,7 @@ from spanloom.teacher.places import begun_signals, keeping_parts, publish_signal
 from spanloom.teacher.positions import documents_of
 from spanloom.teacher.score import Scoring, score
 from spanloom.teacher.sources.chosen import chosen_teacher
+from spanloom.teacher.sources.distillkit import SETTINGS, Capture, read_compression
 from spanloom.teacher.sources.options import ScoringOptions, TeacherOptions
 from spanloom.teacher.validate import validate_signals
 
@@ -134,8 +135,6 @@ def imported(
     """Signals of the dataset at `root` from a capture of DistillKit. All are folders or URIs. `compression`: the file
     of its settings, None for that in the capture. Returns as `scored`, and at how many labels approximated values were
     lowered in this run."""
-    from spanloom.teacher.sources.distillkit import SETTINGS, Capture, read_compression
-
     with scratch_for("teacher-import", [capture, root, out], scratch) as staging, temporary_folder("capture-") as copy:
         folder, dataset, signals = staging.folder(capture), staged_root(staging, root), begun_signals(staging, out)
         content = content_of(dataset, "teacher")

@@ -314,7 +314,7 @@ class Capture:
     def _logprobs(self, entry: dict[str, Bytes]) -> tuple[npt.NDArray[np.float32], int]:
         """float32 [P, k], and at how many positions approximated values were lowered.
 
-        These may lie in another order than their tokens, whose order is exact: the values are sorted. Where all exceed
+        These may be in another order than their tokens, whose order is exact: the values are sorted. Where all exceed
         1 together, the approximated ones are lowered until they do not.
         """
         exact = self._settings.exact_k
