@@ -130,6 +130,23 @@ def test_a_capture_has_the_values_of_its_teacher(cli: Cli, made: tuple[Path, Pat
     assert json.loads((tmp_path / "carried/teacher.json").read_text())["content"]["own"] is False
 
 
+def test_exact_values_stay_where_approximated_ones_are_above_them(
+    cli: Cli, made: tuple[Path, Path, Rows], tmp_path: Path
+) -> None:
+    """The last value is the constant of a curve, and as high as the second."""
+    root, model, rows = made
+    high = [{**row, "logprobs": np.hstack([row["logprobs"][:, :-1], row["logprobs"][:, 1:2]])} for row in rows]
+    approximated = {"exact_k": K - 1, "polynomial_terms": [0]}
+    capture = write_capture(tmp_path / "capture", high, size_of(root), **approximated)
+    done = taken(cli, capture, root, tmp_path / "signals")
+    assert done.returncode == 0, done.stderr
+    stored = open_teacher(tmp_path / "signals", root).document("train", 0, 0)
+    assert stored is not None
+    logprobs, _ = expected(model, *documents(root)[0])
+    np.testing.assert_allclose(stored.logprobs[:, :-1], -np.sort(-logprobs, axis=1)[:, : K - 1], atol=6e-4)
+    assert (np.diff(stored.logprobs) <= 0).all()
+
+
 def moved(by: int) -> Callable[[Rows], Rows]:
     def change(rows: Rows) -> Rows:
         return [{**row, **{name: np.roll(row[name], by, axis=0) for name in ("ids", "logprobs")}} for row in rows]

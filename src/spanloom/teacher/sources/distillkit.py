@@ -314,8 +314,8 @@ class Capture:
     def _logprobs(self, entry: dict[str, Bytes]) -> tuple[npt.NDArray[np.float32], int]:
         """float32 [P, k], and at how many positions approximated values were lowered.
 
-        These may be in another order than their tokens, whose order is exact: the values are sorted. Where all exceed
-        1 together, the approximated ones are lowered until they do not.
+        These may be in another order than their tokens, whose order is exact: none is left above the last exact value,
+        and they are sorted. Where all exceed 1 together, the approximated ones are lowered until they do not.
         """
         exact = self._settings.exact_k
         values = decoded_logprobs(entry[COLUMNS[1]], self._settings)
@@ -324,6 +324,8 @@ class Capture:
                 "the exact values are not in the order of their tokens",
                 remedy="--compression FILE, with the settings of this capture; see its delta_encoding and exact_dtype",
             )
+        if exact:
+            values[:, exact:] = np.minimum(values[:, exact:], values[:, exact - 1, None])
         values = -np.sort(-values, axis=1)
         whole = np.exp(values)
         known, total = whole[:, :exact].sum(axis=1), whole.sum(axis=1)
