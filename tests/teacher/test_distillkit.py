@@ -16,13 +16,21 @@ import pytest
 
 import spanloom
 from conftest import Cli
+from spanloom.api.scoring import checked, imported
+from spanloom.report.progress import Progress
+from spanloom.storage.publishing import publish_folder
+from spanloom.storage.staging import list_objects
 from spanloom.teacher.reader import open_teacher
-from spanloom.teacher.sources.distillkit import Compression, _unpacked, decoded_logprobs
+from spanloom.teacher.sources.distillkit import SETTINGS, Compression, _unpacked, decoded_logprobs
+from spanloom.teacher.sources.options import TeacherOptions
 from spanloom.training import DocumentDataset
 from spanloom.training.pytorch import collate
+from support.nightly import nightly
+from support.object_stores import Place
 from support.teachers import documents, expected, write_scored_dataset
 
 CASES = Path(__file__).parents[1] / "cases/teacher/distillkit.jsonl"
+QUIET = Progress.given(False)
 K = 6
 DTYPES = {"float64": 2e-6, "float32": 2e-6, "float16": 6e-3, "bfloat16": 4e-2}
 """By how much DistillKit rounds what it has read, as a share, by the dtype."""
@@ -145,6 +153,25 @@ def test_exact_values_stay_where_approximated_ones_are_above_them(
     logprobs, _ = expected(model, *documents(root)[0])
     np.testing.assert_allclose(stored.logprobs[:, :-1], -np.sort(-logprobs, axis=1)[:, : K - 1], atol=6e-4)
     assert (np.diff(stored.logprobs) <= 0).all()
+
+
+@pytest.mark.parametrize("place", ["s3", nightly("gs")], indirect=True)
+def test_a_capture_in_a_bucket(place: Place, made: tuple[Path, Path, Rows], tmp_path: Path) -> None:
+    """All that is read and written is there; the files are those of a local run."""
+    root, _, rows = made
+    capture = write_capture(tmp_path / "capture", rows, size_of(root))
+    publish_folder(root, place.uri / "root", last="manifest.json")
+    publish_folder(capture, place.uri / "capture", last=SETTINGS)
+    local = tmp_path / "signals"
+    wanted, *_ = imported(str(capture), str(root), str(local), None, (), QUIET)
+    there = [f"{place.uri}/{name}" for name in ("capture", "root", "signals")]
+    content, same, _ = imported(*there, None, (), QUIET)
+    assert not same
+    assert content == wanted
+    objects = {each.uri.name for each in list_objects(place.uri / "signals")}
+    assert objects == {path.name for path in local.rglob("*") if path.is_file()}
+    assert checked(there[2], str(root), TeacherOptions(), 0, "independent", QUIET).clean, "so are their hashes"
+    assert imported(*there, None, (), QUIET)[1], "it is there already"
 
 
 def moved(by: int) -> Callable[[Rows], Rows]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from spanloom.dataset.root.opened import content_at
-from spanloom.errors import ConflictError, SpanloomError
+from spanloom.errors import ConflictError, RejectedRowError, SpanloomError
 from spanloom.megatron.readers import open_with
 from spanloom.teacher import score as scoring
 from spanloom.teacher.format import read_teacher
@@ -198,6 +198,38 @@ def test_documents_beyond_the_context_are_counted(scored: tuple[Path, Path, Path
         length > context for length in lengths
     ]
     assert validate_signals(tmp_path / "out", root, open_with("independent")).clean
+
+
+def test_more_of_them_than_allowed_stop_the_run(
+    scored: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, model, _ = scored
+    shutil.copytree(model, tmp_path / "short")
+    lengths = [np.flatnonzero(mask)[-1] + 1 for _, mask in documents(root)]
+    context = int(np.median(lengths))
+    long = [number for number, length in enumerate(lengths) if length > context]
+    teacher = teacher_of(root, write_teacher(tmp_path / "short", context=context))
+    monkeypatch.setattr(scoring, "PART_TOKENS", 1_500)
+    out = tmp_path / "out"
+
+    def run(max_rejects: str) -> bool:
+        return score(root, out, teacher, Scoring(k=K, max_rejects=max_rejects))[1]
+
+    for limit, first in (("0", 0), ("2", 2), (f"{250 / len(lengths)}%", 2)):  # that share is 2.5 documents
+        with pytest.raises(RejectedRowError, match="longer_than_context") as stopped:
+            run(limit)
+        assert stopped.value.where == f"train shard 0, document {long[first]}"
+    kept = {path: path.stat().st_mtime_ns for path in out.rglob("*.npz")}
+    assert kept
+    with pytest.raises(SpanloomError, match="a percentage such as"):
+        run("some")
+    with pytest.raises(RejectedRowError):
+        run(str(len(long) - 1))
+    assert kept.items() <= {path: path.stat().st_mtime_ns for path in out.rglob("*.npz")}.items()
+    assert not run(str(len(long)))
+    assert run("100%"), "they are there already"
+    with pytest.raises(RejectedRowError, match=f"{len(long)} documents have no signals"):
+        run("2")
 
 
 def test_ids_above_the_tokenizers_are_refused_or_left_out(scored: tuple[Path, Path, Path], tmp_path: Path) -> None:

@@ -50,12 +50,12 @@ def scored(
     root: str, out: str, options: ScoringOptions, progress: Progress, scratch: Path | None = None
 ) -> tuple[TeacherContent, bool]:
     """The content of the signals' manifest, and whether they were there already. `root`, `out`: folders or URIs."""
+    scoring = Scoring(k=options.top_k, spans=options.spans or None, max_rejects=options.max_rejects)
     with scratch_for("teacher-score", [root, out], scratch) as staging:
         dataset, signals = staged_root(staging, root), begun_signals(staging, out)
         content = content_of(dataset, "teacher")
         with progress.stage("load", "the teacher"):
             teacher = chosen_teacher(dataset, content, dataset_family(content.family), options, options.top_k)
-        scoring = Scoring(k=options.top_k, spans=options.spans or None)
         keep = keeping_parts(staging, out)
         with progress.stage("score"), progress.counting("score", "labels") as on_progress:
             named = root if is_uri(root) else None

@@ -23,6 +23,7 @@ _SCORE: Parameters = {
     "padded_ids": "refuse",
     "quantization": "",
     "tensor_parallel": 1,
+    "max_rejects": "",
 }
 
 PARAMETERS: Parameters = {

@@ -43,6 +43,7 @@ def run(
     teacher: Callable[[Path], TeacherOptions],
     family_of: Callable[[str], DatasetFamily],
     progress: Progress,
+    max_rejects: str | None = None,
     scratch: Path | None = None,
 ) -> dict[str, Any]:
     """The step on paths and URIs. Returns the inventory.
@@ -50,11 +51,13 @@ def run(
     shard, shards  the number of this task, and how many there are
     teacher        the local folder of the model → the options of the teacher
     family_of      family name of a manifest → the family's functions
+    max_rejects    how many documents of a shard may have no signals, see `Scoring`
 
     Raises OptionError for an invalid number, and as `score` does.
     """
     if not 0 <= shard < shards:
         raise OptionError(f"there is no task {shard} of {shards}", remedy="tasks are numbered from 0")
+    scoring = Scoring(k=top_k, spans=spans or None, max_rejects=max_rejects)
     with scratch_for("score-teacher", [root, out, inventory, shard, shards], scratch) as staging:
         dataset = staged_root(staging, root, only=lambda name: False)  # noqa: ARG005  # the manifest alone
         content = manifest.read(dataset).content
@@ -74,7 +77,7 @@ def run(
                 dataset,
                 folder,
                 chosen,
-                Scoring(k=top_k, spans=spans or None),
+                scoring,
                 keep=keeping_parts(staging, place),
                 named=root,
                 shards=own,

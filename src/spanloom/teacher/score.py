@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from spanloom.conversations.source.rejects import reject_limit, too_many_rejects
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.lock import check_apart
 from spanloom.dataset.root.opened import content_at
-from spanloom.errors import ConflictError, DatasetError, OptionError
+from spanloom.errors import ConflictError, DatasetError, OptionError, RejectedRowError
 from spanloom.megatron.indexed import ParallelWriter
 from spanloom.provenance import environment_here, readable_json
 from spanloom.storage import remove_files, write_atomically
@@ -56,10 +57,19 @@ CANARY_TOKENS = 512
 
 @dataclass(frozen=True, kw_only=True)
 class Scoring:
-    """What is scored. `k`: tokens a position; `spans`: names of the spans that are scored, None for all."""
+    """What is scored. `k`: tokens a position; `spans`: names of the spans that are scored, None for all; `max_rejects`:
+    how many documents of a shard may have no signals, as `reject_limit` takes it, None for any number.
+
+    Raises SpanloomError for a `max_rejects` that is neither a number nor a share.
+    """
 
     k: int
     spans: tuple[str, ...] | None = None
+    max_rejects: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_rejects is not None:
+            reject_limit(self.max_rejects, 0)
 
 
 def score(
@@ -84,7 +94,8 @@ def score(
     on_progress  receives the number of labels that are done, and their total
 
     Raises TeacherError for scores that cannot be a teacher's, ConflictError if `out` has anything else, DatasetError if
-    `carried` are signals of another teacher, k, or spans.
+    `carried` are signals of another teacher, k, or spans, RejectedRowError if more documents of a shard than allowed
+    have no signals: what is scored is kept, and the same command with another limit goes on.
     """
     dataset = content_at(root)
     _check(dataset, scoring, root)
@@ -97,7 +108,7 @@ def score(
         _check_carried(carried, identity)
         identity["teacher"] = carried.identity
     if (out / TEACHER_JSON).is_file() and not (out / RECORD_NAME).exists():
-        return _standing(out, root, dataset, identity, shards), True
+        return _standing(out, root, dataset, identity, shards, _Rejects(dataset, scoring)), True
     if shards is not None:
         identity["shards"] = sorted(shards)
     if carried is not None:
@@ -154,8 +165,35 @@ def _places(dataset: Content, shards: Sequence[int] | None) -> list[tuple[str, i
     return [place for place in dataset.filled() if shards is None or place[1] in shards]
 
 
+class _Rejects:
+    """The documents without signals so far, against the limit of each shard."""
+
+    def __init__(self, dataset: Content, scoring: Scoring) -> None:
+        self._limit = scoring.max_rejects
+        self._documents = {
+            each.shard: sum(split.sequences for split in each.splits.values()) for each in dataset.shards
+        }
+        self._rejected: Counter[int] = Counter()
+
+    def add(self, shard: int, documents: int, why: str, where: str) -> None:
+        """Raises RejectedRowError if these are too many; it says `why`, and `where` they are."""
+        self._rejected[shard] += documents
+        counts = {"rejected": {TOO_LONG: self._rejected[shard]}, "rows_read": self._documents[shard]}
+        if too_many_rejects(counts, self._limit):
+            raise RejectedRowError(
+                f"{why}; --max-rejects {self._limit} lets no more documents of the shard be without signals",
+                where=where,
+                remedy="a teacher that takes longer documents, or --max-rejects N (or 0.1%)",
+            )
+
+
 def _standing(
-    out: Path, root: Path, dataset: Content, identity: dict[str, Any], shards: Sequence[int] | None
+    out: Path,
+    root: Path,
+    dataset: Content,
+    identity: dict[str, Any],
+    shards: Sequence[int] | None,
+    rejects: _Rejects,
 ) -> TeacherContent:
     """The signals that are there, if they are the same."""
     content, _ = read_teacher(out)
@@ -166,6 +204,10 @@ def _standing(
         raise ConflictError(
             f"this folder has other signals: {differing[0]} differs", where=str(out), remedy="give another --out"
         )
+    for split, counts in content.splits.items():
+        for entry in counts.shards:
+            why = f"{entry.without:,} documents have no signals"
+            rejects.add(entry.shard, entry.without, why, f"{out}, {split} shard {entry.shard}")
     return content
 
 
@@ -192,6 +234,7 @@ class _Run:
         self._arrays = arrays_for(dataset.tokenizer.vocab_size, own=carried is None or carried.own)
         self._on_progress = on_progress
         self._parts_in: Counter[tuple[str, int]] = Counter()
+        self._rejects = _Rejects(dataset, scoring)
         self._shards, self._all = _places(dataset, shards), shards is None
 
     def files(self, steps: Steps, named: str) -> bytes:
@@ -208,6 +251,9 @@ class _Run:
                 self._parts_in[place] += 1
                 if len(steps.ended) <= number:
                     self._part(steps, number, documents)
+                for sequence, reason, detail in steps.ended[number]["without"]:
+                    where = f"{place[0]} shard {place[1]}, document {sequence}"
+                    self._rejects.add(place[1], 1, f"{reason}: {detail}", where)
                 done += sum(each.positions.size for each in documents)
                 if self._on_progress is not None:
                     self._on_progress(done, total)

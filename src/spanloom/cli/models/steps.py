@@ -13,7 +13,7 @@ from spanloom.conversations.source.caps import RowCaps
 from spanloom.families import dataset_family
 from spanloom.families.models import defaults
 from spanloom.options.option import names_in, option, place
-from spanloom.teacher.sources.options import TeacherOptions
+from spanloom.teacher.sources.options import MaxRejects, TeacherOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +92,7 @@ def step_score_teacher(
     ] = "refuse",
     quantization: Annotated[str | None, option("Of the weights, for vllm, such as mxfp4 or fp8.")] = None,
     tensor_parallel: Annotated[int, option("GPUs that share the model, for vllm.", min=1)] = 1,
+    max_rejects: MaxRejects = None,
     scratch: options.Scratch = None,
     quiet: options.Quiet = False,
 ) -> dict[str, Any]:

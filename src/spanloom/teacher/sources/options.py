@@ -6,6 +6,15 @@ from typing import Annotated, Literal
 
 from spanloom.options.option import listing, option, running
 
+MaxRejects = Annotated[
+    str | None,
+    option(
+        "Documents of each shard that may be without signals, longer than the teacher's context: a number, or a share "
+        "such as 0.1%. Default: any number, which are only counted.",
+        metavar="N|P%",
+    ),
+]
+
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherOptions:
@@ -58,3 +67,4 @@ class ScoringOptions(TeacherOptions):
     spans: Annotated[
         tuple[str, ...], listing("Score the labels of these spans alone, such as final. Default: all trained labels.")
     ] = ()
+    max_rejects: MaxRejects = None
