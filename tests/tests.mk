@@ -31,7 +31,7 @@ test-trainers: setup ## Exports read by the own loaders of Axolotl and LLaMA-Fac
 	$(call trainer,.venv-axolotl,axolotl==0.19.0)
 	$(call trainer,.venv-llama-factory,llamafactory==0.9.5)
 	SPANLOOM_AXOLOTL=$(CURDIR)/.venv-axolotl/bin/python SPANLOOM_LLAMA_FACTORY=$(CURDIR)/.venv-llama-factory/bin/python \
-	SPANLOOM_NIGHTLY=1 SPANLOOM_REQUIRE_TRAINERS=1 $(BIN)/python -m pytest tests/dataset/export/test_trainers.py
+	SPANLOOM_NIGHTLY=1 SPANLOOM_REQUIRE_TRAINERS=1 $(BIN)/python -m pytest tests/dataset/export/test_trainers.py tests/teacher/test_axolotl.py
 
 chaos: setup ## Fail and kill every file-system change of every command (hours; CHAOS_ARGS="--every 10" a part), and damage every file
 	PYTHONPATH=src:tests $(BIN)/python -m chaos $(CHAOS_ARGS)

@@ -89,6 +89,9 @@ AXOLOTL = Requirement("TRAINERS", "a Python with Axolotl", "name one in SPANLOOM
 LLAMA_FACTORY = Requirement(
     "TRAINERS", "a Python with LLaMA-Factory", "name one in SPANLOOM_LLAMA_FACTORY (tests/README.md)"
 )
+DISTILLKIT = Requirement(
+    "DISTILLKIT", "DistillKit's sources, not part of the repository", "name a checkout in SPANLOOM_DISTILLKIT"
+)
 DOCKER = Requirement("DOCKER", "Docker and the images of this commit", "start Docker and run `make images`")
 HELM = Requirement("HELM", "helm", "install it, or name it in SPANLOOM_HELM")
 POSTGRES = Requirement("POSTGRES", "the programs of a PostgreSQL server", "install PostgreSQL (Debian: postgresql)")

@@ -312,7 +312,7 @@ class Capture:
         }
 
     def _logprobs(self, entry: dict[str, Bytes]) -> tuple[npt.NDArray[np.float32], int]:
-        """float32 [P, k], and at how many positions approximated values were lowered.
+        """float32 [P, k], and at how many positions all probabilities together exceeded 1 as they were stored.
 
         These may be in another order than their tokens, whose order is exact: none is left above the last exact value,
         and they are sorted. Where all exceed 1 together, the approximated ones are lowered until they do not.
@@ -324,6 +324,7 @@ class Capture:
                 "the exact values are not in the order of their tokens",
                 remedy="--compression FILE, with the settings of this capture; see its delta_encoding and exact_dtype",
             )
+        exceeded = int((np.exp(values).sum(axis=1) > 1 + SUMS_OF_IMPORTS).sum())
         if exact:
             values[:, exact:] = np.minimum(values[:, exact:], values[:, exact - 1, None])
         values = -np.sort(-values, axis=1)
@@ -333,7 +334,7 @@ class Capture:
         factor = (1 - known[exceeding]) / (total - known)[exceeding]
         with np.errstate(divide="ignore"):
             values[exceeding, exact:] += np.log(factor)[:, None]
-        return values.astype(np.float32), int((total > 1 + SUMS_OF_IMPORTS).sum())
+        return values.astype(np.float32), exceeded
 
     def _ids(self, entry: dict[str, Bytes]) -> npt.NDArray[np.int64]:
         return _unpacked(entry[COLUMNS[2]], self._settings.id_bits, self.k)
