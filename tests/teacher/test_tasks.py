@@ -12,7 +12,7 @@ import pytest
 import spanloom
 from conftest import Cli
 from spanloom.api.scoring import checked, scored
-from spanloom.errors import EXIT_FINDINGS, ArtifactError, ConflictError, SpanloomError
+from spanloom.errors import EXIT_FAILURE, EXIT_FINDINGS, ArtifactError, ConflictError, SpanloomError
 from spanloom.report.progress import Progress
 from spanloom.steps import join_teacher
 from spanloom.storage.publishing import publish_folder
@@ -78,6 +78,19 @@ def test_tasks_make_the_signals_of_one_run(cli: Cli, made: tuple[Path, Path, Pat
             run(cli, *words, "--executor-input", json.dumps({"outputs": {}}))
     same_as_one_run(tmp_path / "signals", whole)
     assert checked(str(tmp_path / "signals"), str(root), TeacherOptions(model=model), 2, "independent", QUIET).clean
+
+
+def test_a_task_stops_at_more_documents_without_signals_than_allowed(
+    cli: Cli, made: tuple[Path, Path, Path], tmp_path: Path
+) -> None:
+    root, model, whole = made
+    first = json.loads((whole / "without.jsonl").read_text().splitlines()[0])
+    words = ("--root", root, "--model", model, "--out", tmp_path / "signals", "--inventory", tmp_path / "0")
+    rest = ("--top-k", K, "--shard", 0, "--shards", 1, "--max-rejects", 0, "--quiet")
+    done = cli("step", "score-teacher", *words, *rest)
+    assert done.returncode == EXIT_FAILURE
+    assert f"{first['split']} shard {first['shard']}, document {first['sequence']}" in done.stderr
+    assert not (tmp_path / "0").exists()
 
 
 @pytest.mark.parametrize("place", ["s3", nightly("gs")], indirect=True)

@@ -314,8 +314,8 @@ class Capture:
     def _logprobs(self, entry: dict[str, Bytes]) -> tuple[npt.NDArray[np.float32], int]:
         """float32 [P, k], and at how many positions all probabilities together exceeded 1 as they were stored.
 
-        These may be in another order than their tokens, whose order is exact: none is left above the last exact value,
-        and they are sorted. Where all exceed 1 together, the approximated ones are lowered until they do not.
+        Approximated values may be in another order than their tokens, whose order is exact: none is left above the last
+        exact value, and they are sorted. Where all exceed 1 together, these are lowered until they do not.
         """
         exact = self._settings.exact_k
         values = decoded_logprobs(entry[COLUMNS[1]], self._settings)
