@@ -93,7 +93,7 @@ def test_validating_refuses_options_of_a_source_where_none_is_given(
     assert f"{option[0]} needs --source" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["stats", "inspect", "export"])
+@pytest.mark.parametrize("command", ["stats", "export"])
 def test_a_place_in_a_bucket_is_wrong_usage_where_a_folder_is_read(
     run: Run, command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
