@@ -141,7 +141,7 @@ def test_options_that_contradict_each_other_are_wrong_usage(
     assert said in " ".join(done.stderr.split())
 
 
-@pytest.mark.parametrize("command", ["inspect", "stats", "export"])
+@pytest.mark.parametrize("command", ["stats", "export"])
 def test_commands_that_read_a_folder_say_how_to_bring_a_dataset_from_a_bucket(cli: Cli, command: str) -> None:
     done = cli(command, "s3://bucket/kd", COLUMNS="200")
     assert done.returncode == 2
