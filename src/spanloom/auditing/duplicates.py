@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.law.documents import Bools, Documents, Ints
+from spanloom.law.documents import Bools, Counts, Documents, Ints
 from spanloom.law.frames import Frames
 from spanloom.law.grammar import USER
 
@@ -54,7 +54,7 @@ class Places:
         """The question before the first answer of each document: no tokens where there is none, or where no answer is
         trained. What else is before the answer may differ where the answer is in history."""
         starts = documents.ends - documents.lengths
-        counted = np.concatenate([[0], np.cumsum(documents.trained)])
+        counted = Counts(documents.trained)
         numbers, first = np.unique(frames.document[frames.first], return_index=True)
         asked = np.maximum.accumulate(np.where(frames.roles == USER, np.arange(frames.roles.size), -1))
         question = asked[frames.first[first]]

@@ -283,7 +283,7 @@ class Walked:
                 behind.append((at, text))
             elif has[kind]:
                 if kind == CALLS:
-                    behind.append((at, text[: text.find(message["tool_calls"][0]["name"])]))
+                    behind.append((at, text[: text.index(message["tool_calls"][0]["name"])]))
                 if numbers and numbers[-1] != span[kind]:
                     closing = next(
                         (where + found.end() for where, each in behind if (found := self._model.added.search(each))),
