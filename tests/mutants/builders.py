@@ -146,15 +146,15 @@ BUILDERS: tuple[Fault, ...] = (
     _fault(
         "reasoning-never-trained",
         _MADE,
-        "mask = document.mask * trained[spans]",
-        "mask = document.mask * trained[spans] * (spans != 1)",
+        "mask = document.mask & trained.take(spans)",
+        "mask = document.mask & trained.take(spans) & (spans != 1)",
         "--train would be ignored for reasoning",
         "model_chat/plain",
     ),
     _fault(
         "all-spans-trained",
         _MADE,
-        "mask = document.mask * trained[spans]",
+        "mask = document.mask & trained.take(spans)",
         "mask = document.mask * (spans > 0)",
         "--train would be ignored",
         "model_chat/train_final",

@@ -46,11 +46,13 @@ def conversation(seed: int) -> Conversation:
 
 
 def as_values(document: Document) -> Any:
-    """All that a document and its runs say."""
+    """All that a document and its runs say. By path, the document alone has the text."""
+    texts = (document.text, *(document.text[: run.stop] for run in document.runs))
+    assert all(not run.whole or run.text == text for run, text in zip(document.runs, texts[1:], strict=True))
     return [
         {name: value.tolist() if isinstance(value, np.ndarray) else value for name, value in vars(each).items()}
-        | {"text": each.text, "whole": None}  # texts of runs may be parts of one
-        for each in (document, *document.runs)
+        | {"text": text, "whole": None}
+        for each, text in zip((document, *document.runs), texts, strict=True)
     ]
 
 

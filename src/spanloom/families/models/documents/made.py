@@ -73,7 +73,7 @@ class MadeConversation:
     untrained  the number of documents left out because they have no token in a trained span
     runs       the number of proven and declared runs; `declared`: of declared runs
     left_out   the number of messages after the last run
-    joined     texts of documents that were encoded as a whole, for the audit
+    joined     texts of documents that were encoded as a whole, in UTF-8, for the audit
     counted    the counts of `DROPPED`, and those of `NOTED` that are not 0, by name
     """
 
@@ -82,7 +82,7 @@ class MadeConversation:
     runs: int
     declared: int
     left_out: int
-    joined: tuple[str, ...]
+    joined: tuple[bytes, ...]
     counted: Mapping[str, int]
 
 
@@ -106,8 +106,8 @@ def made_conversation(row: int, source: SourceRow, ingredients: Ingredients) -> 
     if last:  # the earlier calls of a turn may need documents of their own
         documents = (max(documents, key=lambda document: document.runs[-1].run),)
     runs = [run for document in documents for run in document.runs]
-    trained = [name in ingredients.rules.train for name in SPAN_NAMES]
-    made = [_made(row, cut, source, document, np.array(trained)) for cut, document in enumerate(documents)]
+    trained = np.array([name in ingredients.rules.train for name in SPAN_NAMES], np.uint8)
+    made = [_made(row, cut, source, document, trained) for cut, document in enumerate(documents)]
     kept = tuple(document for document in made if document.mask.any())
     if not kept:
         raise RowRefusedError(Reason.NOTHING_TRAINED, f"no message has tokens of {', '.join(ingredients.rules.train)}")
@@ -117,7 +117,9 @@ def made_conversation(row: int, source: SourceRow, ingredients: Ingredients) -> 
         runs=len(runs),
         declared=sum(run.boundary == DECLARED for run in runs),
         left_out=len(conversation.messages) - 1 - max(run.run for run in runs),
-        joined=tuple(document.text for document in documents if all(run.boundary == "joined" for run in document.runs)),
+        joined=tuple(
+            document.encoded for document in documents if all(run.boundary == "joined" for run in document.runs)
+        ),
         counted={
             "dropped_settings": len(source.unread),
             "dropped_names": max(run.unnamed for run in runs),
@@ -153,8 +155,8 @@ def _noted(runs: Sequence[ProvenRun], given: int) -> dict[str, int]:
     }
 
 
-def _made(row: int, cut: int, source: SourceRow, document: Document, trained: Any) -> MadeDocument:
-    spans = document.spans.copy()
+def _made(row: int, cut: int, source: SourceRow, document: Document, trained: Flags) -> MadeDocument:
+    spans = document.spans.copy() if source.commentary else document.spans
     begin = 0
     for run in document.runs:
         end = len(run.tokens)
@@ -162,12 +164,12 @@ def _made(row: int, cut: int, source: SourceRow, document: Document, trained: An
             within = spans[begin:end]
             within[within == SPAN_FINAL] = SPAN_COMMENTARY
         begin = end
-    mask = document.mask * trained[spans]
+    mask = document.mask & trained.take(spans)
     name = source.conversation.id
     return MadeDocument(
         tokens=document.tokens,
-        mask=mask.astype(np.uint8),
-        spans=np.where(mask, spans, 0).astype(np.uint8),
+        mask=mask,
+        spans=spans * mask,
         row={
             "row": row,
             "id": f"{name}#{cut}",

@@ -111,11 +111,11 @@ def _equal(left: Proven, right: Proven) -> bool:
 
 
 def _equal_documents(left: Document, right: Document) -> bool:
-    """Whether two documents and their runs are the same in all that they say."""
+    """Whether two documents and their runs are equal. The text of a run begins that of its document."""
     return (
         len(left.runs) == len(right.runs)
         and alike(left, right, but=("runs",))
-        and all(one.equals(other) for one, other in zip(left.runs, right.runs, strict=True))
+        and all(alike(one, other, but=("whole",)) for one, other in zip(left.runs, right.runs, strict=True))
     )
 
 

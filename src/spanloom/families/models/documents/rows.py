@@ -106,14 +106,14 @@ class _Held:
         self._counts.update(_counts(made))
         self._audit(made.joined)
 
-    def _audit(self, texts: Sequence[str]) -> None:
+    def _audit(self, texts: Sequence[bytes]) -> None:
         """Raises AuditError if fast encoder and tokenizers package differ."""
         encoder = self._ingredients.model.encoder
         if not encoder.fast:
             return
         chosen = [text for at, text in enumerate(texts, self._texts) if at < AUDITED_FIRST or at % AUDITED_EVERY == 0]
         if chosen:
-            encoder.audit(chosen)
+            encoder.audit([text.decode() for text in chosen])
         self._texts += len(texts)
         self._audited += len(chosen)
 

@@ -177,7 +177,7 @@ class PathProver:
                 layout.refused += 1
                 raise NoRule("the full proof refuses this layout") from None
             run.thought, run.generation = proven.thought, proven.generation
-            if not run.proven().equals(proven):
+            if not run.proven(run.chain.whole).equals(proven):
                 layout.refused += 1
                 raise NoRule("the full proof gives another run")
             layout.thought, layout.generation = proven.thought, proven.generation
@@ -193,6 +193,8 @@ class PathProver:
         if fitting:
             chain = max(fitting, key=lambda chain: chain.end)
         else:
+            if chains:
+                chains[-1].compact()
             chains.append(chain := _Chain())
         known, new, first, end, spans = self._tokens(found, chain)
         run = _Run(chain, found, first, end, spans, new[end - known :].copy())
@@ -270,34 +272,56 @@ class _Chain:
     characters and the tokens through the token that ends its turn; `tail`: the tokens behind it."""
 
     def __init__(self) -> None:
-        self.whole = ""
+        self._whole: str | bytes = ""
+        self._last = ""
         self.stop = self.end = 0
         self.tail = np.empty(0, np.int32)
         self.runs: list[_Run] = []
         self._pieces: list[Tokens] = []
+        self._whole_tokens: Tokens | None = None
 
     def go_on(self, run: "_Run", whole: str, known: int, new: Tokens) -> None:
         """Adds a run. `whole`: its F; `known`: how many tokens of the run before stay; `new`: those behind them."""
         if not known:
             self._pieces.clear()
         self._pieces.append(new[: run.end - known])
-        self.whole, self.stop, self.end, self.tail = whole, run.found.stop, run.end, run.tail_tokens
+        self._whole_tokens = None
+        self._whole, self.stop, self.end, self.tail = whole, run.found.stop, run.end, run.tail_tokens
+        self._last = whole[self._compared_first()]
         self.runs.append(run)
+
+    @property
+    def whole(self) -> str:
+        return self._whole if isinstance(self._whole, str) else self._whole.decode()
+
+    def compact(self) -> bytes:
+        """The text in UTF-8, and kept so: most documents of a conversation are not gone on with."""
+        if isinstance(self._whole, str):
+            self._whole = self._whole.encode()
+        return self._whole
 
     @property
     def tokens(self) -> Tokens:
         """Those through the token that ends the last turn."""
-        if len(self._pieces) > 1:
-            self._pieces = [np.concatenate(self._pieces)]
-        return self._pieces[0]
+        return self.whole_tokens()[: self.end]
+
+    def whole_tokens(self) -> Tokens:
+        """All of them. They are stored once: the runs of a document have parts of this array."""
+        if self._whole_tokens is None:
+            self._whole_tokens = np.concatenate([*self._pieces, self.tail])
+            self._pieces = [self._whole_tokens[: self.end]]
+        return self._whole_tokens
 
     def begins(self, whole: str) -> bool:
         """Whether a text begins with that of the document. Its end is compared first: a template that rewrites history
         moves it, and comparing all of each document with each run would take the square of a conversation's length."""
-        end = slice(max(0, self.stop - _COMPARED_FIRST), self.stop)
-        if whole[end] != self.whole[end]:
+        if whole[self._compared_first()] != self._last:
             return False
-        return whole.startswith(self.whole) or whole.startswith(self.whole[: self.stop])  # mostly without a copy
+        known = self.whole
+        return whole.startswith(known) or whole.startswith(known[: self.stop])  # mostly without a copy
+
+    def _compared_first(self) -> slice:
+        return slice(max(0, self.stop - _COMPARED_FIRST), self.stop)
 
 
 @dataclass
@@ -324,12 +348,12 @@ class _Run:
         """F, as the template writes it."""
         return (self.chain.whole[: self.found.stop] + self.found.tail).removesuffix(self.found.marker)
 
-    def proven(self) -> ProvenRun:
-        """As the full proof gives it."""
+    def proven(self, whole: str) -> ProvenRun:
+        """As the full proof gives it. `whole`: the text of the document, or "" where the document keeps it."""
         found = self.found
         return ProvenRun(
             run=found.run,
-            whole=self.chain.whole,
+            whole=whole,
             stop=found.stop,
             prompt=found.prompt,
             tokens=self.chain.tokens[: self.end],
@@ -349,14 +373,13 @@ class _Run:
 
 
 def _document(chain: _Chain) -> Document:
-    tokens = np.concatenate([chain.tokens, chain.tail])
+    tokens = chain.whole_tokens()
     mask, spans = np.zeros(len(tokens), np.uint8), np.zeros(len(tokens), np.uint8)
     for run in chain.runs:
         mask[run.first : run.end] = 1
         spans[run.first : run.end] = run.spans
-    return Document(
-        text=chain.whole, tokens=tokens, mask=mask, spans=spans, runs=tuple(run.proven() for run in chain.runs)
-    )
+    runs = tuple(run.proven("") for run in chain.runs)
+    return Document(encoded=chain.compact(), tokens=tokens, mask=mask, spans=spans, runs=runs)
 
 
 def _walked_run(walked: Walked, run: int) -> PathRun | None:

@@ -19,18 +19,22 @@ from spanloom.supervision import Flags, Tokens
 class Document:
     """One document of a conversation, token-aligned.
 
-    text    its text
+    encoded its text in UTF-8: a text with one emoji takes four bytes a character
     tokens  int32 [T]
     mask    uint8 [T]  1 = the model samples it
     spans   uint8 [T]  0 = context, 1 = analysis, 2 = final, 3 = commentary
     runs    the runs that are trained in it, in order
     """
 
-    text: str
+    encoded: bytes
     tokens: Tokens
     mask: Flags
     spans: Flags
     runs: tuple[ProvenRun, ...]
+
+    @property
+    def text(self) -> str:
+        return self.encoded.decode()
 
 
 def documents_of_runs(runs: Sequence[ProvenRun]) -> list[Document]:
@@ -63,4 +67,5 @@ def _document(chain: Sequence[ProvenRun]) -> Document:
     for run in chain:
         mask[run.first : run.end] = 1
         spans[run.first : run.end] = run.spans
-    return Document(text=last.text + last.tail, tokens=tokens, mask=mask, spans=spans, runs=tuple(chain))
+    encoded = (last.text + last.tail).encode()
+    return Document(encoded=encoded, tokens=tokens, mask=mask, spans=spans, runs=tuple(chain))
