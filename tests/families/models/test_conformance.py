@@ -14,7 +14,7 @@ def test_the_page_has_what_is_proven_of_each_pair(model_material: list[Pair], tm
     table = table_in(PAGE.read_text())
     assert table.startswith(HEAD)
     lines = list(divided(table.removeprefix(HEAD)))
-    for line in rows(tmp_path, every=drawn(nightly=1, otherwise=20)):
+    for line in rows(tmp_path, every=drawn(nightly=1, otherwise=45)):
         assert line in lines
     assert len(lines) == len(model_material) + len(stand_ins())
 

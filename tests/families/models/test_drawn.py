@@ -140,7 +140,7 @@ def drawn(folder: Path, count: int, every: int = 1) -> Iterator[tuple[str, Count
 @pytest.mark.slow
 def test_drawn_conversations_are_trained_as_a_second_prover_says(model_material: list[Pair], tmp_path: Path) -> None:
     assert len(model_material) >= len(chosen_pairs()) > 9
-    every = 1 if NIGHTLY else 3  # to load a model's tokenizer costs more than to check conversations
+    every = 1 if NIGHTLY else 5  # to load a model's tokenizer costs more than to check conversations
     total = sum((became for _, became in drawn(tmp_path, COUNT, every)), Counter())
     assert total["proven"] > 0
     assert sum(count for kind, count in total.items() if kind != "run") == COUNT

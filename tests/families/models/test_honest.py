@@ -9,10 +9,10 @@ from spanloom.families.models.errors import ModelError
 from support.drawn_chats import drawn_record
 from support.model_datasets import record, stored, write_conversations
 from support.model_material import Pair, write_pair
-from support.nightly import nightly
+from support.nightly import drawn, nightly
 
-DRAWN = 25
-IN_CI = ("otc_qwen-3", "otc_glm-4.7-flash", "lcpp_openai-gpt-oss-120b")
+DRAWN = drawn(nightly=25, otherwise=12)
+IN_CI = ("otc_glm-4.7-flash", "lcpp_openai-gpt-oss-120b")
 
 
 @pytest.mark.parametrize("seed", [0, *map(nightly, range(1, 4))])

@@ -155,7 +155,7 @@ def test_calls_of_kimi_have_its_own_ids(ids: str, model_material: list[Pair], tm
 
 
 @pytest.mark.parametrize(
-    "template", ["lcpp_mistralai-Mistral-Nemo-Instruct-2407", "lcpp_Mistral-Small-3.2-24B-Instruct-2506"]
+    "template", [nightly("lcpp_mistralai-Mistral-Nemo-Instruct-2407"), "lcpp_Mistral-Small-3.2-24B-Instruct-2506"]
 )
 def test_ids_of_calls_are_rewritten_for_mistral(
     template: str, model_material: list[Pair], tmp_path: Path, cli: Cli
