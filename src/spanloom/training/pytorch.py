@@ -89,7 +89,7 @@ class _Split:
         lengths = [last - first for first, last, _ in places]
 
         def joined(name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-            return np.concatenate([self.read(name, first, last) for first, last, _ in places]).astype(dtype)
+            return np.concatenate([self.read(name, first, last) for first, last, _ in places], dtype=dtype)
 
         flat = {"tokens": joined("tokens", np.int64)}
         flat["labels"] = np.append(flat["tokens"][1:], 0)
