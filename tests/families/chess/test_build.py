@@ -22,7 +22,8 @@ from spanloom.families.chess.loader import ChessIterableDataset, FinetuneIterabl
 from spanloom.families.chess.reading import folders
 from spanloom.families.chess.reading.folders import open_files
 from spanloom.families.chess.reading.prepared import write_table
-from spanloom.families.chess.reading.source import Kind, read_games, read_table
+from spanloom.families.chess.reading.source import read_games, read_table
+from spanloom.families.chess.reading.tables import Kind
 from spanloom.split import id_digests, is_valid
 from support.chess_games import BAD_FEN, folder_of_games, played_game, thinking_rows, write_games, write_thinking
 from support.opened_files import opens_of

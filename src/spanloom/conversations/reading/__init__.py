@@ -1,6 +1,7 @@
 """One message of a record → its turns: the only reader of roles, texts, reasoning, calls, flags and markup.
 
 messages   one message → turns: its role, reasoning, text, calls
+contents   the content of a message → reasoning and texts; its other keys
 parts      messages that a form writes as parts of one → one turn
 blocks     content blocks that become messages of their own
 harmony    messages of openai-harmony's JSON; an answer that is rendered text of Harmony

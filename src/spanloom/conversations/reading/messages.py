@@ -13,10 +13,10 @@ message holds tool results next to text; or a refusal.
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from spanloom.conversations.reading.blocks import PART_METADATA, messages_of
+from spanloom.conversations.reading.blocks import messages_of
 from spanloom.conversations.reading.call_tags import (
     json_of_calls,
     looks_like_toolace,
@@ -24,14 +24,9 @@ from spanloom.conversations.reading.call_tags import (
     written_calls,
     written_results,
 )
+from spanloom.conversations.reading.contents import OpenMessage, are_parts, parts_of, take, take_rest, texts_of
 from spanloom.conversations.reading.flags import (
-    DETAILS_OF_END,
-    ENDS,
-    FALSE_IS_CUT_OFF,
     FLAGS,
-    SET_ASIDE,
-    STATUS,
-    TRUE_IS_CUT_OFF,
     is_trained,
     is_truncated,
 )
@@ -44,7 +39,7 @@ from spanloom.conversations.reading.markup import (
     refuse_markup,
     without_think_tags,
 )
-from spanloom.conversations.reading.tools import ARGUMENTS, NAME, call_of, calls_of, function_name, refuse_other_keys
+from spanloom.conversations.reading.tools import ARGUMENTS, NAME, call_of, calls_of, function_name
 from spanloom.conversations.turns import (
     RENDERED,
     Call,
@@ -58,24 +53,13 @@ from spanloom.conversations.turns import (
     says_nothing,
 )
 
+REPEATING = ("thought", "action")
+"""SWE-agent's keys that repeat a part of the text, or the call. If they do, they become metadata."""
+_REPEATING = frozenset(REPEATING)
 ROLE_KEYS = ("role", "from", "speaker", "author", "sender")
 TEXT_KEYS = ("content", "value", "text", "message")
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 DETAILS = "reasoning_details"
-MESSAGE_METADATA = frozenset(
-    {
-        "language", "lang", "toxic", "redacted", "country", "state", "hashed_ip", "header", "timestamp",
-        "turn_identifier", "created", "created_at", "createdAt", "run_id", "model", "model_name", *ENDS,
-        "stop_sequence", "usage", "agent", "message_type", "tags", "cutoff_date", STATUS, DETAILS_OF_END, "phase",
-        "system_fingerprint", "openai_id", "temperature", "top_p", "token_counter", "token_count", *TRUE_IS_CUT_OFF,
-        *FALSE_IS_CUT_OFF,
-    }
-) | PART_METADATA  # fmt: skip
-"""Keys of a message that are not part of the conversation; they become metadata of the message."""
-REPEATING = ("thought", "action")
-"""SWE-agent's keys that repeat a part of the text, or the call. If they do, they become metadata."""
-_REPEATING = frozenset(REPEATING)
-
 FUNCTION_CALL, FUNCTION_CALLS = "function_call", "function_calls"
 CALL_KEYS = (FUNCTION_CALL, FUNCTION_CALLS)
 CALL_ROLES = (FUNCTION_CALL, "tool_call", FUNCTION_CALLS, "tool_calls", "function-call", "tool-call")
@@ -113,23 +97,6 @@ ROLES: dict[str, Role] = {
 
 _LIKE_CALLS = re.compile(r"call|action|invo")
 """Parts of names of roles whose messages may be calls."""
-_LIKE_CALL_PARTS = re.compile(r"call|action|invo|tool|func")
-"""The same of types of parts that may be calls or their results."""
-
-
-@dataclass(kw_only=True, slots=True)
-class _Message:
-    """State shared by the readers of one message: its number, the options, the dropped keys, its metadata so far."""
-
-    number: int
-    reading: Reading
-    dropping: Dropping
-    system: str = ""
-    metadata: dict[str, Any] = field(default_factory=dict)
-    where: str = ""
-
-    def __post_init__(self) -> None:
-        self.where = f"message {self.number}"
 
 
 def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, system: str = "") -> list[Turn]:
@@ -141,7 +108,7 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
         unparsed = replace(reading, rendered=None)  # what a form says is text is not parsed again
         spoken = turns_of(message.message, number, unparsed, dropping, system)
         return [replace(turn, channel=message.channel or turn.channel, is_part=True) for turn in spoken]
-    of = _Message(number=number, reading=reading, dropping=dropping, system=system)
+    of = OpenMessage(number=number, reading=reading, dropping=dropping, system=system)
     if not isinstance(message, dict):
         raise RecordRefusedError(Refusal.MESSAGE_NOT_OBJECT, f"{of.where} is {kind(message)}, not an object")
     role = message.get(_first_key(message, ROLE_KEYS))
@@ -183,7 +150,7 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
     return _flagged(turns, message, trained, of)
 
 
-def _flagged(turns: list[Turn], message: Mapping[str, Any], trained: bool | None, of: _Message) -> list[Turn]:
+def _flagged(turns: list[Turn], message: Mapping[str, Any], trained: bool | None, of: OpenMessage) -> list[Turn]:
     """The turns of a message with what its flags say of all of them, and with its metadata."""
     if trained is False:
         turns = [replace(turn, trained=False) if turn.role == "assistant" else turn for turn in turns]
@@ -195,15 +162,15 @@ def _flagged(turns: list[Turn], message: Mapping[str, Any], trained: bool | None
 
 
 def _of_rendered(
-    parts: Sequence[Part | dict[str, Any]], rest: dict[str, Any], trained: bool | None, of: _Message, system: str
+    parts: Sequence[Part | dict[str, Any]], rest: dict[str, Any], trained: bool | None, of: OpenMessage, system: str
 ) -> list[Turn]:
     """The turns of an answer that is rendered text of Harmony. `rest`: the message's other keys."""
     turns = [turn for part in parts for turn in turns_of(part, of.number, of.reading, of.dropping, system)]
-    _take(rest, ROLE_KEYS)
+    take(rest, ROLE_KEYS)
     if beside := [key for key in (*REASONING_KEYS, "tool_calls", *CALL_KEYS) if not says_nothing(rest.get(key))]:
         detail = f"{of.where} is rendered text of Harmony, and has {beside[0]!r} beside it"
         raise RecordRefusedError(Refusal.MARKUP_UNCLEAR, detail, "--text-as-is keeps it as text")
-    _rest(rest, of)
+    take_rest(rest, of)
     return _flagged(turns, rest, trained, of)
 
 
@@ -269,12 +236,12 @@ def _role(name: str, reading: Reading) -> Role:
     return reading.roles.get(name) or ROLES[name]
 
 
-def _turns(message: dict[str, Any], of: _Message) -> list[Turn]:
+def _turns(message: dict[str, Any], of: OpenMessage) -> list[Turn]:
     keys, where = dict(message), of.where
-    name = str(_take(keys, ROLE_KEYS)).strip().lower()
+    name = str(take(keys, ROLE_KEYS)).strip().lower()
     role, dropping = _role(name, of.reading), of.dropping
     before = dropping.counts.total()
-    content = _take(keys, TEXT_KEYS)
+    content = take(keys, TEXT_KEYS)
     for key in REPEATING if not _REPEATING.isdisjoint(keys) else ():
         repeats = isinstance(content, str) and isinstance(value := keys.get(key), str) and value.strip() in content
         if repeats or (key == "action" and not says_nothing(keys.get("tool_calls"))):
@@ -291,13 +258,13 @@ def _turns(message: dict[str, Any], of: _Message) -> list[Turn]:
         return _results(keys, content, of)
     else:
         called = _take_name(keys, dropping) if role == "user" else None
-        texts = _texts(content, of)
+        texts = texts_of(content, of)
         style = of.reading.call_tags
         if role == "user" and style is not None and (results := results_of_user("".join(texts), style)):
-            _rest(keys, of)
+            take_rest(keys, of)
             return [Turn(number=of.number, role="tool", texts=(text,), name=name) for name, text in results]
         turn = Turn(number=of.number, role=role, texts=texts, name=called)
-    _rest(keys, of)
+    take_rest(keys, of)
     if role == "assistant" and not (turn.texts or turn.reasoning or turn.calls):
         if dropping.counts.total() > before:
             return []
@@ -311,24 +278,6 @@ def _turns(message: dict[str, Any], of: _Message) -> list[Turn]:
     return [turn]
 
 
-def _rest(keys: dict[str, Any], of: _Message, place: str | None = None) -> None:
-    """Handles the remaining keys of a message, or of the part at `place`: dropped, metadata, or refused."""
-    if not keys:
-        return
-    known = MESSAGE_METADATA if place is None else PART_METADATA
-    left: dict[str, Any] = {}
-    for key, value in keys.items():
-        if says_nothing(value) or of.dropping.drops(key, value):
-            continue
-        if key not in known and key not in of.reading.metadata:
-            left[key] = value
-        elif place is None:
-            of.metadata[key] = value
-        else:
-            of.metadata.setdefault(f"part.{key}", []).append(value)
-    refuse_other_keys(left, place or of.where, of.dropping)
-
-
 def _first_key(message: dict[str, Any], names: Sequence[str]) -> str:
     """The first of `names` with a value in the message; the first name if none has one."""
     for name in names:
@@ -337,23 +286,15 @@ def _first_key(message: dict[str, Any], names: Sequence[str]) -> str:
     return names[0]
 
 
-def _take(keys: dict[str, Any], names: Sequence[str]) -> Any:
-    """The value of the first of `names` that is not empty; removed from `keys`."""
-    for name in names:
-        if keys.get(name) is not None:
-            return keys.pop(name)
-    return None
-
-
 def _take_name(keys: dict[str, Any], dropping: Dropping) -> str | None:
     """A user's name, if a header can hold it unchanged; otherwise it stays in the keys."""
     name = None if "name" in dropping.names else keys.get("name")
     return str(keys.pop("name")) if isinstance(name, str) and NAME.fullmatch(name) else None
 
 
-def _assistant(keys: dict[str, Any], content: Any, of: _Message) -> Turn:
+def _assistant(keys: dict[str, Any], content: Any, of: OpenMessage) -> Turn:
     where, dropping = of.where, of.dropping
-    reasoning, texts = _parts(content, where, of)
+    reasoning, texts = parts_of(content, where, of)
     reasonings = [reasoning] if reasoning else []
     if not says_nothing(keys.get(DETAILS)) and DETAILS not in dropping.names:
         _take_details(keys, bool(reasonings), of)
@@ -386,7 +327,7 @@ def _assistant(keys: dict[str, Any], content: Any, of: _Message) -> Turn:
     return Turn(number=of.number, role="assistant", texts=texts, reasoning=spoken, calls=tuple(calls))
 
 
-def _take_details(keys: dict[str, Any], reasons: bool, of: _Message) -> None:
+def _take_details(keys: dict[str, Any], reasons: bool, of: OpenMessage) -> None:
     """Makes `reasoning_details` of OpenRouter metadata; their texts are the reasoning if the message has no other."""
     details = of.metadata[DETAILS] = keys.pop(DETAILS)
     if reasons or any(not says_nothing(keys.get(key)) for key in REASONING_KEYS):
@@ -396,7 +337,7 @@ def _take_details(keys: dict[str, Any], reasons: bool, of: _Message) -> None:
         keys[REASONING_KEYS[0]] = said
 
 
-def _tagged_calls(texts: tuple[str, ...], of: _Message) -> tuple[tuple[str, ...], list[Call]]:
+def _tagged_calls(texts: tuple[str, ...], of: OpenMessage) -> tuple[tuple[str, ...], list[Call]]:
     """The texts without the calls in the requested style, and these calls."""
     style = of.reading.call_tags
     calls: list[Call] = []
@@ -419,14 +360,14 @@ def _tagged_calls(texts: tuple[str, ...], of: _Message) -> tuple[tuple[str, ...]
     return texts, calls
 
 
-def _toolace(texts: tuple[str, ...], of: _Message) -> bool:
+def _toolace(texts: tuple[str, ...], of: OpenMessage) -> bool:
     return len(texts) == 1 and looks_like_toolace(texts[0], of.system)
 
 
-def _results(keys: dict[str, Any], content: Any, of: _Message) -> list[Turn]:
+def _results(keys: dict[str, Any], content: Any, of: OpenMessage) -> list[Turn]:
     """Tool results: one turn, or one turn for each result in a text of the requested style."""
     where = of.where
-    if not (content is None or isinstance(content, str) or _are_parts(content)):
+    if not (content is None or isinstance(content, str) or are_parts(content)):
         content = json.dumps(content, ensure_ascii=False)
     call_id, tool = keys.pop("tool_call_id", None), keys.pop("name", None)
     several = keys.pop("tool_call_ids", None)
@@ -437,8 +378,8 @@ def _results(keys: dict[str, Any], content: Any, of: _Message) -> list[Turn]:
     for key, value in (("tool_call_id", call_id), ("name", tool)):
         if value is not None and not isinstance(value, str):
             raise RecordRefusedError(Refusal.TOOL_RESULT_UNMATCHED, f"{where}: its {key} is {kind(value)}, not text")
-    texts = _texts(content, of)
-    _rest(keys, of)
+    texts = texts_of(content, of)
+    take_rest(keys, of)
     style = of.reading.call_tags
     results = written_results("".join(texts), style) if style is not None else []
     if len(results) > 1 or (results and results[0]["content"] != "".join(texts)):
@@ -453,24 +394,7 @@ def _function(name: str | None) -> str | None:
     return function_name(name) if name else None
 
 
-def _are_parts(content: Any) -> bool:
-    """Whether the content of a tool's message is a list of parts. Any other list or value is the result itself."""
-    return isinstance(content, list) and all(
-        isinstance(part, dict) and (part.get("type") in RESULT_PARTS or part.keys() == {"text"}) for part in content
-    )
-
-
-RESULT_PARTS = frozenset(
-    {
-        "text", "input_text", "output_text", "thinking", "reasoning", "image", "image_url", "input_image", "audio",
-        "input_audio", "video", "video_url", "file", "input_file", "document", "resource", "resource_link",
-        "search_result", "tool_reference", "refusal", "cachePoint", "guardContent", "citationsContent",
-    }
-)  # fmt: skip
-"""Types of the parts that a tool's message may have; a list of objects of other types is its result."""
-
-
-def _written_calls(keys: dict[str, Any], content: Any, of: _Message) -> Turn:
+def _written_calls(keys: dict[str, Any], content: Any, of: OpenMessage) -> Turn:
     """A turn `function_call` or `tool_call`: its text is the JSON of a call or of several, perhaps after reasoning in
     tags and text; or its keys are those of a call."""
     where, dropping = of.where, of.dropping
@@ -488,74 +412,3 @@ def _written_calls(keys: dict[str, Any], content: Any, of: _Message) -> Turn:
         refuse_markup(texts, where, of.reading)
     calls = calls_of(content if isinstance(content, list) else [content], where, dropping)
     return Turn(number=of.number, role="assistant", texts=texts, reasoning=reasoning, calls=tuple(calls), is_part=True)
-
-
-def _texts(content: Any, of: _Message) -> tuple[str, ...]:
-    """The text of a message of any role but the assistant."""
-    reasoning, texts = _parts(content, of.where, of)
-    if reasoning:
-        raise RecordRefusedError(Refusal.PART_UNKNOWN, f"{of.where} holds reasoning, and is not from the assistant")
-    return texts
-
-
-def _parts(content: Any, where: str, of: _Message) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Reasoning and text of a content, which is a text or a list of parts."""
-    if says_nothing(content):
-        return (), ()
-    if isinstance(content, str):
-        return (), (content,)
-    if not isinstance(content, list):
-        raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{where}: the content is {kind(content)}, not text")
-    if len(content) > 1 and all(isinstance(part, str) for part in content):
-        detail = f"{where}: the content is a list of {len(content)} texts, and nothing says what is between them"
-        raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, detail, f"write one text; {SET_ASIDE}")
-    reasoning: list[str] = []
-    texts: list[str] = []
-    for index, part in enumerate(content):
-        place = f"{where}, part {index}"
-        if isinstance(part, str):
-            texts.append(part)
-            continue
-        if not isinstance(part, dict):
-            raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{place} is {kind(part)}, not text")
-        keys = dict(part)
-        name = keys.pop("type", None) or "text"
-        if isinstance(name, str) and of.dropping.drops(f"part:{name}", part):
-            continue
-        if name in ("text", "input_text", "output_text"):
-            texts.append(_text(_take(keys, PART_TEXTS), place) if not _is_blank(part) else "")
-        elif name in ("thinking", "reasoning"):
-            if texts:
-                remedy = f"--drop part:{name} leaves it out"
-                raise RecordRefusedError(Refusal.REASONING_AFTER_ANSWER, f"{place}: reasoning after text", remedy)
-            value = _take(keys, ("thinking", "reasoning", *PART_TEXTS))
-            if isinstance(value, list):
-                deeper, inner = _parts(value, place, of)
-                reasoning += [*deeper, *inner]
-            else:
-                reasoning.append(_text(value, place))
-        else:
-            raise RecordRefusedError(
-                Refusal.PART_UNKNOWN,
-                f"{place} is of type {name!r}: text alone becomes tokens",
-                f"write it as tool_calls, or as a message of the role tool; {SET_ASIDE}"
-                if _LIKE_CALL_PARTS.search(str(name).lower())
-                else f"--drop part:{name}",
-            )
-        _rest(keys, of, place)
-    return tuple(text for text in reasoning if text), tuple(text for text in texts if text)
-
-
-PART_TEXTS = ("text", "value", "content")
-"""Keys of the text of a part; AgentDojo's is `content`."""
-
-
-def _is_blank(part: dict[str, Any]) -> bool:
-    """Whether a part is AgentDojo's block without text, `{"type": "text", "content": null}`."""
-    return "content" in part and all(part.get(key) is None for key in PART_TEXTS)
-
-
-def _text(value: Any, where: str) -> str:
-    if not isinstance(value, str):
-        raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{where}: the text is {kind(value)}")
-    return value

@@ -38,18 +38,8 @@ from spanloom.families.chess.reading.prepared import (
     rejects_path,
     write_table,
 )
-from spanloom.families.chess.reading.source import (
-    WITHOUT,
-    GameTable,
-    Kind,
-    ThinkingTable,
-    parquet_files,
-    raise_beyond,
-    raise_first,
-    read_table,
-    reasons,
-    select,
-)
+from spanloom.families.chess.reading.source import parquet_files, raise_beyond, raise_first, read_table, reasons
+from spanloom.families.chess.reading.tables import WITHOUT, GameTable, Kind, ThinkingTable, select
 from spanloom.families.chess.verify.games import Checks, validate_root
 from spanloom.findings import Report
 from spanloom.machine import usable_cpus

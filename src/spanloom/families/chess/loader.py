@@ -29,7 +29,7 @@ from spanloom.families.chess.reading.epochs import Counts, Files, Place, dealt
 from spanloom.families.chess.reading.folders import OnError, open_files
 from spanloom.families.chess.reading.prepared import KINDS
 from spanloom.families.chess.reading.progress import Progress, require
-from spanloom.families.chess.reading.source import GameTable
+from spanloom.families.chess.reading.tables import GameTable
 from spanloom.records.scalars import is_integer
 from spanloom.training.runs.passes import Begin, PassLoader, Sample, ShardedDataset
 

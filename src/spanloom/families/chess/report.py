@@ -14,7 +14,8 @@ from spanloom.families.chess import manifest
 from spanloom.families.chess.encoding.fen import parse_fen
 from spanloom.families.chess.encoding.vocabulary import BOARD_LENGTH, MOVES, PLY_LENGTH, WHITE_TO_MOVE
 from spanloom.families.chess.reading.folders import open_files
-from spanloom.families.chess.reading.source import GameTable, reasons
+from spanloom.families.chess.reading.source import reasons
+from spanloom.families.chess.reading.tables import GameTable
 from spanloom.findings import Report
 from spanloom.report.pages import html
 from spanloom.split import SPLITS

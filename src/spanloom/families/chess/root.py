@@ -9,7 +9,7 @@ from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.inspection import drawn_views, text_lines
 from spanloom.families.chess.places import staged_games
 from spanloom.families.chess.reading.prepared import KINDS
-from spanloom.families.chess.reading.source import Kind
+from spanloom.families.chess.reading.tables import Kind
 from spanloom.families.chess.report import findings_page
 from spanloom.families.chess.verify.games import Checks, kind_of, validate_root
 from spanloom.findings import Report

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from spanloom.families.chess.encoding.draws import keys_of, pass_of
 from spanloom.families.chess.reading.epochs import Counts, Files, Place, dealt
-from spanloom.families.chess.reading.source import Reject
+from spanloom.families.chess.reading.tables import Reject
 
 
 class _Games:

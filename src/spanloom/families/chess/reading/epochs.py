@@ -23,7 +23,8 @@ from typing import Any, Generic
 import numpy as np
 
 from spanloom.families.chess.encoding.draws import keys_of, shuffled
-from spanloom.families.chess.reading.source import WITHOUT, GameTable, Reject, Table, ThinkingTable, reasons
+from spanloom.families.chess.reading.source import reasons
+from spanloom.families.chess.reading.tables import WITHOUT, GameTable, Reject, Table, ThinkingTable
 
 REJECTS_KEPT = 100
 """The maximum number of left-out games that are listed; the others are only counted."""

@@ -12,14 +12,8 @@ from spanloom.families.chess.errors import NoFilesError
 from spanloom.families.chess.manifest import is_prepared, read
 from spanloom.families.chess.reading.epochs import Files
 from spanloom.families.chess.reading.prepared import read_prepared
-from spanloom.families.chess.reading.source import (
-    GameTable,
-    Kind,
-    ThinkingTable,
-    parquet_files,
-    raise_first,
-    read_table,
-)
+from spanloom.families.chess.reading.source import parquet_files, raise_first, read_table
+from spanloom.families.chess.reading.tables import GameTable, Kind, ThinkingTable
 
 OnError = Literal["skip", "raise"]
 

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from spanloom.dataset.root.layout import REJECTS
-from spanloom.families.chess.reading.source import COLUMNS, GameTable, Kind, ThinkingTable
+from spanloom.families.chess.reading.tables import COLUMNS, GameTable, Kind, ThinkingTable
 from spanloom.storage import fsync_file, publish, sha256_file, temporary_beside
 
 KINDS: tuple[Kind, ...] = ("games", "thinking")

@@ -30,11 +30,9 @@ from spanloom.families.chess.reading.source import (
     GAME_COLUMNS,
     NO_PLY,
     UNKNOWN_PLAYED,
-    GameTable,
-    Reject,
-    ThinkingTable,
     thinking_id,
 )
+from spanloom.families.chess.reading.tables import GameTable, Reject, ThinkingTable
 from spanloom.families.chess.verify.rejects import read_rejects
 from spanloom.findings import Finding, Report
 from spanloom.storage import sha256_file

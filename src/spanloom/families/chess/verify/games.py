@@ -41,15 +41,8 @@ from spanloom.families.chess.encoding.vocabulary import (
 )
 from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.reading.prepared import ARRAYS, ID_COLUMN, array_path, load_array, read_prepared
-from spanloom.families.chess.reading.source import (
-    COLUMNS,
-    GameTable,
-    Kind,
-    ThinkingTable,
-    parquet_files,
-    read_table,
-    thinking_id,
-)
+from spanloom.families.chess.reading.source import parquet_files, read_table, thinking_id
+from spanloom.families.chess.reading.tables import COLUMNS, GameTable, Kind, ThinkingTable
 from spanloom.families.chess.verify.copies import check_input, compare_source
 from spanloom.families.chess.verify.legal import check_legal_games, check_legal_lines
 from spanloom.families.chess.verify.manifest import check_content

@@ -15,7 +15,7 @@ from spanloom.families.chess.encoding.python_chess import (
     tokens_by_python_chess,
 )
 from spanloom.families.chess.encoding.vocabulary import MOVES
-from spanloom.families.chess.reading.source import GameTable, ThinkingTable
+from spanloom.families.chess.reading.tables import GameTable, ThinkingTable
 from spanloom.findings import Finding, Report
 
 Board = npt.NDArray[np.uint8]

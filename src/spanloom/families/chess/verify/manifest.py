@@ -13,7 +13,8 @@ from typing import Any
 from spanloom.dataset.validate.content import check_stated, wrong
 from spanloom.families.chess import manifest
 from spanloom.families.chess.reading.prepared import ARRAYS, KINDS, array_path, rejects_path
-from spanloom.families.chess.reading.source import BAD_FEN, BAD_VARIATIONS, NO_PLY, UNKNOWN_PLAYED, Kind
+from spanloom.families.chess.reading.source import BAD_FEN, BAD_VARIATIONS, NO_PLY, UNKNOWN_PLAYED
+from spanloom.families.chess.reading.tables import Kind
 from spanloom.findings import Finding
 from spanloom.provenance import sha256_json
 from spanloom.split import SPLITS

@@ -12,7 +12,8 @@ import numpy as np
 
 from spanloom.errors import SourceError
 from spanloom.families.chess.reading.prepared import rejects_path
-from spanloom.families.chess.reading.source import NO_PLY, GameTable, Kind, Reject, ThinkingTable, thinking_id
+from spanloom.families.chess.reading.source import NO_PLY, thinking_id
+from spanloom.families.chess.reading.tables import GameTable, Kind, Reject, ThinkingTable
 from spanloom.findings import Finding
 from spanloom.provenance import canonical_json
 from spanloom.storage import parse_json

@@ -6,7 +6,7 @@ In: a store, the root of the datasets, the folder of files to ingest. Out: a rou
 Routes are plain functions and run in threads: reading and writing the store does not block other requests.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
 from itertools import chain
@@ -16,14 +16,11 @@ from typing import Annotated, Any
 from uuid import UUID
 
 from fastapi import APIRouter, Header, HTTPException, Query, Request
-from fastapi.exceptions import RequestValidationError
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, WrapValidator, field_validator
-from pydantic_core import PydanticCustomError
-from starlette.datastructures import Headers
+from pydantic import TypeAdapter
 from starlette.responses import Response
 
 from spanloom.errors import OptionError, SourceError
-from spanloom.families.traces.build import BuildRequest, EmptyDatasetError, build_dataset
+from spanloom.families.traces.build import EmptyDatasetError, build_dataset
 from spanloom.families.traces.defaults import CONTROL_TOKENS, FORMAT, PROTECT_METADATA
 from spanloom.families.traces.errors import (
     InvalidManifestError,
@@ -42,25 +39,29 @@ from spanloom.families.traces.export.lines import (
     export_lines,
 )
 from spanloom.families.traces.export.training_manifest import TrainingRequest, training_manifest
-from spanloom.families.traces.forms.form import TraceForm
-from spanloom.families.traces.forms.mapped import mapped_form
 from spanloom.families.traces.render import ControlTokens
 from spanloom.families.traces.service import pages
+from spanloom.families.traces.service.requests import (
+    IngestRequest,
+    ServiceBuildRequest,
+    SftExportRequest,
+    body_of,
+    stored,
+    stored_batch,
+)
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.catalogue import dataset_list
-from spanloom.families.traces.store.database import CONNECTIONS, Snapshot, Store, TraceHead, detail, list_item
-from spanloom.families.traces.store.ingest import Ids, add_traces, ingest_file
+from spanloom.families.traces.store.database import CONNECTIONS, Snapshot, Store, detail, list_item
+from spanloom.families.traces.store.ingest import ingest_file
 from spanloom.families.traces.store.manifest import TraceManifest, built, read_manifest
 from spanloom.families.traces.store.source import FormChoice
-from spanloom.families.traces.trace import Trace, check_json, fault_message, trace_model
-from spanloom.service.answers import ERRORS_TOLD, answer, more_errors, problem
+from spanloom.families.traces.trace import check_json, trace_model
+from spanloom.service.answers import answer, problem
 from spanloom.service.application import PAGE_METHODS, Statuses, html
-from spanloom.service.bodies import check_memory, inlined, is_json, json_value, shape
 from spanloom.service.limits import BodyLimit
 from spanloom.service.streaming import SEND_SECONDS, HeldStream
 from spanloom.service.work import with_model, worked
 
-MAX_BATCH = 1000
 MAX_PAGE = 100
 STREAMS = CONNECTIONS // 2
 """Limit of long exports sent at the same time: each holds a connection to the store until its client has it all."""
@@ -108,78 +109,6 @@ def body_limits(trace_bytes: int, batch_bytes: int) -> tuple[BodyLimit, ...]:
     )
 
 
-class IngestMap(BaseModel):
-    """Which keys of a record are the prompt, the answer and the steps, as `--map` names them."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    prompt: Annotated[str, Field(min_length=1)]
-    answer: Annotated[str, Field(min_length=1)]
-    steps: Annotated[str, Field(min_length=1)]
-
-    def form(self) -> TraceForm:
-        """The form of records with these keys."""
-        return mapped_form([f"{meaning}={key}" for meaning, key in self.model_dump().items()])
-
-
-class IngestRequest(BaseModel):
-    """A file below the service's ingest directory.
-
-    recognise  records of other forms are read, as `spanloom traces ingest` does; without it traces alone
-    map        the keys of the records; for what has no known form
-    """
-
-    path: str
-    source_name: str
-    ids: Ids = "content"
-    strict: bool = False
-    created_at: str | None = None
-    recognise: bool = False
-    map: IngestMap | None = None
-
-    @field_validator("path", "source_name")
-    @classmethod
-    def _text(cls, value: str) -> str:
-        check_json(value)
-        return value
-
-
-class ServiceBuildRequest(BuildRequest):
-    """A build; with `reproducible` its id and times follow from what is built."""
-
-    reproducible: bool = False
-
-
-def _texts(values: Any, handler: Callable[[Any], Any]) -> Any:
-    """Validates a list of texts. For many invalid items, one error gives the number and the first."""
-    wrong = [number for number, value in enumerate(values) if type(value) is not str] if type(values) is list else []
-    if len(wrong) > ERRORS_TOLD:
-        raise PydanticCustomError(
-            "string_type",
-            "{count} of the ids are no text, the first of them number {first}",
-            {"count": len(wrong), "first": wrong[0]},
-        )
-    return handler(values)
-
-
-class SftExportRequest(BaseModel):
-    """A dataset, or ids in the order that is wanted. `limit` is taken and has no effect."""
-
-    dataset_key: Annotated[str | None, Field(min_length=1, max_length=256)] = None
-    trace_ids: Annotated[list[str] | None, WrapValidator(_texts)] = None
-    limit: Annotated[int, Field(ge=1, le=10_000)] = 100
-    protect_metadata: bool = PROTECT_METADATA
-    control_tokens: ControlTokens = CONTROL_TOKENS
-    sort_steps: bool = False
-    system: str | None = None
-
-    @field_validator("system")
-    @classmethod
-    def _text(cls, value: str | None) -> str | None:
-        check_json(value)
-        return value
-
-
 def traces_router(service: TraceService) -> APIRouter:
     """The routes."""
     router = APIRouter()
@@ -207,11 +136,11 @@ def _add_traces(router: APIRouter, service: TraceService) -> None:
         status_code=201,
         tags=tags,
         responses={413: {"description": "Too large."}, 422: {"description": "No trace."}},
-        openapi_extra=_body_of(TypeAdapter(model)),
+        openapi_extra=body_of(TypeAdapter(model)),
     )
     async def create_trace(request: Request) -> Response:
         """Store a trace under a new id."""
-        (added,) = await worked(request, _stored, service.store, [await request.body()], request.headers)
+        (added,) = await worked(request, stored, service.store, [await request.body()], request.headers)
         return answer(list_item(added), 201)
 
     @router.post(
@@ -223,16 +152,16 @@ def _add_traces(router: APIRouter, service: TraceService) -> None:
             413: {"description": "Too large."},
             422: {"description": "One that is no trace."},
         },
-        openapi_extra=_body_of(TypeAdapter(list[model])),  # type: ignore[valid-type]
+        openapi_extra=body_of(TypeAdapter(list[model])),  # type: ignore[valid-type]
     )
     async def create_traces(request: Request) -> Response:
         """Store up to 1000 traces, all or none."""
 
-        def stored(body: list[bytes]) -> Response:
-            created = list(map(list_item, _stored_batch(service.store, body, request.headers)))
+        def answered(body: list[bytes]) -> Response:
+            created = list(map(list_item, stored_batch(service.store, body, request.headers)))
             return answer({"created_count": len(created), "traces": created}, 201)
 
-        return await worked(request, stored, [await request.body()])
+        return await worked(request, answered, [await request.body()])
 
     @router.get("/api/traces", tags=tags)
     def list_traces(limit: int = 20, offset: int = 0) -> Response:
@@ -262,70 +191,6 @@ def _add_traces(router: APIRouter, service: TraceService) -> None:
         return Response(status_code=204) if gone else problem(404, f"Trace {trace_id} not found")
 
 
-def _body_of(kind: TypeAdapter[Any]) -> dict[str, Any]:
-    """The OpenAPI description of a body that the route itself parses."""
-    schema = inlined(kind.json_schema())
-    return {"requestBody": {"content": {"application/json": {"schema": schema}}, "required": True}}
-
-
-def _stored(store: Store, body: list[bytes], headers: Headers) -> list[TraceHead]:
-    """The trace in a body. Empties the list that holds the body, to free its memory early."""
-    check_memory(body[0])
-    return add_traces(store, _checked([_value(body, headers)], [("body",)], store.max_step_characters))
-
-
-def _stored_batch(store: Store, body: list[bytes], headers: Headers) -> list[TraceHead]:
-    """The traces in a body; their number is checked before they are parsed."""
-    measured = shape(body[0])
-    if measured.items > MAX_BATCH:
-        raise HTTPException(400, f"Batch size ({measured.items}) exceeds maximum ({MAX_BATCH})")
-    check_memory(body[0], measured)
-    values = _value(body, headers)
-    if type(values) is not list:
-        raise RequestValidationError([{"type": "list_type", "loc": ("body",), "msg": "Input should be a valid list"}])
-    if not values:
-        raise HTTPException(400, "Batch must contain at least one trace")
-    places = [("body", number) for number in range(len(values))]
-    return add_traces(store, _checked(values, places, store.max_step_characters))
-
-
-def _value(body: list[bytes], headers: Headers) -> Any:
-    """The JSON value of a body; if the header does not declare JSON, its bytes, which are never a valid trace."""
-    data = body.pop()
-    if not data:
-        raise RequestValidationError([{"type": "missing", "loc": ("body",), "msg": "Field required"}])
-    return json_value(data) if is_json(headers.get("content-type")) else data
-
-
-def _checked(values: list[Any], places: Sequence[tuple[str | int, ...]], max_step_characters: int) -> Iterator[Trace]:
-    """The traces of values; each is released before the next.
-
-    Raises RequestValidationError after the last value, with the first errors and the number of all.
-    """
-    model = trace_model(max_step_characters)
-    errors: list[dict[str, Any]] = []
-    count = 0
-    for number, place in enumerate(places):
-        value, values[number] = values[number], None
-        try:
-            trace = model.model_validate(value, from_attributes=True)
-        except ValidationError as fault:
-            count += fault.error_count()
-            if len(errors) < ERRORS_TOLD:
-                faults = fault.errors(include_url=False, include_context=False, include_input=False)
-                errors += [
-                    {**error, "loc": (*place, *error["loc"]), "msg": fault_message(error)}
-                    for error in faults[: ERRORS_TOLD - len(errors)]
-                ]
-            continue
-        del value
-        if not errors:
-            yield trace
-        del trace
-    if errors:
-        raise RequestValidationError([*errors, more_errors(count - len(errors))])
-
-
 # --- Datasets ---------------------------------------------------------------------------------------------------------
 
 
@@ -337,7 +202,7 @@ def _add_datasets(router: APIRouter, service: TraceService) -> None:
         return answer(built(manifest, path), 201)
 
     @router.post(
-        "/api/datasets/build", status_code=201, tags=tags, openapi_extra=_body_of(TypeAdapter(ServiceBuildRequest))
+        "/api/datasets/build", status_code=201, tags=tags, openapi_extra=body_of(TypeAdapter(ServiceBuildRequest))
     )
     async def build(request: Request) -> Response:
         """Freeze a selection of the store in a manifest, in place of one of the same key."""
@@ -364,7 +229,7 @@ def _add_datasets(router: APIRouter, service: TraceService) -> None:
         status_code=201,
         tags=tags,
         responses={400: {"description": "No such file below the ingest directory, or no valid trace in it."}},
-        openapi_extra=_body_of(TypeAdapter(IngestRequest)),
+        openapi_extra=body_of(TypeAdapter(IngestRequest)),
     )
     async def ingest(request: Request) -> Response:
         """Store the traces of a file below the service's ingest directory; with `recognise` or `map` data of others."""
@@ -443,7 +308,7 @@ def _add_exports(router: APIRouter, service: TraceService) -> None:
         "/api/tunix/sft/export",
         tags=["exports"],
         responses={**stream, 400: {"description": "Neither a key nor ids, or an invalid id."}},
-        openapi_extra=_body_of(TypeAdapter(SftExportRequest)),
+        openapi_extra=body_of(TypeAdapter(SftExportRequest)),
     )
     async def sft_export(request: Request) -> Response:
         """Traces in Gemma's template, of a dataset or by id, in the order of the request."""
@@ -470,7 +335,7 @@ def _add_exports(router: APIRouter, service: TraceService) -> None:
         "/api/tunix/sft/manifest",
         status_code=201,
         tags=["exports"],
-        openapi_extra=_body_of(TypeAdapter(TrainingRequest)),
+        openapi_extra=body_of(TypeAdapter(TrainingRequest)),
     )
     async def sft_manifest(request: Request) -> Response:
         """The YAML that Tunix takes for a run on a dataset."""
