@@ -295,7 +295,7 @@ class _Chain:
         return self._whole if isinstance(self._whole, str) else self._whole.decode()
 
     def compact(self) -> bytes:
-        """The text in UTF-8, and kept so: most documents of a conversation are not gone on with."""
+        """The text in UTF-8, and kept so: few documents get another run."""
         if isinstance(self._whole, str):
             self._whole = self._whole.encode()
         return self._whole

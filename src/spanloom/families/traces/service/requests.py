@@ -1,6 +1,6 @@
 """What clients send: requests about datasets and exports, and traces as JSON.
 
-In: a parsed body, or its bytes. Out: a request, or what the store said of new traces. Raises RequestValidationError and
+In: a parsed body, or its bytes. Out: a request, or the heads of new traces. Raises RequestValidationError and
 HTTPException, which say what is wrong with a body.
 """
 
