@@ -253,8 +253,8 @@ class BuildOptions(ReusingOptions, CapOptions, ModelOptions, ModelChoice, CutOpt
     out: Annotated[
         Place | None,
         option(
-            "Root of the dataset. Default: data/megatron/synth_kd_v1 for SYNTH, data/megatron/harmony_chat_v1 for "
-            "conversations, data/megatron/model_chat_v1 with --model; _smoke is added if the run is capped.",
+            "Root of the dataset. Default: in data/megatron, synth_kd_v1 of SYNTH, harmony_chat_v1 of conversations, "
+            "model_chat_v1 with --model; with the suffix _smoke if the run is capped.",
             takes=Path | None,
         ),
     ] = None
