@@ -44,6 +44,7 @@ def test_it_says_the_form_shows_the_first_conversation_and_names_the_next_comman
         "  messages ← messages",
         "  tools ← tools",
         "  metadata, not trained on: topic",
+        "the first conversation, for gpt-oss; other models: `build`, then `inspect`",
         "preview/00/0  tides-1#0 · 2 assistant runs",
         '║ assistant to=functions.tide… {"harbour": "Husum", "day": "2026-06-14"}      36',
         "… and 2 more documents of this conversation",

@@ -56,6 +56,13 @@ def test_a_full_device_is_named(place: Path, cli: Cli) -> None:
     assert "where: /dev/full" in done.stderr
 
 
+def test_a_wrong_choice_is_answered_with_the_choices_and_no_prefix_of_a_library(tmp_path: Path, cli: Cli) -> None:
+    done = cli("export", tmp_path, "--to", "megatron", COLUMNS="200")
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert "Invalid value for '--to': 'megatron' is not one of" in done.stderr, done.stderr
+    assert "'megatron-bridge'" in done.stderr
+
+
 @pytest.mark.parametrize("command", [("export", "--out"), ("validate", "-q", "--report"), ("blend", "--out")])
 def test_a_uri_is_no_path_to_write_to(place: Path, cli: Cli, command: tuple[str, ...]) -> None:
     done = cli(command[0], place / "root", *command[1:], "s3://bucket/there", cwd=place)

@@ -82,9 +82,9 @@ def test_it_refuses_to_be_open_to_others(tmp_path: Path, options: tuple[str, ...
 
 def test_the_commands_of_the_familys_page_work_one_after_the_other(tmp_path: Path) -> None:
     page = (REPOSITORY / "docs/families/traces.md").read_text()
-    blocks = [block.split("```")[0] for block in page.split("```console\n")[1:4]]
-    commands = [line for block in blocks for line in block.splitlines() if line and not line.startswith("jq ")]
-    assert len(commands) == 9
+    blocks = [block.split("```")[0] for block in page.split("```console\n")[1:3]]
+    commands = [line for block in blocks for line in block.splitlines() if line]
+    assert len(commands) == 8
     for line in commands:
         done = subprocess.run(
             line.replace(".venv/bin/spanloom", f"{sys.executable} -m spanloom"),
@@ -96,32 +96,7 @@ def test_the_commands_of_the_familys_page_work_one_after_the_other(tmp_path: Pat
         )
         assert done.returncode == 0, (line, done.stderr)
     assert (tmp_path / "data/sums_tokens/manifest.json").is_file()
-    assert len((tmp_path / "training_example.jsonl").read_bytes().splitlines()) == 10
-
-
-def test_the_pages_jq_lines_find_what_is_wrong_and_nothing_else(tmp_path: Path) -> None:
-    page = (REPOSITORY / "docs/families/traces.md").read_text()
-    lines = [line for line in page.splitlines() if line.startswith("jq ")]
-    assert len(lines) == 3
-    head = "<start_of_turn>user\nq<end_of_turn>\n<start_of_turn>model\n"
-    good = {
-        "trace": {"id": "1", "prompts": "q", "trace_steps": ["s"], "final_answer": "a", "metadata": {}},
-        "tunix_sft": {"id": "1", "prompts": f"{head}Answer: a<end_of_turn>", "final_answer": "a", "metadata": {}},
-        "training_example": {
-            "id": "1",
-            "prompt": "q",
-            "response": "Answer: a",
-            "metadata": {"source_trace_id": "t"},
-        },
-    }
-    wrong = {"trace": {"trace_steps": []}, "tunix_sft": {"final_answer": "b"}, "training_example": {"prompt": ""}}
-    for line, form in zip(lines, good, strict=True):
-        bad = {**good[form], "id": "2", **wrong[form]}
-        (tmp_path / f"{form}.jsonl").write_text(json.dumps(good[form]) + "\n" + json.dumps(bad) + "\n")
-        done = subprocess.run(line, shell=True, cwd=tmp_path, capture_output=True, text=True, check=False)
-        if done.returncode == 127:
-            pytest.skip("jq is not on this machine")
-        assert (done.returncode, done.stdout) == (0, "2\n"), (form, done.stderr)
+    assert len((tmp_path / "data/sums.jsonl").read_bytes().splitlines()) == 10
 
 
 def test_an_export_may_be_cut_off_by_its_reader(tmp_path: Path) -> None:

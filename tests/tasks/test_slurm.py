@@ -56,7 +56,7 @@ def submit(slurm: Slurm, folder: Path, stages: list[Stage], **environment: str) 
     folder.mkdir()
     for name, text in slurm_files("test", stages, lambda stage: stage.argv).items():
         (folder / name).write_text(text)
-    slurm.run("bash", folder / SUBMIT, **environment)
+    assert f"logs: {folder / 'logs'}" in slurm.run("bash", folder / SUBMIT, **environment)
     return slurm.wait(PATIENCE)
 
 

@@ -123,3 +123,23 @@ def test_trl(folder: Path) -> None:
     shown = script(folder, block.replace("max_length=512", "max_length=96"))
     for name in ("'analysis_loss'", "'final_tokens'", "'eval_loss'", "'eval_analysis_loss'"):
         assert name in shown
+
+
+def test_several_datasets(folder: Path) -> None:
+    (block,) = recipe("several datasets")
+    made = ("--out", "data/demo/chat", "--valid-fraction", "0.3", "--allow-unknown-sha")
+    chat = str(REPOSITORY / "docs/examples/chat.jsonl")
+    spanloom(folder, ["spanloom", "convert", chat, "--out", "data/demo/chat_source", "--yes"])
+    spanloom(folder, ["spanloom", "build", "--source", "data/demo/chat_source", *made])
+    for name in ("synth_kd", "chat"):
+        spanloom(folder, ["spanloom", "export", f"data/demo/{name}", "--to", "trl", "--out", f"data/demo/trl_{name}"])
+    count = """
+torch.manual_seed(0)
+chats = set(map(tuple, exports[1]["input_ids"]))
+print(sum(tuple(row) in chats for row in rows["input_ids"]), len(rows))
+print(sum(index >= len(parts[0]) for index in sampler), sum(len(batch["tokens"]) for batch in loader))
+"""
+    chats, mixed, drawn, samples = map(int, script(folder, block + count).split())
+    assert 0 < chats < mixed
+    assert 140 < drawn < 260, "a fifth of 1,000 draws, within five standard deviations"
+    assert samples == 1000

@@ -253,7 +253,7 @@ class BuildOptions(ReusingOptions, CapOptions, ModelOptions, ModelChoice, CutOpt
     out: Annotated[
         Place | None,
         option(
-            "Root of the dataset. Default: data/megatron/synth_kd_v1, harmony_chat_v1 there of conversations, or "
+            "Root of the dataset. Default: in data/megatron, synth_kd_v1 of SYNTH, harmony_chat_v1 of conversations, "
             "model_chat_v1 with --model; with the suffix _smoke if the run is capped.",
             takes=Path | None,
         ),

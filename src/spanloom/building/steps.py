@@ -249,7 +249,7 @@ def run_assemble(
         rows = [sum(split["sequences"] for split in entry["splits"].values()) for entry in entries]
         require_documents(
             lambda refused: SpanloomError(
-                f"no document was made (refused: {refused})", where=root, remedy="look at the source"
+                f"no document was made (refused: {refused})", where=root, remedy="repair the rows that were refused"
             )
         )([{"rows": number, "rejected": entry["rejected"]} for number, entry in zip(rows, entries, strict=True)])
 

@@ -117,7 +117,8 @@ def _run(words: list[str]) -> int:
     except _UsageError as wrong:
         from typer import rich_utils
 
-        wrong.message = visible_line(presentable(wrong.message or ""))
+        # typer puts pydantic's prefix before its own texts.
+        wrong.message = visible_line(presentable(wrong.message or "")).removeprefix("Value error, ")
         rich_utils.rich_format_error(wrong)
         return EXIT_USAGE
     except OutputError as error:

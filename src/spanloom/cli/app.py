@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # imported on use: `--help` should not wait for pyarrow and o
 
 app = Commands(
     name="spanloom",
-    help="Training-ready token datasets whose supervision is aligned token by token.",
+    help="Token datasets with a proven loss mask, of chat data, reasoning traces, tool calls and chess games.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # plain text: cli/help.py
@@ -44,8 +44,8 @@ FAMILIES, PIPELINE = "Other families of data", "Pipelines and set-up"
 """Headings of `spanloom --help`."""
 
 step_app = Commands(name="step", no_args_is_help=True, help="Run one step of the pipeline, as its container does.")
-work_app = Commands(no_args_is_help=True, help="What passes between the steps of a pipeline.")
-manifest_app = Commands(no_args_is_help=True, help="Look at dataset manifests.")
+work_app = Commands(no_args_is_help=True, help="List or remove what the steps of a pipeline left for each other.")
+manifest_app = Commands(no_args_is_help=True, help="Show the manifest of a dataset, or compare two.")
 chat_app = Commands(
     no_args_is_help=True,
     help="Packed chat: transcripts, and blocks with loss on the answers alone (POST_TRAINING=1).\n\n"
@@ -54,7 +54,9 @@ chat_app = Commands(
 )
 chess_app = Commands(no_args_is_help=True, help="Chess: games and engine variations as training batches.")
 toolcalls_app = Commands(no_args_is_help=True, help="Tool calls: harmful and retain samples for safety training.")
-model_app = Commands(no_args_is_help=True, help="Any Hugging Face model: which tokens it samples, proven.")
+model_app = Commands(
+    no_args_is_help=True, help="Hugging Face models: fetch tokenizers and templates, report what a template proves."
+)
 teacher_app = Commands(no_args_is_help=True, help="A teacher's log-probabilities at each trained label of a dataset.")
 traces_app = Commands(
     no_args_is_help=True, help="Reasoning traces: a store, reproducible datasets of it, exports, token datasets."
@@ -65,7 +67,7 @@ app.add_typer(manifest_app, name="manifest", rich_help_panel=LOOK)
 app.add_typer(chat_app, name="chat", rich_help_panel=FAMILIES)
 app.add_typer(chess_app, name="chess", rich_help_panel=FAMILIES)
 app.add_typer(toolcalls_app, name="toolcalls", rich_help_panel=FAMILIES)
-app.add_typer(model_app, name="model", rich_help_panel=FAMILIES)
+app.add_typer(model_app, name="model", rich_help_panel=MAKE)
 app.add_typer(teacher_app, name="teacher", rich_help_panel=TRAIN)
 app.add_typer(traces_app, name="traces", rich_help_panel=FAMILIES)
 

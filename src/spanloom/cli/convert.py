@@ -17,8 +17,8 @@ class Convert:
 
     Takes OpenAI messages, ShareGPT, prompt and answer in columns, pairs of a chosen and a rejected answer, and forms of
     vendors (Harmony, Responses, Anthropic, Gemini, …). It reports the form that it found and what each key is taken
-    for, and shows the first conversation as it will be trained. Of pairs the chosen answer is trained. What is not
-    understood is refused with its line, or left out and counted where --drop says so.
+    for, and shows the first conversation as gpt-oss is trained on it. Of pairs the chosen answer is trained. What is
+    not understood is refused with its line, or left out and counted where --drop says so.
 
     The source is for any model; what Harmony cannot hold is named at the end. The same input and options give the same
     bytes. Run it again after an interruption.
@@ -38,9 +38,9 @@ class Convert:
         ),
     ]
     out: Annotated[str | None, place("Folder or URI for the source; new, or made by the same command.")] = None
-    preview: Annotated[bool, option("Show the first conversation as it will be trained, and stop.", "--preview")] = (
-        False
-    )
+    preview: Annotated[
+        bool, option("Show the first conversation as gpt-oss is trained on it, and stop.", "--preview")
+    ] = False
     dry_run: Annotated[
         bool, option("Convert all and write nothing: counts, and one record of each refusal.", "--dry-run")
     ] = False

@@ -64,12 +64,11 @@ class SynthOptions:
 
 @app.command(rich_help_panel=MAKE)
 def build(options: api_options.BuildOptions, printed: Printed) -> None:
-    """Build and validate a dataset of SYNTH, or of conversations, on this machine.
+    """Build and validate a dataset for gpt-oss, or with --model for another model.
 
-    Renders every conversation through openai-harmony, marks which tokens are reasoning and which are answer (of
-    conversations also commentary, which holds the tool calls), splits by id, writes Megatron IndexedDatasets (tokens,
-    lossmask, span) and validates them through Megatron's own reader, or an independent one where it is not installed.
-    The same source and options give the same bytes, whatever the workers. Run it again after an interruption.
+    Renders every conversation by openai-harmony, or by the chat template of --model, and proves what the model samples.
+    Writes Megatron IndexedDatasets (tokens, lossmask, span), split by id, and validates them. Any number of workers
+    makes the same bytes. Run again, it resumes.
 
     Example: `spanloom build --source data/synth_harmony --out data/megatron/synth_kd_v1 --valid-fraction 0.001`
     """

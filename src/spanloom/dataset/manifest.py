@@ -257,9 +257,9 @@ def check(manifest: Any, where: Path | Uri) -> Manifest:
     if isinstance(content, dict) and isinstance(family := content.get("family"), str):
         if isinstance(version, str) and version != SCHEMA_VERSION and family not in known_families():
             raise ManifestError(
-                f"these data are of family {family!r} and schema {version!r}: no token dataset ({SCHEMA_VERSION})",
+                f"this is not a token dataset ({SCHEMA_VERSION}): its family is {family!r}, its schema {version!r}",
                 where=str(where),
-                remedy="`spanloom manifest show` says what they are, the family's own commands work on them",
+                remedy="`spanloom manifest show` shows what it is; use the commands of its family",
             )
         check_family(family, where)
     check_schema(manifest, SCHEMA_VERSION, schema(), where)

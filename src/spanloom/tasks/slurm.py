@@ -112,6 +112,7 @@ def _submit(pipeline: str, stages: Sequence[Stage]) -> str:
         dependency = f"--dependency={','.join(after)} " if after else ""
         lines.append(f"{_variable(stage.name)}=$(sbatch --parsable {dependency}{stage.name}.sbatch)")
         lines.append(f'echo "{stage.name} ${{{_variable(stage.name)}%%;*}}"')
+    lines.append('echo "logs: $PWD/logs"')
     return "\n".join(lines) + "\n"
 
 

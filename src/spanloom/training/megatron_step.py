@@ -93,7 +93,7 @@ class SpanStep:
             if not hasattr(loss_mask, _STEP):
                 raise DatasetError(
                     "loss_func was handed another loss mask than the one that get_batch returned",
-                    remedy="this Megatron-LM takes its loss in a way that the loss per span does not know",
+                    remedy="use a Megatron-LM that docs/training/megatron-lm.md names; this one is another",
                 )
             span_id, counts, labels = getattr(loss_mask, _STEP)
             if self._teacher is not None:

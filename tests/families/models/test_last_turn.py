@@ -65,6 +65,12 @@ def test_what_is_trained_is_what_the_model_samples(roots: tuple[Path, Path]) -> 
     assert runs_that_agree(roots[1], RECORDS) == sum(len(row["run"]) for row, *_ in documents_on_disk(roots[1]))
 
 
+def test_the_card_says_why_there_are_more_documents_than_conversations(roots: tuple[Path, Path]) -> None:
+    why = "an answer begins a new document where the template"
+    for root in roots:
+        assert (why in (root / "README.md").read_text()) == (len(documents_on_disk(root)) > len(RECORDS))
+
+
 def test_the_documents_are_those_that_all_turns_have_with_less_trained(roots: tuple[Path, Path]) -> None:
     every = {(row["conversation"], row["run"][-1]): tokens for row, tokens, *_ in documents_on_disk(roots[0])}
     last = {(row["conversation"], row["run"][-1]): tokens for row, tokens, *_ in documents_on_disk(roots[1])}

@@ -252,3 +252,6 @@ def test_an_error_of_a_model_names_its_folder(source: Path, tmp_path: Path) -> N
     with pytest.raises(SpanloomError, match="not valid Jinja") as fault:
         made(source, model, tmp_path / "root")
     assert str(fault.value.where) == str(model / "chat_template.jinja")
+    with pytest.raises(SpanloomError, match="folder is missing") as absent:
+        made(source, tmp_path / "qwen3", tmp_path / "root")
+    assert "spanloom model fetch" in str(absent.value.remedy)

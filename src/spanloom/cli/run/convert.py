@@ -133,6 +133,9 @@ PREVIEWED = 3
 """Documents of the first conversation shown in full; the later ones of a long conversation show nothing new."""
 
 
+_AS_READ = "the first conversation, for gpt-oss; other models: `build`, then `inspect`"
+
+
 def _show_first(
     chat: ChatInput, conversion: ChatConversion, console: Console, *, whole: bool, counting: bool = False
 ) -> bool:
@@ -150,6 +153,7 @@ def _show_first(
             is_named = True
         elif isinstance(outcome, Converted):
             documents, total = preview_documents(outcome, asset, PREVIEWED if whole else 1)
+            console.print(_AS_READ, markup=False, highlight=False, soft_wrap=True)
             if whole:
                 print_documents(console, documents, Shown())
             else:
@@ -273,7 +277,7 @@ def _tell_harmony(refused: Mapping[str, int], not_rendered: Mapping[str, int]) -
             say(f"  {reason}: {remedies[reason]}")
         say(f"  or build with --max-rejects {count}, which sets them aside")
     if not_rendered:
-        say(f"Harmony: not rendered: {chats.counts_text(not_rendered)}")
+        say(f"for gpt-oss, keys that openai-harmony leaves out: {chats.counts_text(not_rendered)}")
 
 
 def _tell_keys(metadata: Mapping[str, int], refused: Mapping[str, int]) -> None:

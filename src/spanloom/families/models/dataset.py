@@ -180,6 +180,8 @@ def describe(content: Content) -> Description:
         f"{_number(cutting['conversations'], 'conversation')} with {_number(cutting['runs'], 'assistant run')} became"
         f" {_number(cutting['documents'], 'document')}; messages in none of them: {cutting['left_out_messages']:,}"
     )
+    if cutting["documents"] > cutting["conversations"]:
+        made += "; an answer begins a new document where the template shows what came before it otherwise"
     for count, what in _LEFT_OUT.items():
         made += f"; {what}: {cutting[count]:,}" if cutting[count] else ""
     made += f"; {adapted}" if (adapted := adaptations(config)) else ""

@@ -11,6 +11,16 @@ class ModelError(SpanloomError):
     """A model's folder lacks a file, or declares no stop tokens, or options do not fit it."""
 
 
+def folder_missing(place: str) -> ModelError:
+    """The error for a place without a model's files."""
+    return ModelError(
+        "the model's folder is missing",
+        where=place,
+        remedy="give the folder of a Hugging Face model, with tokenizer.json; `spanloom model fetch NAME` downloads one"
+        " to data/models/NAME",
+    )
+
+
 class RefusedError(Exception):
     """A run is not proven. `kind`: the class of the refusal."""
 

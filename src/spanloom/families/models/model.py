@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from spanloom.families.models.errors import ModelError
+from spanloom.families.models.errors import ModelError, folder_missing
 from spanloom.storage import read_small
 from spanloom.tokenizers.chat_template import ChatTemplate, load_chat_template
 from spanloom.tokenizers.encoding import JsonTokenizer
@@ -97,7 +97,7 @@ def load_model(
     Raises ModelError for a missing folder, undeclared or unknown stop tokens; TokenizerError; ChatTemplateError.
     """
     if not folder.is_dir():
-        raise ModelError("the model's folder is missing", where=str(folder), remedy="give a folder with tokenizer.json")
+        raise folder_missing(str(folder))
     path = folder / "tokenizer.json"
     loading = fast_ahead(path) if fast else None
     tokenizer = JsonTokenizer(path, extra="data")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from spanloom.errors import SpanloomError
 from spanloom.families.models.defaults import MODEL_FILES
-from spanloom.families.models.errors import ModelError
+from spanloom.families.models.errors import folder_missing
 from spanloom.storage.scratch import Scratch, scratch_for
 from spanloom.storage.staging import Download, list_objects, stage_files
 from spanloom.storage.temporaries import temporary_folder
@@ -29,7 +29,7 @@ def staged_model(scratch: Scratch, place: str) -> Path:
     sizes = {entry.uri.key.removeprefix(prefix): entry.bytes for entry in list_objects(uri)}
     names = [name for name in MODEL_FILES if name in sizes]
     if not names:
-        raise ModelError("the model's folder is missing", where=place, remedy="give a folder with tokenizer.json")
+        raise folder_missing(place)
     stage_files([Download(uri=uri / name, path=path / name, bytes=sizes[name]) for name in names])
     return path
 

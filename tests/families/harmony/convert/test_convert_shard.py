@@ -151,7 +151,7 @@ def test_rows_are_dealt_out_as_runs_of_row_groups() -> None:
 @pytest.mark.parametrize(
     ("shard", "shards", "message"),
     [
-        (0, 4, "4 shards are wanted of raw data with 3 row groups"),
+        (0, 4, "4 shards need as many row groups, and the raw Parquet files have 3"),
         (3, 3, "there is no shard 3 of 3"),
         (-1, 3, "no shard"),
     ],
@@ -170,7 +170,8 @@ def test_nothing_is_written_when_a_shard_is_refused(tmp_path: Path, raw: Path, c
     assert "shard 4 of 4" in done.stderr
     done = cli("step", "convert-shard", *arguments, "--shard", 0, "--shards", 60)
     assert done.returncode == 1
-    assert "60 shards are wanted of raw data with 8 row groups" in done.stderr
+    assert "60 shards need as many row groups, and the raw Parquet files have 8" in done.stderr
+    assert "row_group_size=ROWS" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 

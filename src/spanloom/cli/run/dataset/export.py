@@ -60,11 +60,11 @@ def print_blend(given: PrintBlend) -> None:
     if given.as_json:
         say(visible_json(text), end="")
         return
-    if "train" in blends:
-        say(f"--data-path {' '.join(blends['train'].flat())} --split 100,0,0")
     if given.out is not None:
         say(f"--per-split-data-args-path {given.out}")
     else:
+        if "train" in blends:
+            say(f"--data-path {' '.join(blends['train'].flat())} --split 100,0,0")
         say("or, to evaluate on valid too:", file=sys.stderr)
         for split, each in blends.items():
             say(f"--{split}-data-path {' '.join(each.flat())}")

@@ -113,8 +113,9 @@ def runs_of_shard(footers: Sequence[RawFooter], shard: int, shards: int) -> list
     groups = sum(rows > 0 for footer in footers for rows in footer.group_rows)
     if shards > groups:
         raise SpanloomError(
-            f"{shards} shards are wanted of raw data with {groups} row groups",
-            remedy=f"use at most {groups} shards, or write the raw files with smaller row groups",
+            f"{shards} shards need as many row groups, and the raw Parquet files have {groups}",
+            remedy=f"give --shards {groups} or fewer, or write the raw files again with more row groups"
+            " (pyarrow.parquet.write_table: row_group_size=ROWS)",
         )
     total = sum(footer.rows for footer in footers)
     first, last = -(-shard * total // shards), -(-(shard + 1) * total // shards)

@@ -112,7 +112,7 @@ class Conversion:
                 f"there is no assignment {self.assignment!r}", remedy=f"use one of: {', '.join(get_args(Assignment))}"
             )
         if self.shards < 1:
-            raise SpanloomError(f"rows cannot be laid out over {self.shards} shards", remedy="use 1 or more")
+            raise SpanloomError(f"there cannot be {self.shards} shards", remedy="give --shards 1 or more")
         for name, value in vars(self).items():
             # A command line can have bytes that are not UTF-8: reported now, not at the first row or the manifest.
             if isinstance(value, str) and not is_utf8(value):
