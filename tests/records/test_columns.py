@@ -104,6 +104,44 @@ def test_messages_in_bytes_are_named_as_what_was_not_read(tmp_path: Path) -> Non
         open_chat([path], ChatConversion())
 
 
+NOT_OF_JSON: dict[str, pa.Array] = {
+    "infinite": pa.array([0.5, float("-inf"), None]),
+    "within a struct": pa.array([{"a": [0.5]}, {"a": [float("inf")]}, None]),
+    "far day": pa.array([0, 2**30, None], pa.date32()),
+    "far time": pa.array([0, 2**62, None], pa.timestamp("us")),
+    "torn text": pa.array([b"a", b"\xff", None]).view(pa.string()),
+    "torn JSON": pa.ExtensionArray.from_storage(pa.json_(), pa.array(["1", "{", None])),
+}
+"""Three values each; JSON or Python has not the second."""
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("name", NOT_OF_JSON)
+def test_a_value_that_json_lacks_harms_no_row_that_does_not_need_it(tmp_path: Path, name: str, write: Write) -> None:
+    path = write(tmp_path / "chats", pa.table({"messages": CHATS[:3], name: NOT_OF_JSON[name]}))
+    conversion = ChatConversion()
+    done = convert_chat(chat=open_chat([path], conversion), out=tmp_path / "out", conversion=conversion)["conversion"]
+    assert (done["rows_written"], done["dropped"], done["metadata"]) == (3, {name: 1}, {name: 1})
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("name", NOT_OF_JSON)
+def test_such_a_value_refuses_its_row_if_an_option_names_the_column(tmp_path: Path, name: str, write: Write) -> None:
+    path = write(tmp_path / "chats", pa.table({"messages": CHATS[:3], name: NOT_OF_JSON[name]}))
+    conversion = ChatConversion(metadata=(name,), max_rejects="1")
+    done = convert_chat(chat=open_chat([path], conversion), out=tmp_path / "out", conversion=conversion)["conversion"]
+    assert (done["rows_written"], done["skipped"], done["dropped"]) == (2, {"unreadable": 1}, {})
+
+
+def test_times_in_a_zone_that_python_does_not_know(tmp_path: Path) -> None:
+    path = as_parquet(
+        tmp_path / "chats", pa.table({"messages": CHATS[:3], "at": pa.array([1, 2, 3], pa.timestamp("us", "Mars/Nix"))})
+    )
+    conversion = ChatConversion()
+    done = convert_chat(chat=open_chat([path], conversion), out=tmp_path / "out", conversion=conversion)["conversion"]
+    assert (done["rows_written"], done["dropped"], done["metadata"]) == (3, {"at": 3}, {})
+
+
 def test_bytes_within_messages_refuse_their_row_alone(tmp_path: Path) -> None:
     """Nothing of a message is left out silently."""
     shown = [[{**message, "image": None} for message in messages] for messages in CHATS[:3]]
