@@ -75,6 +75,7 @@ DESCRIBE_LIES: dict[str, tuple[Lie, str]] = {
     "dropped": (Fault.DROP, "no usable answer"),
     "not HTTP": (Fault.NOT_HTTP, "no usable answer"),
     "200 without anything": (Answer(), "no usable answer"),
+    "a date that is none": (Answer(headers={"ETag": '"a"', "Last-Modified": "99 Foo 99999"}), "no usable answer"),
     "an empty object": (Answer(data=b"{}", headers={"Content-Type": "application/json"}), "no usable answer"),
     "a list": (Answer(data=b"[]", headers={"Content-Type": "application/json"}), "no usable answer"),
     "408": (status(408), "no usable answer"),

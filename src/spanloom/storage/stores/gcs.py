@@ -280,7 +280,8 @@ class GcsStore:
         if code == 404:
             remedy = f"create the bucket gs://{uri.bucket}, or fix the URI"
             return StorageError(f"the bucket {uri.bucket!r} does not exist", where=where, remedy=remedy)
-        return StorageError(f"the store refused with HTTP {code}: {message}", where=where)
+        remedy = "look at the address (STORAGE_EMULATOR_HOST), and at what is between here and the store"
+        return StorageError(f"the store refused with HTTP {code}: {message}", where=where, remedy=remedy)
 
 
 def _no_client(fault: Exception, bucket: str) -> StorageError:
