@@ -132,8 +132,10 @@ def test_no_password_is_shown_however_it_is_spelled(password: str) -> None:
 
 @pytest.mark.parametrize(
     "unit",
-    ["a", "a.", "a:", "?", ";", "#a=", "&a=%3F", "'", "password='", 'password="', "a://", "@"]
-    + ["bearer ", "authorization:", "<secret>", "-----BEGIN PRIVATE KEY-----"],
+    [
+        *("a", "a.", "a:", "?", ";", "#a=", "&a=%3F", "'", "password='", 'password="', "a://", "@"),
+        *("bearer ", "authorization:", "<secret>", "-----BEGIN PRIVATE KEY-----"),
+    ],
 )
 @pytest.mark.parametrize("begin", ["", nightly("a://"), "a://?", nightly("a b://c:")])
 def test_long_texts_take_no_longer_than_they_are(unit: str, begin: str) -> None:
