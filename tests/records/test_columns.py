@@ -1,6 +1,8 @@
 """Columns of tables that JSON cannot hold are left out and named; text is text however it is stored."""
 
+import base64
 import json
+import zlib
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
@@ -178,6 +180,35 @@ def test_text_in_views_and_dictionaries_is_text(
     assert rows_of(write(tmp_path / "rows", pa.table({"text": encode(pa.array(texts))}))) == [
         {"text": text} for text in texts
     ]
+
+
+def test_categories_of_polars_are_text(tmp_path: Path) -> None:
+    """A dictionary of views, which pyarrow cannot cast."""
+    views = pa.array(["<|USER|>ü", None, "never used", "long enough for no inline view"]).cast(pa.string_view())
+    indices = pa.array([3, None, 0, 1] * 200, pa.uint32())
+    table = pa.table(
+        {
+            "text": pa.DictionaryArray.from_arrays(indices, views),
+            "none": pa.DictionaryArray.from_arrays([None] * 800, views),
+        }
+    )
+    texts = ["long enough for no inline view", None, "<|USER|>ü", None] * 200
+    assert rows_of(as_arrow(tmp_path / "rows", table)) == [{"text": text, "none": None} for text in texts]
+
+
+INTEGER_OF_128_BITS = (
+    "eNptUU1PwkAQ3W5Mw8F4YjfdpIdeJBAaLIum1NtACBKT2hLjx7FYFohICUVQT/4cf6aziwdNfMnO13tvDjsJjNuMMJ/5PqNY2MwmhBJ8lkX+"
+    "gp2IU2ILx1owwimPeVyrEOHyCou5pqnwr442RbFlFLXMYxSlqBSucGt37r92/mmxKsGG1io8rhLc5xzDeHxzf1k+zacvmfNlnWl0HgEx0KG7"
+    "w/4t/enN6BqghL7JKTQT5Pd7PR8BzH7rTAg1/2HmJgzBUGhHc28EPZMHeh/C7AFIbtHUPNTpwdpP9b7ZoR8+A3HipFhmm9Krr9+382LV8HbT"
+    "TbkoVp5stVuBV5+8Lpa5F6ookJO8o1QuQ6W6Mm+fy7CbBVEmowulpAqzaR7JhnBd/NcHvEOCV/oG2VxZqg=="
+)
+
+
+def test_a_type_that_pyarrow_does_not_read_is_no_torn_file(tmp_path: Path) -> None:
+    """One row of an integer of 128 bits, as Polars writes it."""
+    (tmp_path / "a.parquet").write_bytes(zlib.decompress(base64.b64decode(INTEGER_OF_128_BITS)))
+    with pytest.raises(SourceError, match=r"cannot read: Integers .*\n.*\n.*cast that column"):
+        rows_of(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize("encode", ENCODERS)

@@ -54,7 +54,21 @@ def columns_of(schema: pa.Schema, used: Collection[str] | None = None) -> Column
 def plain_array(column: pa.Array) -> pa.Array:
     """A column as its plain type. Raises pa.ArrowException if a value does not fit that type."""
     plain = plain_type(column.type)
-    return column if column.type == plain else column.cast(plain)
+    if column.type == plain:
+        return column
+    if pa.types.is_dictionary(column.type) and pa.types.is_string_view(column.type.value_type):
+        column = _without_views(column)
+    return column.cast(plain)
+
+
+def _without_views(column: pa.DictionaryArray) -> pa.Array:
+    """Polars' categories, with plain texts: pyarrow 26 takes no values from views. Only values that are used are copied."""
+    indices = column.indices.to_pylist()
+    used = {index: number for number, index in enumerate(sorted({*indices} - {None}))}
+    if not used:
+        return pa.nulls(len(column))
+    values = pa.concat_arrays([column.dictionary.slice(index, 1) for index in used]).cast(pa.large_string())
+    return pa.DictionaryArray.from_arrays(pa.array(map(used.get, indices), pa.int32()), values)
 
 
 def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -43,6 +43,12 @@ def open_parquet(path: Path, footer: pq.FileMetaData | None = None) -> pq.Parque
             where=str(path),
             remedy="check the path",
         ) from None
+    except pa.ArrowNotImplementedError as fault:
+        raise SourceError(
+            f"a column has a type that pyarrow {pa.__version__} cannot read: {one_line(fault)}",
+            where=str(path),
+            remedy="cast that column, or leave it out, and write the file again",
+        ) from None
     except (pa.ArrowException, OSError) as fault:
         raise SourceError(
             f"not a Parquet file, or a truncated one: {one_line(fault)}",
