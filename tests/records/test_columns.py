@@ -186,11 +186,9 @@ def test_categories_of_polars_are_text(tmp_path: Path) -> None:
     """A dictionary of views, which pyarrow cannot cast."""
     views = pa.array(["<|USER|>ü", None, "never used", "long enough for no inline view"]).cast(pa.string_view())
     indices = pa.array([3, None, 0, 1] * 200, pa.uint32())
+    none = pa.array([None] * 800, pa.uint32())
     table = pa.table(
-        {
-            "text": pa.DictionaryArray.from_arrays(indices, views),
-            "none": pa.DictionaryArray.from_arrays([None] * 800, views),
-        }
+        {name: pa.DictionaryArray.from_arrays(at, views) for name, at in (("text", indices), ("none", none))}
     )
     texts = ["long enough for no inline view", None, "<|USER|>ü", None] * 200
     assert rows_of(as_arrow(tmp_path / "rows", table)) == [{"text": text, "none": None} for text in texts]
