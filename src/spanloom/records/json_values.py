@@ -62,7 +62,7 @@ def plain_array(column: pa.Array) -> pa.Array:
 
 
 def _without_views(column: pa.DictionaryArray) -> pa.Array:
-    """Polars' categories with plain texts: pyarrow 26 takes no values from views. Values without a row are not copied."""
+    """Polars' categories, without views, of which pyarrow 26 takes no values. Texts that no row has are not copied."""
     indices = column.indices.to_pylist()
     used = {index: number for number, index in enumerate(sorted({*indices} - {None}))}
     if not used:
