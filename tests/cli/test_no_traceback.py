@@ -158,6 +158,11 @@ PROCESSES = {
     "few open files": ("ulimit -n 20", "source", "raise the limit of open files"),
     "small files": ("ulimit -f 1", "source", "raise the limit of a file's size"),
     "a loop of links": ("ln -s loop loop", "loop/source", "a link leads to itself"),
+    "a library that does not load": (
+        'mkdir -p bad/pyarrow; echo "raise ImportError(1)" > bad/pyarrow/__init__.py; export PYTHONPATH=bad:$PYTHONPATH',
+        "source",
+        "look at PYTHONPATH",
+    ),
     "a current folder that is gone": ("mkdir gone; cd gone; rmdir ../gone", "source", "change to a folder that exists"),
 }
 """What a shell does before a build; its source; the remedy."""

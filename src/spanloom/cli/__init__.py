@@ -138,6 +138,8 @@ def _run(words: list[str]) -> int:
     except MemoryError:
         return _fail(SpanloomError("out of memory", remedy=_MEMORY))
     except Exception as fault:
+        if isinstance(fault, ImportError) and not (fault.name or "").startswith("spanloom"):
+            return _fail(SpanloomError(f"a library cannot be loaded: {fault}", remedy=_LIBRARY))
         cause = fault.__context__
         if isinstance(fault, RuntimeError) and isinstance(cause, OSError) and cause.errno == errno.ELOOP:
             return _fail(_refused(cause, words))  # Path.resolve before Python 3.13
@@ -171,6 +173,7 @@ def _has_current_folder() -> bool:
     return True
 
 
+_LIBRARY = "raise the limit of memory if there is one, look at PYTHONPATH, or install the packages again; -v shows more"
 _MEMORY = "raise the limit (of the container, of the job, `ulimit -v`), or lower --workers if the command has it"
 
 
