@@ -159,7 +159,7 @@ PROCESSES = {
     "small files": ("ulimit -f 1", "source", "raise the limit of a file's size"),
     "a loop of links": ("ln -s loop loop", "loop/source", "a link leads to itself"),
     "a library that does not load": (
-        'mkdir -p bad/pyarrow; echo "raise ImportError(1)" > bad/pyarrow/__init__.py; export PYTHONPATH=bad:$PYTHONPATH',
+        'mkdir bad; echo "raise ImportError(1)" > bad/pyarrow.py; export PYTHONPATH=bad:$PYTHONPATH',
         "source",
         "look at PYTHONPATH",
     ),

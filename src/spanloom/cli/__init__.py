@@ -173,7 +173,7 @@ def _has_current_folder() -> bool:
     return True
 
 
-_LIBRARY = "raise the limit of memory if there is one, look at PYTHONPATH, or install the packages again; -v shows more"
+_LIBRARY = "raise the limit of memory if there is one, look at PYTHONPATH, or install the packages again"
 _MEMORY = "raise the limit (of the container, of the job, `ulimit -v`), or lower --workers if the command has it"
 
 
