@@ -65,6 +65,15 @@ SHOWN = {
     f"http://h/b/k%253FX-Amz-Signature%3D{PW}": "http://h/b/k%253FX-Amz-Signature%3D***",
     f"s3://bucket/key?AWSAccessKeyId={PW}&Signature={PW}": "s3://bucket/key?AWSAccessKeyId=***&Signature=***",
     f"AWS_SECRET_ACCESS_KEY={PW}": "AWS_SECRET_ACCESS_KEY=***",
+    # a request that an error page repeats
+    f"denied: X-Amz-Security-Token: {PW}": "denied: X-Amz-Security-Token: ***",
+    f"Authorization: Bearer {PW}\nHost: h": "Authorization: ***\nHost: h",
+    f"{{'authorization': 'AWS4-HMAC-SHA256 Credential=a/b, Signature={PW}'}}": "{'authorization': '***'}",
+    f"the header Bearer {PW}{PW}{PW} is old": "the header Bearer *** is old",
+    f"Cookie: session={PW}; a=b": "Cookie: ***",
+    f"<SessionToken>{PW}</SessionToken> <a>": "<SessionToken>*** <a>",
+    f"refresh_token={PW} api_key={PW}": "refresh_token=*** api_key=***",
+    f"-----BEGIN RSA PRIVATE KEY-----\n{PW}\n{PW}\n-----END": "-----BEGIN RSA PRIVATE KEY-----***-----END",
     # within a text
     f"'postgresql://u:{PW}@h/db' is no path": "'postgresql://u:***@h/db' is no path",
     f"postgresql://u:{PW}@h/db: no answer from a@b": "postgresql://u:***@h/db: no answer from a@b",
@@ -87,6 +96,8 @@ UNCHANGED = [
     "http://127.0.0.1:5000/bucket/a@b",
     "[Errno 2] No such file or directory: 'a=b'",
     'connection to server at "h", port 5432 failed: FATAL: password authentication failed for user "u"',
+    "a bearer of news; the token=200002",
+    "no authorization",
     "give --token-file FILE or set SPANLOOM_SERVICE_TOKEN",
     "",
 ]
@@ -120,7 +131,11 @@ def test_no_password_is_shown_however_it_is_spelled(password: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "unit", ["a", "a.", "a:", "?", ";", "#a=", "&a=%3F", "'", "password='", 'password="', "a://", "@"]
+    "unit",
+    [
+        *("a", "a.", "a:", "?", ";", "#a=", "&a=%3F", "'", "password='", 'password="', "a://", "@"),
+        *("bearer ", "authorization:", "<secret>", "-----BEGIN PRIVATE KEY-----"),
+    ],
 )
 @pytest.mark.parametrize("begin", ["", nightly("a://"), "a://?", nightly("a b://c:")])
 def test_long_texts_take_no_longer_than_they_are(unit: str, begin: str) -> None:

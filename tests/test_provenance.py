@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import spanloom
+from spanloom import provenance
 
 
 @pytest.fixture(scope="module")
@@ -65,3 +66,22 @@ def test_the_key_of_a_part_changes_with_what_it_is_made_of_code_and_libraries(pa
     changed.write_text(f"{changed.read_text('utf-8')}# changed\n", "utf-8")
     others.append(key("numpy", config={"a": 1}, source="s"))
     assert len({first, *others}) == 6
+
+
+def test_asking_git_takes_no_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`git status` would write the index: a commit that is made meanwhile fails, and a kill leaves `index.lock`."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", tmp_path, *arguments], check=True, capture_output=True, text=True).stdout
+
+    module = tmp_path / "provenance.py"
+    module.write_text("")
+    git("init", "-q")
+    git("add", ".")
+    git("-c", "user.name=a", "-c", "user.email=a@b", "commit", "-qm", "first")
+    os.utime(module, (1, 1))  # git would note the new time
+    index = (tmp_path / ".git/index").read_bytes()
+    monkeypatch.delenv(provenance.GIT_SHA_VARIABLE)
+    monkeypatch.setattr(provenance, "__file__", str(module))
+    assert provenance.git_sha.__wrapped__() == git("rev-parse", "HEAD").strip()
+    assert (tmp_path / ".git/index").read_bytes() == index

@@ -6,6 +6,7 @@ In: any text. Out: the same text with `***` in place of each credential.
     s3://KEY:SECRET@bucket/key                   →  s3://***@bucket/key
     host=db user=me password='P W'               →  host=db user=me password=***
     s3:/KEY:SECRET@bucket, s3%3A%2F%2FKEY%3A…    →  s3:/***@bucket: as a path, or percent-encoded, too
+    Authorization: Bearer TOKEN                  →  Authorization: ***: a proxy's error page may repeat a request
 
 Too much is hidden rather than too little: of a password that holds `@` or `/` unescaped, all up to the last `@`.
 Names of files with passwords (`passfile`, `sslkey`, `service`) are shown: what is in them is read by libpq alone.
@@ -29,11 +30,11 @@ _QUERY = re.compile(r"(?P<mark>[?&;#])(?P<name>[^=&;#\s?]+)=(?P<value>[^&\s]*)")
 
 _ACCESS = (
     r"(?:password|passwd|passphrase|pwd|secret|secret[_-]?key|secret[_-]?access[_-]?key|session[_-]?token|"
-    r"security[_-]?token|access[_-]?token|auth[_-]?token|account[_-]?key|sas[_-]?token|"
+    r"security[_-]?token|(?:access|auth|refresh|sas)[_-]?token|(?:account|api|private)[_-]?key|"
     r"scram[_-](?:client|server)[_-]key|x-(?:amz|goog)-(?:signature|credential))"
 )
 _NAMED = re.compile(
-    rf"""(?P<name>['"]?[\w.-]{{0,40}}{_ACCESS}['"]?)(?P<is>\s*=\s*|(?<=['"])\s*:\s*)"""
+    rf"""(?P<name>['"]?[\w.-]{{0,40}}{_ACCESS}['"]?)(?P<is>\s*=\s*|(?<=['"])\s*:\s*|>)"""
     r"""(?P<value>(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|\\.|\S)+)""",
     re.IGNORECASE | re.DOTALL,
 )
@@ -45,7 +46,17 @@ _IN_QUERY = re.compile(
 _SHOWS_USER = ("postgres", "mysql", "mariadb", "sqlite", "ssh", "sftp", "oracle", "mssql", "jdbc")
 """Schemes whose user is a name. Of others, stores among them, it may be a key or a token."""
 
-_MAYBE = re.compile(rf":/|=|\b{_STORES}:|%(?:25)*3[AD]|{_ACCESS}", re.IGNORECASE)
+_HEADER = re.compile(
+    r"(?P<name>\b(?:authorization|x-(?:amz|goog)-security-token|cookie)['\"]?\s*:\s*['\"]?)[^\r\n'\"<]+|"
+    r"(?P<bearer>\bbearer\s+)[\w.~+/=-]{16,}|"
+    r"(?P<begin>-----BEGIN [A-Z ]{0,30}PRIVATE KEY-----).*?(?=-----END|\Z)",
+    re.IGNORECASE | re.DOTALL,
+)
+"""What headers of a request, or a file of a key, look like."""
+
+_MAYBE = re.compile(
+    rf":/|=|\b{_STORES}:|%(?:25)*3[AD]|{_ACCESS}|authorization|bearer|cookie|PRIVATE KEY", re.IGNORECASE
+)
 _WORD = re.compile(r"\S+")
 _ENCODED_SIGN = re.compile(r"[A-Za-z0-9]%3A(?:/|%2F|%5C)", re.IGNORECASE)
 _ENCODED_QUERY = re.compile(
@@ -63,6 +74,7 @@ def presentable(text: str, secrets: frozenset[str] = frozenset()) -> str:
         text = text.replace(secret, HIDDEN)
     if _MAYBE.search(text) is None:
         return text
+    text = _HEADER.sub(lambda found: f"{found['name'] or found['bearer'] or found['begin']}{HIDDEN}", text)
     if "%" in text:
         text = _ENCODED_QUERY.sub(_shown_encoded_query, _WORD.sub(_shown_encoded_url, text))
     return _shown(text)

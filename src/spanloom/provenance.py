@@ -56,7 +56,11 @@ def git_sha() -> str:
 
     def git(*arguments: str) -> str:
         return subprocess.run(
-            ["git", "-C", str(package), *arguments], check=True, capture_output=True, text=True
+            # Without a lock: `git status` would write the index, and stop a commit that is made meanwhile.
+            ["git", "--no-optional-locks", "-C", str(package), *arguments],
+            check=True,
+            capture_output=True,
+            text=True,
         ).stdout.strip()
 
     try:

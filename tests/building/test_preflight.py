@@ -1,5 +1,6 @@
 """What would fail the tasks of a pipeline is found before they start: all faults at once, and nothing stays behind."""
 
+import sys
 import time
 from pathlib import Path
 
@@ -45,6 +46,13 @@ def test_an_output_takes_a_file_and_is_left_as_it_was(place: Place, proxy: Proxy
 def test_an_output_on_a_disk_takes_a_file_and_no_folder_is_made(tmp_path: Path) -> None:
     assert check_writes(str(tmp_path / "not" / "yet")) is None
     assert tree(tmp_path) == []
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs /proc, where nobody makes files")
+def test_an_output_that_takes_no_file_is_named() -> None:
+    with pytest.raises(OSError, match="no file can be made in /proc") as refused:
+        check_writes("/proc/new/root")
+    assert refused.value.filename == "/proc/new/root"
 
 
 def test_a_store_that_overwrites_is_refused_and_nothing_stays(place: Place, proxy: Proxy, contents: Contents) -> None:

@@ -90,6 +90,7 @@ class TestExitCodes:
             (errno.ENOSPC, "free some space"),
             (errno.EACCES, "look at the permissions of this path"),
             (errno.ENOENT, "check the path"),
+            (errno.EFBIG, "raise the limit of a file's size"),
         ],
     )
     def test_what_the_system_refuses_is_an_error_with_a_remedy(
@@ -107,6 +108,13 @@ class TestExitCodes:
         assert run("manifest", "show", "root") == 1
         said = capsys.readouterr().err
         assert said.startswith(f"error: {os.strerror(number)}\n  where: some/file\n  remedy: {remedy}")
+
+    def test_of_a_command_without_memory(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        monkeypatch.setattr(manifest, "read_place_as", lambda *_: bytearray(1 << 60))
+        assert run("manifest", "show", "root") == 1
+        assert capsys.readouterr().err.startswith("error: out of memory\n  remedy: raise the limit")
 
     def test_of_a_command_that_was_interrupted(self) -> None:
         with socket.create_server(("127.0.0.1", 0)) as store:

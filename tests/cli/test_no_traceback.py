@@ -5,7 +5,10 @@ Further tests say what the message of a kind is; here the kinds are counted. `do
 
 import gzip
 import json
+import os
 import struct
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -149,6 +152,46 @@ def test_environments(cli: Cli, source: Path, tmp_path: Path, variable: str, kin
     )
     said(done.returncode, done.stdout, done.stderr)
     assert (tmp_path / "root/manifest.json").exists() == (done.returncode == 0)
+
+
+PROCESSES = {
+    "few open files": ("ulimit -n 20", "source", "raise the limit of open files"),
+    "small files": ("ulimit -f 1", "source", "raise the limit of a file's size"),
+    "a loop of links": ("ln -s loop loop", "loop/source", "a link leads to itself"),
+    "a library that does not load": (
+        'mkdir bad; echo "raise ImportError(1)" > bad/pyarrow.py; export PYTHONPATH=bad:$PYTHONPATH',
+        "source",
+        "look at PYTHONPATH",
+    ),
+    "a current folder that is gone": ("mkdir gone; cd gone; rmdir ../gone", "source", "change to a folder that exists"),
+}
+"""What a shell does before a build; its source; the remedy."""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits of Linux")
+@pytest.mark.parametrize("name", PROCESSES)
+def test_what_a_shell_hands_on(source: Path, asset: Path, tmp_path: Path, name: str) -> None:
+    before, place, remedy = PROCESSES[name]
+    (tmp_path / "source").symlink_to(source)
+    done = under(before, ["build", "--source", place, "--out", "root", "--on-duplicate", "keep"], tmp_path, asset)
+    said(done.returncode, done.stdout, done.stderr)
+    assert done.returncode == 1
+    assert remedy in done.stderr, done.stderr
+
+
+def test_a_closed_stdin_is_no_terminal(asset: Path, tmp_path: Path) -> None:
+    (tmp_path / "chat.jsonl").write_text(LINE)
+    done = under("exec <&-", ["convert", "chat.jsonl", "--out", "out"], tmp_path, asset)
+    assert done.returncode == 0, done.stderr
+
+
+def under(before: str, words: list[str], cwd: Path, asset: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["sh", "-c", f'{before}; exec "$@"', "sh", sys.executable, "-m", "spanloom", *words],
+        cwd=cwd,
+        env={**os.environ, "O200K_HARMONY_VOCAB_PATH": str(asset), "SPANLOOM_GIT_SHA": "0" * 40},
+        check=False, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("name", FILES)

@@ -90,13 +90,14 @@ def test_a_list_that_cannot_be_read_is_no_text_of_a_question(text: str) -> None:
     assert texts(read({"prompt": "[Note] 'Q'", "response": "A"})) == [("user", "[Note] 'Q'"), ("assistant", "A")]
 
 
-def test_a_file_of_utf16_is_named_with_the_command_that_helps(tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoding", ["UTF-16", "UTF-32"])
+def test_a_file_of_another_encoding_is_named_with_the_command_that_helps(tmp_path: Path, encoding: str) -> None:
     for name in ("a.jsonl", "a.csv"):
-        (tmp_path / name).write_bytes("prompt,response\nQ,A\n".encode("utf-16"))
-        with pytest.raises(SourceError, match="UTF-16") as unread:
+        (tmp_path / name).write_bytes("prompt,response\nQ,A\n".encode(encoding))
+        with pytest.raises(SourceError, match=encoding) as unread:
             open_chat([tmp_path / name], ChatConversion())
         assert unread.value.remedy is not None
-        assert unread.value.remedy.startswith("iconv -f UTF-16 -t UTF-8 ")
+        assert unread.value.remedy.startswith(f"iconv -f {encoding} -t UTF-8 ")
 
 
 # --- Answers ---------------------------------------------------------------------------------------------------------

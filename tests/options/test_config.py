@@ -1,5 +1,6 @@
 """`--config` and `--print-config`: a file has what the command line has, and is refused where the line would be."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -86,3 +87,6 @@ def test_the_nearest_name_is_named_and_a_missing_file_too(cli: Cli, tmp_path: Pa
     done = cli("build", "--config", tmp_path / "none.yaml")
     assert done.returncode == 2
     assert "No such file" in done.stderr
+    os.mkfifo(tmp_path / "fifo")
+    done = cli("build", "--config", tmp_path / "fifo")
+    assert (done.returncode, "no regular file" in done.stderr) == (2, True)

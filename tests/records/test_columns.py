@@ -1,6 +1,8 @@
 """Columns of tables that JSON cannot hold are left out and named; text is text however it is stored."""
 
+import base64
 import json
+import zlib
 from collections.abc import Callable
 from datetime import timedelta
 from decimal import Decimal
@@ -104,6 +106,44 @@ def test_messages_in_bytes_are_named_as_what_was_not_read(tmp_path: Path) -> Non
         open_chat([path], ChatConversion())
 
 
+NOT_OF_JSON: dict[str, pa.Array] = {
+    "infinite": pa.array([0.5, float("-inf"), None]),
+    "within a struct": pa.array([{"a": [0.5]}, {"a": [float("inf")]}, None]),
+    "far day": pa.array([0, 2**30, None], pa.date32()),
+    "far time": pa.array([0, 2**62, None], pa.timestamp("us")),
+    "torn text": pa.array([b"a", b"\xff", None]).view(pa.string()),
+    "torn JSON": pa.ExtensionArray.from_storage(pa.json_(), pa.array(["1", "{", None])),
+}
+"""Three values each; JSON or Python has not the second."""
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("name", NOT_OF_JSON)
+def test_a_value_that_json_lacks_harms_no_row_that_does_not_need_it(tmp_path: Path, name: str, write: Write) -> None:
+    path = write(tmp_path / "chats", pa.table({"messages": CHATS[:3], name: NOT_OF_JSON[name]}))
+    conversion = ChatConversion()
+    done = convert_chat(chat=open_chat([path], conversion), out=tmp_path / "out", conversion=conversion)["conversion"]
+    assert (done["rows_written"], done["dropped"], done["metadata"]) == (3, {name: 1}, {name: 1})
+
+
+@pytest.mark.parametrize("write", WRITERS)
+@pytest.mark.parametrize("name", NOT_OF_JSON)
+def test_such_a_value_refuses_its_row_if_an_option_names_the_column(tmp_path: Path, name: str, write: Write) -> None:
+    path = write(tmp_path / "chats", pa.table({"messages": CHATS[:3], name: NOT_OF_JSON[name]}))
+    conversion = ChatConversion(metadata=(name,), max_rejects="1")
+    done = convert_chat(chat=open_chat([path], conversion), out=tmp_path / "out", conversion=conversion)["conversion"]
+    assert (done["rows_written"], done["skipped"], done["dropped"]) == (2, {"unreadable": 1}, {})
+
+
+def test_times_in_a_zone_that_python_does_not_know(tmp_path: Path) -> None:
+    path = as_parquet(
+        tmp_path / "chats", pa.table({"messages": CHATS[:3], "at": pa.array([1, 2, 3], pa.timestamp("us", "Mars/Nix"))})
+    )
+    conversion = ChatConversion()
+    done = convert_chat(chat=open_chat([path], conversion), out=tmp_path / "out", conversion=conversion)["conversion"]
+    assert (done["rows_written"], done["dropped"], done["metadata"]) == (3, {"at": 3}, {})
+
+
 def test_bytes_within_messages_refuse_their_row_alone(tmp_path: Path) -> None:
     """Nothing of a message is left out silently."""
     shown = [[{**message, "image": None} for message in messages] for messages in CHATS[:3]]
@@ -140,6 +180,33 @@ def test_text_in_views_and_dictionaries_is_text(
     assert rows_of(write(tmp_path / "rows", pa.table({"text": encode(pa.array(texts))}))) == [
         {"text": text} for text in texts
     ]
+
+
+def test_categories_of_polars_are_text(tmp_path: Path) -> None:
+    """A dictionary of views, which pyarrow cannot cast."""
+    views = pa.array(["<|USER|>ü", None, "never used", "long enough for no inline view"]).cast(pa.string_view())
+    indices = pa.array([3, None, 0, 1] * 200, pa.uint32())
+    none = pa.array([None] * 800, pa.uint32())
+    table = pa.table(
+        {name: pa.DictionaryArray.from_arrays(at, views) for name, at in (("text", indices), ("none", none))}
+    )
+    texts = ["long enough for no inline view", None, "<|USER|>ü", None] * 200
+    assert rows_of(as_arrow(tmp_path / "rows", table)) == [{"text": text, "none": None} for text in texts]
+
+
+INTEGER_OF_128_BITS = (
+    "eNptUU1PwkAQ3W5Mw8F4YjfdpIdeJBAaLIum1NtACBKT2hLjx7FYFohICUVQT/4cf6aziwdNfMnO13tvDjsJjNuMMJ/5PqNY2MwmhBJ8lkX+"
+    "gp2IU2ILx1owwimPeVyrEOHyCou5pqnwr442RbFlFLXMYxSlqBSucGt37r92/mmxKsGG1io8rhLc5xzDeHxzf1k+zacvmfNlnWl0HgEx0KG7"
+    "w/4t/enN6BqghL7JKTQT5Pd7PR8BzH7rTAg1/2HmJgzBUGhHc28EPZMHeh/C7AFIbtHUPNTpwdpP9b7ZoR8+A3HipFhmm9Krr9+382LV8HbT"
+    "TbkoVp5stVuBV5+8Lpa5F6ookJO8o1QuQ6W6Mm+fy7CbBVEmowulpAqzaR7JhnBd/NcHvEOCV/oG2VxZqg=="
+)
+
+
+def test_a_type_that_pyarrow_does_not_read_is_no_torn_file(tmp_path: Path) -> None:
+    """One row of an integer of 128 bits, as Polars writes it."""
+    (tmp_path / "a.parquet").write_bytes(zlib.decompress(base64.b64decode(INTEGER_OF_128_BITS)))
+    with pytest.raises(SourceError, match=r"cannot read: Integers .*\n.*\n.*cast that column"):
+        rows_of(tmp_path / "a.parquet")
 
 
 @pytest.mark.parametrize("encode", ENCODERS)

@@ -3,6 +3,7 @@
 import http.client
 import json
 import logging
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -288,5 +289,7 @@ def test_where_a_token_comes_from(tmp_path: Any, monkeypatch: pytest.MonkeyPatch
         file.write_text(wrong)
         with pytest.raises(SpanloomError):
             read_token(file)
-    with pytest.raises(SpanloomError):
-        read_token(tmp_path / "none")
+    os.mkfifo(tmp_path / "fifo")
+    for name, why in (("none", "No such file"), ("fifo", "no regular file")):
+        with pytest.raises(SpanloomError, match=rf"{why}[^?]*remedy"):
+            read_token(tmp_path / name)

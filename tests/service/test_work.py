@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from spanloom.service import application, work
+from spanloom.service import application, limits, work
 from spanloom.service.answers import answer
 from spanloom.service.application import create_application
 from spanloom.service.limits import BodyLimit
@@ -125,15 +125,25 @@ def test_a_gzip_body_is_the_body_that_it_stands_for(service: Service) -> None:
     assert service.ask("POST", "/length", pieces, encoded).json() == {"characters": 50_000}
 
 
+@pytest.mark.parametrize("size", [7, 100_000])
+def test_a_gzip_body_of_several_files_is_read_to_its_end(service: Service, size: int) -> None:
+    body = gzip.compress(b'{"text": "') + gzip.compress(b"") + gzip.compress(b"a" * 50_000) + gzip.compress(b'"}')
+    pieces = iter([body[at : at + size] for at in range(0, len(body), size)])
+    assert service.ask("POST", "/length", pieces, {"content-encoding": "gzip"}).json() == {"characters": 50_000}
+
+
 @pytest.mark.parametrize(
     ("body", "encoding", "status"),
     [
         (gzip.compress(bytes(1 << 30)), "gzip", 413),
         (b'{"text": "abc"}', "gzip", 400),
         (gzip.compress(b'{"text": "abc"}')[:-9], "gzip", 400),
+        (gzip.compress(b'{"text": "abc"}') + b"{}", "gzip", 400),
+        (gzip.compress(b'{"text": "abc"}') + gzip.compress(b"")[:-1], "gzip", 400),
+        (gzip.compress(b"") * limits.MEMBERS + gzip.compress(b'{"text": "abc"}'), "gzip", 400),
         (b'{"text": "abc"}', "br", 415),
     ],
-    ids=["a gigabyte in a megabyte", "no gzip", "torn", "another encoding"],
+    ids=["a gigabyte in a megabyte", "no gzip", "torn", "more after it", "a torn second", "many", "another encoding"],
 )
 def test_an_encoded_body_that_cannot_be_taken_is_a_mistake_of_the_client(
     service: Service, body: bytes, encoding: str, status: int

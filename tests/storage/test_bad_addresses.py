@@ -1,6 +1,7 @@
 """An address or a certificate that no later try makes right: a message that names the variable, without waiting."""
 
 import http.server
+import os
 import ssl
 import threading
 from collections.abc import Iterator
@@ -124,6 +125,13 @@ def test_a_ca_file_that_is_missing_or_none(
     assert why in error.what
     assert variable in str(error.remedy)
     assert server.connections == 0
+
+
+def test_a_ca_file_that_waits_for_a_writer(scheme: str, server: TlsServer, enter: Enter, tmp_path: Path) -> None:
+    address, variable = VARIABLES[scheme]
+    os.mkfifo(tmp_path / "fifo.pem")
+    enter({address: server.address, variable: str(tmp_path / "fifo.pem")})
+    assert "no regular file" in refusal(Uri(scheme, "bucket", "key")).what
 
 
 def test_a_ca_file_is_not_looked_at_where_there_is_no_tls(cloud_storage: CloudStorage, enter: Enter) -> None:

@@ -1,6 +1,7 @@
 """Clients that cannot be made, credentials that come late, objects that cannot be read, options that buckets demand."""
 
 import json
+import os
 import re
 import threading
 import time
@@ -250,6 +251,16 @@ def test_a_key_file_for_google_that_is_missing_or_torn_is_named(
     with pytest.raises(SpanloomError, match=r"key file .*key\.json' of GOOGLE_APPLICATION_CREDENTIALS") as caught:
         find(parse_uri("gs://bucket/key"))
     assert SECRET not in str(caught.value)
+
+
+def test_a_key_file_for_google_that_waits_for_a_writer(
+    tmp_path: Path, enter: Enter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
+    os.mkfifo(tmp_path / "key.json")
+    enter({"GOOGLE_APPLICATION_CREDENTIALS": str(tmp_path / "key.json")})
+    with pytest.raises(SpanloomError, match=r"key file .*key\.json'.* it is no regular file"):
+        find(parse_uri("gs://bucket/key"))
 
 
 def test_places(place: Place) -> None:

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import shutil
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,14 @@ def test_a_torn_record_stands_in_nobodys_way(tmp_path: Path, torn: bytes) -> Non
     (tmp_path / "out" / RECORD).write_bytes(torn)
     fill(tmp_path / "out")
     assert tree(tmp_path / "out") == WHOLE
+
+
+def test_a_short_record_takes_little_memory(tmp_path: Path) -> None:
+    tracemalloc.start()
+    fill(tmp_path / "out")
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert most < 1 << 22
 
 
 def test_two_runs_do_not_fill_one_folder(tmp_path: Path) -> None:

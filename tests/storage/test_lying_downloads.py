@@ -102,6 +102,7 @@ S3_DESCRIBE_LIES: dict[str, tuple[Lie, str]] = {
     "size too large": (lies.told_length(100_001), "no usable answer"),
     "size too small": (lies.told_length(99_999), "no usable answer"),
     "size nothing": (lies.told_length(0), "3 downloads were damaged"),
+    "a date that is none": (lies.header("Last-Modified", "99 Foo 99999"), "no usable answer"),
     "another ETag": (lies.header("ETag", f'"{"0" * 32}"'), "replaced or removed"),
     "another sha256": (lies.header("x-amz-meta-spanloom-sha256", "0" * 64), "not the one that its writer recorded"),
 }

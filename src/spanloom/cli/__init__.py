@@ -53,6 +53,7 @@ from spanloom.errors import (
 from spanloom.kubeflow import split_arguments
 from spanloom.presentable import is_store_with_access, presentable
 from spanloom.storage.local import refused_access
+from spanloom.storage.temporaries import check_temporary_folder
 from spanloom.text import is_utf8, visible, visible_line
 
 _REMEDIES = {
@@ -62,6 +63,8 @@ _REMEDIES = {
     errno.EPERM: "look at the permissions of this path, or give another place",
     errno.EROFS: "the file system is mounted read-only: give another place",
     errno.EIO: "the disk or its connection failed: look at the system's log, then run the same command again",
+    errno.EFBIG: "raise the limit of a file's size (`ulimit -f`), or give a place whose file system takes larger files",
+    errno.ELOOP: "a link leads to itself: look at the links of this path",
     errno.EMFILE: "raise the limit of open files (`ulimit -n`)",
     errno.ENFILE: "too many files are open on this machine: close some",
 }
@@ -132,27 +135,47 @@ def _run(words: list[str]) -> int:
     except SpanloomError as error:
         return _fail(error)
     except OSError as error:
-        if not _has_temporary_folder():
-            return _fail(SpanloomError("no folder for temporary files can be written", remedy=_TMPDIR))
-        message = error.strerror or str(error)
-        path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else _unnamed(words)
-        if error.errno in (errno.EACCES, errno.EPERM) and (refused := refused_access(Path(path))) is not None:
-            return _fail(SpanloomError(f"{message}: {refused[0]}", where=path, remedy=refused[1]))
-        return _fail(SpanloomError(message, where=path, remedy=_REMEDIES.get(error.errno or 0, "check the path")))
-    except Exception:  # a fault of this program: its traceback is shown without passwords and keys
+        return _fail(_refused(error, words))
+    except MemoryError:
+        return _fail(SpanloomError("out of memory", remedy=_MEMORY))
+    except Exception as fault:
+        if isinstance(fault, ImportError) and not (fault.name or "").startswith("spanloom"):
+            return _fail(SpanloomError(f"a library cannot be loaded: {fault}", remedy=_LIBRARY))
+        cause = fault.__context__
+        if isinstance(fault, RuntimeError) and isinstance(cause, OSError) and cause.errno == errno.ELOOP:
+            return _fail(_refused(cause, words))  # Path.resolve before Python 3.13
+        # A fault of this program: its traceback is shown without passwords and keys.
         print(visible(presentable(traceback.format_exc())), end="", file=sys.stderr)
         return EXIT_FAILURE
 
 
-_TMPDIR = "set TMPDIR to a folder that you may write to, with room for what is unpacked and compared"
-
-
-def _has_temporary_folder() -> bool:
+def _refused(error: OSError, words: Sequence[str]) -> SpanloomError:
+    """What the system refused, with its place and a remedy."""
     try:
-        tempfile.gettempdir()
+        check_temporary_folder()
+    except SpanloomError as without:
+        return without
+    except OSError as again:
+        error = again
+    message = error.strerror or str(error)
+    if error.errno == errno.ENOENT and not _has_current_folder():
+        return SpanloomError("the current folder was removed", remedy="change to a folder that exists")
+    path = os.fsdecode(error.filename) if isinstance(error.filename, str | bytes) else _unnamed(words)
+    if error.errno in (errno.EACCES, errno.EPERM) and (refused := refused_access(Path(path))) is not None:
+        return SpanloomError(f"{message}: {refused[0]}", where=path, remedy=refused[1])
+    return SpanloomError(message, where=path, remedy=_REMEDIES.get(error.errno or 0, "check the path"))
+
+
+def _has_current_folder() -> bool:
+    try:
+        Path.cwd()
     except FileNotFoundError:
         return False
     return True
+
+
+_LIBRARY = "raise the limit of memory if there is one, look at PYTHONPATH, or install the packages again"
+_MEMORY = "raise the limit (of the container, of the job, `ulimit -v`), or lower --workers if the command has it"
 
 
 def _unnamed(words: Sequence[str]) -> str:

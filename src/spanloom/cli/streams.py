@@ -67,6 +67,8 @@ def guard_streams() -> None:
             os.fstat(descriptor)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # takes the lowest free number; otherwise a dataset file would get it
+    if sys.stdin is None:  # it was closed; questions ask whether it is a terminal
+        sys.stdin = os.fdopen(0)
     for stream in (sys.stdout, sys.stderr):
         if stream is not None and hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

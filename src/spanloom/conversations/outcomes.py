@@ -17,7 +17,7 @@ LEFT_OUT = frozenset(reason.value for reason in LeftOut)
 @dataclass(frozen=True, kw_only=True)
 class Read:
     """A record as read: its `value`; `fault` if it is unreadable; or `line`, its unparsed line. `unread`: the columns
-    of its file that are not read."""
+    of its file that are not read, of this record or of any."""
 
     file: str
     number: int

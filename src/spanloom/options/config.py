@@ -20,6 +20,7 @@ from typing import Annotated, Any
 import typer
 
 from spanloom.errors import OptionError
+from spanloom.options.endless import never_ends
 
 MANY = 10
 """A command with more options than this takes them from a file."""
@@ -90,6 +91,8 @@ def _parsed(path: Path) -> Mapping[Any, Any]:
         yaml = import_module("yaml")
     except ImportError:
         raise OptionError("--config needs PyYAML", remedy="pip install pyyaml, or 'spanloom[data]'") from None
+    if never_ends(path):
+        raise OptionError(f"{path} is no regular file", remedy="give another file")
     try:
         # Every scalar stays the text that it is: in YAML, `on` and `no` would be true and false, a date a date.
         read = yaml.load(path.read_text("utf-8"), Loader=yaml.BaseLoader)

@@ -4,7 +4,7 @@ In: a local file, of the stream or the file format, or a folder. Out: rows as Py
 size of a batch. Each batch is validated in full before its values are used: a damaged file may hold wrong offsets.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -77,10 +77,12 @@ def arrow_rows(
     columns: Sequence[str] | None = None,
     unreadable: OnUnreadable = stop,
     on_read: OnRead | None = None,
+    needless: Collection[str] = (),
 ) -> Iterator[tuple[RecordPlace, list[Any]]]:
     """Place and values of each row, in the order of `columns` (default: all). Other columns are not checked either.
 
-    Raises SourceError if the file cannot be read.
+    `needless`: columns of which a value that Python cannot represent is UNREADABLE, and the row goes on. Raises
+    SourceError if the file cannot be read.
     """
     row = 0
     try:
@@ -92,7 +94,7 @@ def arrow_rows(
                     batch = whole.slice(first, BATCH_ROWS)
                     names = batch.schema.names if columns is None else columns
                     _check([batch.column(name) for name in names])
-                    values, torn = batch_values(batch, names)
+                    values, torn = batch_values(batch, names, needless)
                     for index, row_values in enumerate(zip(*values, strict=True)):
                         where = RecordPlace.of(path, "row", row + index + 1)
                         if index in torn:

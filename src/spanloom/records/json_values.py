@@ -8,6 +8,7 @@ In: the schema of a file, the values of a row. Out: the columns that JSON can ho
 
 A column of a type that JSON does not have is not read. Neither is one whose structs have a field of such a type, unless
 the column may be used: then it is read, a time in nanoseconds as text, and a row with another such value is refused.
+A value that JSON or Python does not have (infinity, the year 10000) is left out of its row if nobody needs its column.
 
     struct          every struct of a column has the keys of all its structs; a null there means that the key is absent,
                     so it is left out. A column that is null itself is kept
@@ -53,7 +54,21 @@ def columns_of(schema: pa.Schema, used: Collection[str] | None = None) -> Column
 def plain_array(column: pa.Array) -> pa.Array:
     """A column as its plain type. Raises pa.ArrowException if a value does not fit that type."""
     plain = plain_type(column.type)
-    return column if column.type == plain else column.cast(plain)
+    if column.type == plain:
+        return column
+    if pa.types.is_dictionary(column.type) and pa.types.is_string_view(column.type.value_type):
+        column = _without_views(column)
+    return column.cast(plain)
+
+
+def _without_views(column: pa.DictionaryArray) -> pa.Array:
+    """Polars' categories, without views, of which pyarrow 26 takes no values. Texts that no row has are not copied."""
+    indices = column.indices.to_pylist()
+    used = {index: number for number, index in enumerate(sorted({*indices} - {None}))}
+    if not used:
+        return pa.nulls(len(column))
+    values = pa.concat_arrays([column.dictionary.slice(index, 1) for index in used]).cast(pa.large_string())
+    return pa.DictionaryArray.from_arrays(pa.array(map(used.get, indices), pa.int32()), values)
 
 
 def plain_batch(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -145,6 +160,10 @@ def _has_json(field: pa.Field) -> bool:
     return not _in_nanoseconds(kind) and not any(has(kind) for has in without)
 
 
+UNREADABLE = object()
+"""Stands for a value that Python cannot represent, in a column that nobody needs."""
+
+
 class NoJsonError(Exception):
     """A value of a table that JSON cannot hold."""
 
@@ -152,12 +171,26 @@ class NoJsonError(Exception):
 Convert = Callable[[Any], Any]
 
 
-def json_rows(schema: pa.Schema) -> Callable[[Iterable[Any]], dict[str, Any]]:
-    """A function from the values of a row, in the order of the columns, to a JSON object. It raises NoJsonError."""
+def json_rows(
+    schema: pa.Schema, needless: Collection[str] = ()
+) -> Callable[[Iterable[Any]], tuple[dict[str, Any], tuple[str, ...]]]:
+    """A function from the values of a row, in the order of the columns, to a JSON object, and the columns whose value
+    was left out: of those in `needless`. For a value of another column it raises NoJsonError."""
     columns = [(field.name, _of_field(field)) for field in schema]
 
-    def row(values: Iterable[Any]) -> dict[str, Any]:
-        return {name: convert(value) for (name, convert), value in zip(columns, values, strict=True)}
+    def row(values: Iterable[Any]) -> tuple[dict[str, Any], tuple[str, ...]]:
+        read: dict[str, Any] = {}
+        left_out: tuple[str, ...] = ()
+        for (name, convert), value in zip(columns, values, strict=True):
+            try:
+                if value is UNREADABLE:
+                    raise NoJsonError("a value that cannot be read")
+                read[name] = convert(value)
+            except NoJsonError:
+                if name not in needless:
+                    raise
+                left_out += (name,)
+        return read, left_out
 
     return row
 

@@ -4,7 +4,7 @@ In: a local file. Out: its columns, batches of rows, rows as Python values. Memo
 not of the file. `abandon` closes a Parquet writer after a failure.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from spanloom.errors import RecordError, SourceError
 from spanloom.records.files import OnUnreadable, RecordPlace, stop
-from spanloom.records.json_values import plain_array
+from spanloom.records.json_values import UNREADABLE, plain_array
 from spanloom.storage.local import refused_access
 
 BATCH_ROWS = 256
@@ -42,6 +42,12 @@ def open_parquet(path: Path, footer: pq.FileMetaData | None = None) -> pq.Parque
             f"the file cannot be opened: {one_line(fault)}",
             where=str(path),
             remedy="check the path",
+        ) from None
+    except pa.ArrowNotImplementedError as fault:
+        raise SourceError(
+            f"a column has a type that pyarrow {pa.__version__} cannot read: {one_line(fault)}",
+            where=str(path),
+            remedy="cast that column, or leave it out, and write the file again",
         ) from None
     except (pa.ArrowException, OSError) as fault:
         raise SourceError(
@@ -141,12 +147,13 @@ def _value(index: int, value: pa.Scalar, undecodable: Callable[[int, pa.Scalar],
 
 
 def parquet_rows(
-    path: Path, columns: list[str], unreadable: OnUnreadable = stop
+    path: Path, columns: list[str], unreadable: OnUnreadable = stop, needless: Collection[str] = ()
 ) -> Iterator[tuple[RecordPlace, list[Any]]]:
-    """Place and values of each row, in the order of `columns`, streamed. Places count rows from 1."""
+    """Place and values of each row, in the order of `columns`, streamed. Places count rows from 1. In columns in
+    `needless`, a value that Python cannot represent is UNREADABLE, and the row goes on."""
     with open_parquet(path) as file:
         for first, batch in parquet_batches(file, path, columns):
-            values, torn = batch_values(batch, columns)
+            values, torn = batch_values(batch, columns, needless)
             for index, row in enumerate(zip(*values, strict=True)):
                 where = RecordPlace.of(path, "row", first + index + 1)
                 if index in torn:
@@ -155,8 +162,11 @@ def parquet_rows(
                     yield where, list(row)
 
 
-def batch_values(batch: pa.RecordBatch, names: Sequence[str]) -> tuple[list[list[Any]], dict[int, str]]:
-    """The values of each column, and the rows with an unreadable value: index → description of that value."""
+def batch_values(
+    batch: pa.RecordBatch, names: Sequence[str], needless: Collection[str] = ()
+) -> tuple[list[list[Any]], dict[int, str]]:
+    """The values of each column, and the rows with an unreadable value: index → description of that value. In columns
+    in `needless` such a value is UNREADABLE."""
     torn: dict[int, str] = {}
 
     def note(index: int, value: pa.Scalar) -> None:
@@ -167,7 +177,10 @@ def batch_values(batch: pa.RecordBatch, names: Sequence[str]) -> tuple[list[list
         except (ValueError, OverflowError) as fault:
             torn[index] = f"a value of type {value.type} that cannot be read: {one_line(fault)}"
 
-    return [column_values(batch.column(name), note) for name in names], torn
+    def leave(_index: int, _value: pa.Scalar) -> Any:
+        return UNREADABLE
+
+    return [column_values(batch.column(name), leave if name in needless else note) for name in names], torn
 
 
 def one_line(fault: Exception) -> str:

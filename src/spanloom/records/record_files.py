@@ -23,6 +23,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
+import pyarrow as pa
+
 from spanloom.errors import RecordError, SourceError
 from spanloom.records.arrow import arrow_rows, arrow_schema, saved_files
 from spanloom.records.delimited import DELIMITERS, delimited
@@ -130,12 +132,15 @@ def read_records(
     on_read: OnRead | None = None,
     *,
     used: Collection[str] | None = None,
+    needed: Collection[str] | None = None,
+    left_out: Callable[[tuple[str, ...]], None] = lambda _: None,
 ) -> Iterator[tuple[RecordPlace, Any]]:
     """Place and value of each record of a file, streamed. Unreadable records go to `unreadable`.
 
     `on_read` receives the number of bytes read so far. `used`: the columns of Parquet and Arrow that may be used, None:
-    any; `unread_columns` names those that are not read. Raises SourceError for a file that cannot be read at all, or
-    not to its end.
+    any; `unread_columns` names those that are not read. `needed`: the columns of which a value that JSON lacks makes
+    its row unreadable, None: all. In others the value is left out; before the row, `left_out` receives their names.
+    Raises SourceError for a file that cannot be read at all, or not to its end.
     """
     match file.kind:
         case "JSON Lines":
@@ -145,11 +150,15 @@ def read_records(
         case "CSV" | "TSV":
             yield from delimited(file.path, DELIMITERS[f".{file.kind.lower()}"], unreadable, on_read)
         case "Parquet" | "Arrow":
-            for where, row in _rows(file, unreadable, on_read, used):
+            for where, row in _rows(file, unreadable, on_read, used, needed):
                 try:
-                    yield where, row()
+                    value, names = row()
                 except NoJsonError as fault:
                     unreadable(RecordError(f"the row holds {fault}, which is not JSON", where=where, remedy=_COLUMNS))
+                    continue
+                if names:
+                    left_out(names)
+                yield where, value
 
 
 _COLUMNS = "leave the column out of the file"
@@ -189,9 +198,13 @@ def _located(file: RecordFile) -> Iterator[Path]:
 
 
 def _rows(
-    file: RecordFile, unreadable: OnUnreadable, on_read: OnRead | None, used: Collection[str] | None
-) -> Iterator[tuple[RecordPlace, Callable[[], dict[str, Any]]]]:
-    """Place of each row, and a function that makes its values of JSON. That may raise NoJsonError."""
+    file: RecordFile,
+    unreadable: OnUnreadable,
+    on_read: OnRead | None,
+    used: Collection[str] | None,
+    needed: Collection[str] | None,
+) -> Iterator[tuple[RecordPlace, Callable[[], tuple[dict[str, Any], tuple[str, ...]]]]]:
+    """Place of each row, and a function that makes its values of JSON, see `json_rows`. That may raise NoJsonError."""
 
     def place(where: RecordPlace) -> RecordPlace:
         """The row's place in the original file, not in its unpacked copy."""
@@ -210,8 +223,9 @@ def _rows(
         if file.kind == "Arrow":
             size = path.stat().st_size
             schema = columns_of(arrow_schema(path), used).schema
-            json_row = json_rows(schema)
-            for where, values in arrow_rows(path, schema.names, renamed, lambda done: tell(done, size)):
+            needless = _needless(schema, needed)
+            json_row = json_rows(schema, needless)
+            for where, values in arrow_rows(path, schema.names, renamed, lambda done: tell(done, size), needless):
                 yield place(where), partial(json_row, values)
             return
         with open_parquet(path) as opened:
@@ -219,7 +233,12 @@ def _rows(
         schema = columns_of(whole, used).schema
         if len(set(schema.names)) < len(schema.names):
             raise SourceError("two columns have the same name", where=str(path), remedy="rename one")
-        json_row = json_rows(schema)
-        for number, (where, values) in enumerate(parquet_rows(path, schema.names, renamed), start=1):
+        needless = _needless(schema, needed)
+        json_row = json_rows(schema, needless)
+        for number, (where, values) in enumerate(parquet_rows(path, schema.names, renamed, needless), start=1):
             tell(number, rows)
             yield place(where), partial(json_row, values)
+
+
+def _needless(schema: pa.Schema, needed: Collection[str] | None) -> frozenset[str]:
+    return frozenset() if needed is None else frozenset(schema.names) - frozenset(needed)

@@ -15,6 +15,7 @@ from pathlib import Path
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from spanloom.errors import SpanloomError
+from spanloom.options.endless import never_ends
 from spanloom.service.answers import problem
 
 TOKEN_VARIABLE = "SPANLOOM_SERVICE_TOKEN"
@@ -26,13 +27,16 @@ def read_token(file: Path | None) -> str | None:
     """The token from a file, or else from $SPANLOOM_SERVICE_TOKEN, or None. Raises SpanloomError for an invalid one."""
     if file is None and TOKEN_VARIABLE not in os.environ:
         return None
+    remedy = f"give a file with a token alone, or set {TOKEN_VARIABLE}"
+    if file is not None and never_ends(file):
+        raise SpanloomError("the token cannot be read: it is no regular file", where=str(file), remedy=remedy)
     try:
         token = (os.environ[TOKEN_VARIABLE] if file is None else file.read_text()).strip()
     except (OSError, UnicodeDecodeError) as fault:
-        raise SpanloomError(f"the token cannot be read: {fault}", where=str(file)) from None
+        raise SpanloomError(f"the token cannot be read: {fault}", where=str(file), remedy=remedy) from None
     if not token or not token.isascii() or not token.isprintable() or " " in token:
         where = TOKEN_VARIABLE if file is None else str(file)
-        raise SpanloomError("the token is empty, or not of printable ASCII without blanks", where=where)
+        raise SpanloomError("the token is empty, or not of printable ASCII without blanks", where=where, remedy=remedy)
     return token
 
 

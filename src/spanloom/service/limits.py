@@ -26,6 +26,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from spanloom.service.answers import problem
 from spanloom.service.defaults import BODIES_MAX_BYTES, BODY_SECONDS
 
+MEMBERS = 1_000
+"""Most gzip files in a body: of each, the rest of the body is copied."""
+
 DRAINED_BYTES = 1 << 27
 DRAIN_SECONDS = 5.0
 """Limits for discarding a refused body: bytes and seconds."""
@@ -108,8 +111,8 @@ class _Body:
 
     def __init__(self, receive: Receive, *, limit: int, seconds: float, gzip: bool = False) -> None:
         self._receive, self._limit, self._seconds = receive, limit, seconds
-        self._inflate = zlib.decompressobj(wbits=31) if gzip else None
-        self._inflated = 0
+        self._gzip, self._inflate = gzip, zlib.decompressobj(wbits=31)
+        self._inflated, self._members = 0, 1
         self._began = asyncio.get_running_loop().time()
         self._read = 0
         self.more, self.refused, self.held = True, False, 0
@@ -127,22 +130,33 @@ class _Body:
         self.more = message.get("more_body", False)
         if self._read > self._limit:
             self.refuse(413, _text(self._limit))
-        return message if self._inflate is None else {**message, "body": await self._plain(message.get("body", b""))}
+        return message if not self._gzip else {**message, "body": await self._plain(message.get("body", b""))}
 
     async def _plain(self, data: bytes) -> bytes:
         """The bytes that a piece of a gzip body stands for, at most one more than the limit. 256 KiB may stand for
         256 MiB: unpacking stops at the limit, and runs beside the event loop."""
-        assert self._inflate is not None
         room = self._limit + 1 - self._inflated
         try:
-            plain = await to_thread.run_sync(self._inflate.decompress, data, room)
+            plain = await to_thread.run_sync(self._unpacked, data, room)
         except zlib.error:
-            self.refuse(400, "The body is not gzip, as its header says")
+            self.refuse(400, f"The body is not gzip, as its header says, or has more than {MEMBERS:,} parts")
         self._inflated += len(plain)
         if self._inflated > self._limit:
             self.refuse(413, _text(self._limit))
         if not self.more and not self._inflate.eof:
             self.refuse(400, "The gzip body ends too early")
+        return plain
+
+    def _unpacked(self, data: bytes, room: int) -> bytes:
+        """At most `room` bytes. A gzip file may be several, one after the other."""
+        plain = b""
+        while data and len(plain) < room:
+            if self._inflate.eof:
+                self._inflate, self._members = zlib.decompressobj(wbits=31), self._members + 1
+                if self._members > MEMBERS:
+                    raise zlib.error
+            plain += self._inflate.decompress(data, room - len(plain))
+            data = self._inflate.unused_data
         return plain
 
     def refuse(self, status: int, detail: str, headers: dict[str, str] | None = None) -> NoReturn:

@@ -120,10 +120,11 @@ def temporary_folder(prefix: str = "spanloom-", folder: Path | None = None) -> "
 
 def check_temporary_folder() -> None:
     """Raises StorageError if no folder for temporary files can be written: Python raises FileNotFoundError, as if the
-    file that is read did not exist."""
+    file that is read did not exist. Raises OSError if no file can be opened at all (`ulimit -n`)."""
     try:
         tempfile.gettempdir()
     except FileNotFoundError:
+        os.close(os.open(os.devnull, os.O_RDONLY))
         raise StorageError(
             "no folder for temporary files can be written",
             remedy="set TMPDIR to a folder that you may write to, with room for what is unpacked and compared",

@@ -66,7 +66,7 @@ def parse_uri(text: str) -> Uri:
     if scheme not in SCHEMES or not bucket:
         raise StorageError(
             f"{text!r} is neither a local path nor a URI of the form gs://bucket/key, s3://bucket/key or hf://datasets/OWNER/NAME/path",
-            remedy=None if scheme in SCHEMES else _remedy(scheme, rest),
+            remedy="name the bucket" if scheme in SCHEMES else _remedy(scheme, rest),
         )
     if "@" in bucket or ":" in bucket or presentable(text) != text:
         raise StorageError(

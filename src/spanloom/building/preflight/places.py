@@ -138,7 +138,10 @@ def _writes_here(root: Path, name: str) -> Kept | None:
     if not folder.is_dir():
         raise StorageError("a file is where a folder is to be made", where=str(folder), remedy="give another place")
     path, flags = folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL
-    os.close(os.open(path, flags, 0o600))
+    try:
+        os.close(os.open(path, flags, 0o600))
+    except OSError as fault:
+        raise OSError(fault.errno, f"no file can be made in {folder}: {fault.strerror}", str(root)) from None
     try:
         os.close(os.open(path, flags, 0o600))
         twice = True

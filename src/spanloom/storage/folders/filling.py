@@ -197,7 +197,8 @@ def _read(stream: IO[bytes]) -> list[tuple[int, dict[str, Any]]]:
     stream.seek(0)
     steps: list[tuple[int, dict[str, Any]]] = []
     end = 0
-    for line in stream.read(RECORD_LIMIT).splitlines(keepends=True):
+    size = os.fstat(stream.fileno()).st_size  # a read of n bytes allocates n bytes first
+    for line in stream.read(min(size, RECORD_LIMIT)).splitlines(keepends=True):
         end += len(line)
         try:
             value = json.loads(line) if line.endswith(b"\n") else None

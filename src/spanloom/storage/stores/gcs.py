@@ -27,6 +27,7 @@ from requests.adapters import HTTPAdapter
 from urllib3.exceptions import HTTPError
 
 from spanloom.errors import SpanloomError, StorageError
+from spanloom.options.endless import never_ends
 from spanloom.storage.stores.objects import (
     AlreadyThereError,
     DamagedTransferError,
@@ -66,6 +67,8 @@ class GcsStore:
 
     def __init__(self, bucket: str, connections: int) -> None:
         try:
+            if never_ends(Path(os.environ.get(KEY_VARIABLE, ""))):
+                raise ValueError("it is no regular file")
             client = storage.Client(project=None)
         except (GoogleAuthError, ValueError, OSError, AttributeError, TypeError) as fault:  # JSON of another shape, too
             raise _no_client(fault, bucket) from fault
@@ -280,7 +283,7 @@ class GcsStore:
         if code == 404:
             remedy = f"create the bucket gs://{uri.bucket}, or fix the URI"
             return StorageError(f"the bucket {uri.bucket!r} does not exist", where=where, remedy=remedy)
-        return StorageError(f"the store refused with HTTP {code}: {message}", where=where)
+        return StorageError(f"the store refused with HTTP {code}: {message}", where=where, remedy=_ADDRESS)
 
 
 def _no_client(fault: Exception, bucket: str) -> StorageError:
@@ -289,7 +292,7 @@ def _no_client(fault: Exception, bucket: str) -> StorageError:
     if not file:
         return StorageError("no Google credentials were found", where=where, remedy=_LOG_IN)
     why = " ".join(str(fault.args[0] if fault.args else fault).split())[:300]
-    if not Path(file).is_file():
+    if not Path(file).exists():
         why = "there is no such file"
     return StorageError(
         f"the key file {file!r} of {KEY_VARIABLE} cannot be used: {why}",

@@ -294,7 +294,8 @@ class S3Store:
             raised.IncompleteReadError,
             raised.ResponseStreamingError,
         )
-        return isinstance(fault, (*dropped, ResponseParserError, DamagedTransferError))
+        unreadable = isinstance(fault, ValueError) and self._made is not None  # a length or a date in an answer
+        return unreadable or isinstance(fault, (*dropped, ResponseParserError, DamagedTransferError))
 
     def explained(self, fault: Exception, uri: Uri) -> SpanloomError | None:
         where = str(uri)
@@ -328,7 +329,7 @@ class S3Store:
             return StorageError("the object does not exist", where=where, remedy="fix the URI")
         if 300 <= _status(fault) < 400:
             return StorageError(f"the store redirects elsewhere ({code} {message})", where=where, remedy=_ADDRESS)
-        return StorageError(f"the store refused: {code} {message}", where=where)
+        return StorageError(f"the store refused: {code} {message}", where=where, remedy=_ADDRESS)
 
 
 _ADDRESS = "look at the address and the region (AWS_ENDPOINT_URL, AWS_DEFAULT_REGION)"

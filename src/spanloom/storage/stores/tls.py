@@ -6,8 +6,10 @@ names the environment variable to set.
 
 import re
 import ssl
+from pathlib import Path
 
 from spanloom.errors import StorageError
+from spanloom.options.endless import never_ends
 
 
 def check_address(address: str, variable: str, where: str) -> None:
@@ -23,6 +25,8 @@ def check_address(address: str, variable: str, where: str) -> None:
 def check_ca_file(path: str, variable: str, where: str) -> None:
     """Raises StorageError if the file is missing, cannot be read, or is not PEM with certificates."""
     try:
+        if never_ends(Path(path)):
+            raise OSError(0, "it is no regular file")
         ssl.create_default_context(cafile=path)
     except OSError as fault:  # also ssl.SSLError
         why = "not PEM with certificates" if isinstance(fault, ssl.SSLError) else fault.strerror

@@ -65,6 +65,9 @@ def test_columns_and_repeated_keys_are_not_passed_over(tmp_path: Path) -> None:
         ((), ()),
         (("source",), ("name",)),
     ]
+    far = pa.array([None, 2**62], pa.timestamp("us"))  # Python has no such day
+    pq.write_table(pa.table({"messages": messages, "at": far}), tmp_path / "a.parquet")
+    assert [one.unused for one in read_conversations(tmp_path)] == [(), ("at",)]
     (tmp_path / "a.jsonl").write_text('{"messages": [{"role": "user", "content": "a", "content": "b"}]}\n')
     with pytest.raises(RecordError, match="'content' twice"):
         list(read_conversations(tmp_path / "a.jsonl"))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-from spanloom.conversations.forms import Form, KeyMap, key_map, read_record, recognise
+from spanloom.conversations.forms import Form, KeyMap, key_map, read_record, recognise, used_keys
 from spanloom.conversations.forms.beside import flags_record
 from spanloom.conversations.forms.keys import KNOWN_NAMES
 from spanloom.conversations.forms.message_lists import OPENAI, SHAREGPT
@@ -88,13 +88,20 @@ def read_conversations(
     records go to `unreadable`.
     """
     form: Form | None = None
+    keys = keys or key_map(())
+    needed = used_keys(keys) | keys.metadata
+    left_out: list[str] = []
     for file in conversation_files(source):
-        for where, record in read_records(file, unreadable):
+        for where, record in read_records(file, unreadable, needed=needed, left_out=left_out.extend):
+            more = tuple(left_out)
+            left_out.clear()
             try:
-                form = form or _form(record, where, keys or key_map(()))
-                yield conversation_of(record, where, form)
+                form = form or _form(record, where, keys)
+                conversation = conversation_of(record, where, form)
             except ChatError as error:
                 unreadable(error)
+            else:
+                yield replace(conversation, unused=(*conversation.unused, *more)) if more else conversation
 
 
 def conversation_files(source: Path) -> list[RecordFile]:

@@ -129,7 +129,9 @@ def _write_games(
             write_table(table, folder / name)
     if not counts.games:
         left_out = ", ".join(f"{number} {reason}" for reason, number in counts.skipped.items()) or "there are none"
-        raise ChessError(f"no game could be converted ({left_out})", where=", ".join(map(str, files)))
+        raise ChessError(
+            f"no game could be converted ({left_out})", where=", ".join(map(str, files)), remedy="give other games"
+        )
     return {"counts": vars(counts), "skipped": skipped}
 
 

@@ -78,9 +78,9 @@ def open_chat(places: Sequence[Path], conversion: ChatConversion) -> ChatInput:
             raise SourceError("plain text holds no conversations", where=str(place), remedy=PLAIN_TEXT)
         if place.is_file() and not place.stat().st_size:
             raise SourceError("the file is empty", where=str(place), remedy="give a file with chat data")
-        if place.is_file() and _is_utf16(place):
-            remedy = f"iconv -f UTF-16 -t UTF-8 {shlex.quote(str(place))} > {shlex.quote('utf8_' + place.name)}"
-            raise SourceError("the file is UTF-16, not UTF-8", where=str(place), remedy=remedy)
+        if place.is_file() and (wide := _wide_encoding(place)):
+            remedy = f"iconv -f {wide} -t UTF-8 {shlex.quote(str(place))} > {shlex.quote('utf8_' + place.name)}"
+            raise SourceError(f"the file is {wide}, not UTF-8", where=str(place), remedy=remedy)
     files = find_record_files(places)
     keys = conversion.keys
     fault: SourceError | None = None
@@ -130,9 +130,13 @@ def _unread_columns(files: Sequence[RecordFile], conversion: ChatConversion) -> 
     return unread
 
 
-def _is_utf16(path: Path) -> bool:
+def _wide_encoding(path: Path) -> str | None:
+    """The encoding that a byte order mark names, other than UTF-8."""
     with path.open("rb") as file:
-        return file.read(2) in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        begin = file.read(4)
+    if begin in (codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE):  # the first begins with the mark of UTF-16
+        return "UTF-32"
+    return "UTF-16" if begin.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else None
 
 
 def reopened(chat: ChatInput, conversion: ChatConversion) -> ChatInput:
@@ -155,9 +159,11 @@ def remedy_of(rejected: Rejected, chat: ChatInput) -> str | None:
 
 def _is_of_form(file: RecordFile, keys: KeyMap) -> bool:
     """Whether the first record of a file has a known form."""
-    for where, value in read_records(file, lambda _: None, used=used_keys(keys)):
+    for read in reads_of([file], keys):
+        if read.fault is not None:
+            continue
         try:
-            recognise(value, keys, where)
+            recognise(read.value, keys, read.where)
         except (SourceError, RecordRefusedError):
             return False
         return True
@@ -187,6 +193,7 @@ def reads_of(
     before, number = 0, 0
     for file in files:
         faults: list[RecordError] = []
+        left_out: list[str] = []
         unread = tuple(unread_columns(file, used))
         reached = 0
 
@@ -196,13 +203,18 @@ def reads_of(
 
         lines_alone = as_lines and file.kind == "JSON Lines"
         for where, value in (
-            filled_lines(file.path, read_to) if lines_alone else read_records(file, faults.append, read_to, used=used)
+            filled_lines(file.path, read_to)
+            if lines_alone
+            else read_records(
+                file, faults.append, read_to, used=used, needed=used | keys.metadata, left_out=left_out.extend
+            )
         ):
             yield from _faults(file, faults)
             if lines_alone:
                 yield Read(file=file.name, number=where.number, where=where, line=value)
             else:
-                yield Read(file=file.name, number=where.number, where=where, value=value, unread=unread)
+                yield Read(file=file.name, number=where.number, where=where, value=value, unread=(*unread, *left_out))
+                left_out.clear()
             number += 1
             if on_progress is not None and number % PROGRESS_EVERY == 0:
                 on_progress(min(before + reached, total), total)
