@@ -341,7 +341,7 @@ def is_name_below(name: str) -> bool:
 def special_file_conflict(path: Path) -> ConflictError:
     """The error for a link or a special file where only our own folders and files may be."""
     return ConflictError(
-        "this path is neither a file nor a folder; nothing was written or removed",
+        "this path is neither a file nor a folder: nothing is written or removed through it",
         where=str(path),
         remedy="move it away, or give another place for the output",
     )
