@@ -436,7 +436,7 @@ def test_reasoning_effort_is_taken_in_any_case(given: str, stored: str) -> None:
     [
         ({"reasoning_effort": "extreme"}, r"no reasoning effort 'extreme'\n  remedy: use one of: Low, Medium, High"),
         ({"assignment": "random"}, r"no assignment 'random'\n  remedy: use one of: round-robin, contiguous"),
-        ({"shards": 0}, r"over 0 shards"),
+        ({"shards": 0}, r"cannot be 0 shards"),
         ({"model_identity": "\udcff"}, r"the option model_identity is not UTF-8: '\\udcff'"),
     ],
 )
