@@ -56,7 +56,10 @@ def main() -> None:
             )
             for way, share in (("signals", 0.0), ("labels", 1.0))
         }
-        print(f"seed {seed}, {given.steps} steps: {', '.join(f'{way} {value:.3f}' for way, value in of.items())}")
+        print(
+            f"seed {seed}, {given.steps} steps: {', '.join(f'{way} {value:.3f}' for way, value in of.items())}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":
