@@ -3,6 +3,7 @@
 import sys
 import time
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -197,6 +198,31 @@ def test_a_store_that_never_answers_is_a_fault_that_time_may_cure(
         preflight(Plan(reads={"source": str(place.uri)}, writes={"root": str(place.uri / "root")}))
     assert time.monotonic() - began < 10
     assert late.value.exit_code == 75
+
+
+def test_a_slow_machine_is_no_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The tokenizer loads for longer than a store may take to answer."""
+    monkeypatch.setattr(checks, "SECONDS", 0.2)
+
+    def loads() -> str:
+        time.sleep(0.6)
+        return "loaded"
+
+    plan = Plan(reads={}, writes={"root": str(tmp_path / "root")}, own={"tokenizer": loads})
+    assert preflight(plan)["tokenizer"] == "loaded"
+
+
+def test_a_silent_store_is_named_while_the_tokenizer_loads(
+    place: Place, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checks, "SECONDS", 1.0)
+    proxy.fault = lambda _request: Fault.HOLD
+    loaded = Event()
+    plan = Plan(reads={"source": str(place.uri)}, writes={}, own={"tokenizer": loaded.wait})
+    with pytest.raises(PreflightError, match="1 fault, (.|\n)*reads source: no answer in 1 s"):
+        preflight(plan)
+    assert not loaded.is_set()
+    loaded.set()
 
 
 def test_a_step_of_another_commit_than_the_pipeline_is_refused_before_it_works(cli: Cli, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ every fault and its remedy.
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,9 @@ from spanloom.storage.scratch import chosen_scratch
 from spanloom.tasks.stage import scratch_bytes
 
 SECONDS = 25.0
-"""After which a check that has not ended is a fault. With the start of the process, 30 s in all."""
+"""After which a place that has not answered is a fault. With the start of the process, 30 s in all.
+
+A check that computes, such as of the tokenizer, has none: a machine under load makes it slow, not wrong."""
 
 SCRATCH_SIZE_VARIABLE = "SPANLOOM_SCRATCH_SIZE"
 """The size of the scratch volume of each task, such as `200Gi`, set where a pipeline is compiled: a pod sees its node's
@@ -60,7 +62,7 @@ class Plan:
     source         the name of the input that is a source folder with a manifest, if one is
     shards         tasks of each stage of one task a shard; None: one task makes the dataset
     scratch        bytes of scratch space of a task; None: what this process has
-    own            further checks by name, such as of the tokenizer
+    own            checks that compute, by name, such as of the tokenizer
     """
 
     reads: Mapping[str, str | None]
@@ -103,14 +105,17 @@ class Plan:
 def preflight(plan: Plan) -> dict[str, Any]:
     """Runs all checks at once. Returns their results by name; `warnings` are faults that stop nothing.
 
-    Raises PreflightError with all faults, at most `SECONDS` after the call.
+    Raises PreflightError with all faults; at most `SECONDS` after the call if a place does not answer.
     """
     checks = plan.checks()
-    ended = _run_at_once({name: check for name, (_, check) in checks.items()}, SECONDS)
+    asked = checks.keys() - plan.own.keys()
+    ended = _run_at_once({name: check for name, (_, check) in checks.items()}, asked, SECONDS)
     results: dict[str, Any] = {}
     faults: dict[str, SpanloomError] = {}
     warnings = []
     for name, (place, _) in checks.items():
+        if name not in ended and name not in asked:
+            continue  # a place did not answer: it is not waited for what computes
         result = ended.get(name, _Late())
         if isinstance(result, Kept):
             warnings.append(f"{result.where} could be created and not removed ({result.why}); remove it by hand")
@@ -136,9 +141,9 @@ class _Late:
     """Stands for the result of a check that has not ended."""
 
 
-def _run_at_once(checks: Mapping[str, Check], seconds: float) -> dict[str, Any]:
-    """Name → what a check returned, or the exception that it raised. Checks that have not ended are missing; their
-    threads do not keep the process alive."""
+def _run_at_once(checks: Mapping[str, Check], asked: Set[str], seconds: float) -> dict[str, Any]:
+    """Name → what a check returned, or the exception that it raised. Missing are checks that have not ended when one of
+    `asked` has not after some seconds; their threads do not keep the process alive."""
     queue: SimpleQueue[tuple[str, Any]] = SimpleQueue()
 
     def run(name: str, check: Check) -> None:
@@ -151,8 +156,9 @@ def _run_at_once(checks: Mapping[str, Check], seconds: float) -> dict[str, Any]:
         threading.Thread(target=run, args=(name, check), daemon=True, name=f"preflight {name}").start()
     until, ended = time.monotonic() + seconds, dict[str, Any]()
     while len(ended) < len(checks):
+        waits = not asked <= ended.keys()
         try:
-            name, result = queue.get(timeout=max(0.0, until - time.monotonic()))
+            name, result = queue.get(timeout=max(0.0, until - time.monotonic()) if waits else None)
         except Empty:
             break
         ended[name] = result

@@ -32,7 +32,7 @@ def preflight(
         option("Scratch space of a task, such as 200Gi. Default: $SPANLOOM_SCRATCH_SIZE, else what is free here."),
     ] = None,
 ) -> None:
-    """Check what the tasks of a pipeline need, in at most 30 seconds, before they start.
+    """Check what the tasks of a pipeline need, before they start; a store has 25 seconds to answer.
 
     Inputs are read, of a source all shards; outputs take a small file, create-only, and it is removed; scratch space is
     compared with an estimate; the tokenizer or the model loads. All faults are printed at once. The first task of the
