@@ -219,8 +219,9 @@ def test_a_silent_store_is_named_while_the_tokenizer_loads(
     proxy.fault = lambda _request: Fault.HOLD
     loaded = Event()
     plan = Plan(reads={"source": str(place.uri)}, writes={}, own={"tokenizer": loaded.wait})
-    with pytest.raises(PreflightError, match="1 fault, (.|\n)*reads source: no answer in 1 s"):
+    with pytest.raises(PreflightError, match="reads source: no answer in 1 s") as late:
         preflight(plan)
+    assert len(late.value.faults) == 1
     assert not loaded.is_set()
     loaded.set()
 
