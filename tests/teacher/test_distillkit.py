@@ -211,6 +211,7 @@ def other_tokens(rows: Rows) -> Rows:
         (lambda rows: rows, {"exact_dtype": "bfloat16"}, "bytes an entry"),
         (lambda rows: rows, {"d": 40}, "the settings are for 40 tokens"),
         (differences, {}, "the exact values are not in the order of their tokens"),
+        (lambda rows: rows, {"delta_encoding": True}, "the settings say that they are differences"),
         (lambda rows: rows, {"exact_k": K + 1}, "more exact values and residuals than k"),
         (lambda rows: rows, {"exact_dtype": "int8"}, "no settings of DistillKit's compression: exact_dtype"),
         (lambda rows: rows[:0], {}, "no rows"),

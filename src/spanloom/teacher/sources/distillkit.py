@@ -25,6 +25,7 @@ from spanloom.errors import DatasetError, OptionError, SourceError
 from spanloom.provenance import sha256_json
 from spanloom.records.parquet import open_parquet
 from spanloom.storage import sha256_file
+from spanloom.storage.small_files import read_small
 from spanloom.teacher.format import SUMS_OF_IMPORTS, span_ids
 from spanloom.teacher.parts import PART_TOKENS
 from spanloom.teacher.positions import ScoredDocument, documents_of
@@ -40,6 +41,10 @@ MOST_EXCEEDING = 0.25
 """The share of labels whose probabilities may exceed 1 before they are lowered: 5 % with the coarsest settings that
 DistillKit's README has, nearly all where the settings are those of another capture."""
 
+MOST_FALLING = 0.9
+"""The share of labels whose exact values may fall as they are stored, although the settings say that they are
+differences: those of real teachers rarely do, and log-probabilities always do."""
+
 LOOKED_AT = 50_000
 """Labels whose agreement with the entries is looked at before anything is written."""
 
@@ -48,6 +53,7 @@ _TYPES = {
     **{name: [pa.list_(pa.list_(pa.uint8()))] for name in COLUMNS[1:]},
 }
 _ANOTHER = "give a capture in DistillKit's present format; packed and legacy ones are not read"
+_SETTINGS_REMEDY = f"--compression FILE, the {SETTINGS} of the capture, or the logprob_compressor of its training"
 _ROWS = 64
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 
@@ -99,7 +105,7 @@ def read_compression(path: Path) -> Compression:
     except ImportError:
         raise OptionError("settings of DistillKit are YAML", remedy="pip install pyyaml") from None
     try:
-        stored = yaml.safe_load(path.read_text())
+        stored = yaml.safe_load(read_small(path, OptionError, "the file of settings", _SETTINGS_REMEDY))
         settings = Compression.model_validate(stored)
     except (OSError, ValueError, yaml.YAMLError) as fault:
         first = fault.errors()[0] if isinstance(fault, ValidationError) else None
@@ -107,7 +113,7 @@ def read_compression(path: Path) -> Compression:
         raise OptionError(
             f"these are no settings of DistillKit's compression: {why[:200]}",
             where=str(path),
-            remedy=f"--compression FILE, the {SETTINGS} of the capture, or the logprob_compressor of its training",
+            remedy=_SETTINGS_REMEDY,
         ) from None
     approximated = settings.k - settings.exact_k
     if approximated < sum(each.num_elements for each in settings.residual_bins):
@@ -198,7 +204,7 @@ class Capture:
         self._places: dict[int, tuple[int, int]] = {}
         self._copied(scratch / "capture.arrow", wanted)
         self._reader = pa.ipc.open_file(pa.memory_map(str(scratch / "capture.arrow")))
-        agreement, exceeding = Agreement(), 0
+        agreement, exceeding, falling = Agreement(), 0, 0
         for split, shard in dataset.filled():
             for part in documents_of(root, dataset, split, shard, chosen, PART_TOKENS):
                 if agreement.labels < LOOKED_AT:
@@ -206,6 +212,7 @@ class Capture:
                         if (entry := self._entry(each)) is not None:
                             agreement.add(self._ids(entry)[:, 0].astype(np.int32), each.labels)
                             exceeding += self._logprobs(entry)[1]
+                            falling += self._falling(entry)
         if not (agreement.enough and agreement.best == 0 and agreement.sure):
             raise TeacherError(
                 f"the capture's first choices are not those of the labels: {agreement.in_words}",
@@ -218,6 +225,13 @@ class Capture:
                 f"the probabilities exceed 1 at {exceeding / agreement.labels:.0%} of the labels",
                 where=str(folder),
                 remedy="--compression FILE, with the settings of this capture; logits are no log-probabilities",
+            )
+
+        if falling > MOST_FALLING * agreement.labels:
+            raise TeacherError(
+                "the exact values are log-probabilities, and the settings say that they are differences",
+                where=str(folder),
+                remedy="--compression FILE, with the settings of this capture; see its delta_encoding",
             )
 
     def has(self, document: ScoredDocument) -> bool:
@@ -335,6 +349,14 @@ class Capture:
         with np.errstate(divide="ignore"):
             values[exceeding, exact:] += np.log(factor)[:, None]
         return values.astype(np.float32), exceeded
+
+    def _falling(self, entry: dict[str, Bytes]) -> int:
+        """At how many positions values that should be differences fall as log-probabilities do. Two say nothing."""
+        exact = self._settings.exact_k
+        if not self._settings.delta_encoding or exact < 3:
+            return 0
+        stored = _floats(entry[COLUMNS[1]][:, : exact * _size(self._settings.exact_dtype)], self._settings.exact_dtype)
+        return int((np.diff(stored) <= 0).all(axis=1).sum())
 
     def _ids(self, entry: dict[str, Bytes]) -> npt.NDArray[np.int64]:
         return _unpacked(entry[COLUMNS[2]], self._settings.id_bits, self.k)

@@ -5,6 +5,7 @@ without the converters.
 """
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -183,3 +184,21 @@ def test_published_runs_in_both_formats(tmp_path: Path, stored: str) -> None:
     assert wrong == []
     answers = sum(len(checker.answers(run["traj"], calling=True, every=True)) for run in runs)
     assert done.written.total() + done.left_out["duplicate"] == answers
+
+
+def test_a_system_message_is_read_from_a_file_that_ends(tmp_path: Path, run: Run) -> None:
+    value = json.loads((REPORTS / "tau2_policy.json").read_bytes())
+    del value["info"]["environment_info"]["policy"]
+    place = written(tmp_path / "results.json", value)
+    (tmp_path / "system.txt").write_text("From a file.")
+    os.mkfifo(tmp_path / "waits")
+    ended = run(
+        "convert", "--from", "tau2", "--input", place, "--out", tmp_path / "a", "--system", tmp_path / "system.txt"
+    )
+    assert ended.code == 0
+    assert "From a file." in (tmp_path / "a/retain/tau2.jsonl").read_text()
+    for number, wrong in enumerate(("waits", ".")):
+        system = ("--system", tmp_path / wrong)
+        ended = run("convert", "--from", "tau2", "--input", place, "--out", tmp_path / f"b{number}", *system)
+        assert ended.code == 1
+        assert "not a file" in ended.err

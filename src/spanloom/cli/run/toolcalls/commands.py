@@ -13,6 +13,7 @@ from spanloom.families.toolcalls.convert import sources
 from spanloom.families.toolcalls.convert.drafts import Options
 from spanloom.families.toolcalls.convert.goals import read_goals
 from spanloom.families.toolcalls.convert.messages import read_labels
+from spanloom.options.endless import never_ends
 from spanloom.storage.folders.repeated import already_there
 
 
@@ -58,13 +59,15 @@ def convert(given: Convert) -> None:
 def _text_or_file(value: str | None) -> str | None:
     if value is None:
         return None
+    path = Path(value)
     try:
-        is_file = Path(value).is_file()
-    except OSError:  # a text that is too long for a name
-        is_file = False
-    if not is_file:
+        if not path.exists():
+            return value
+    except (OSError, ValueError):  # a text that is too long for a name, or has a NUL
         return value
+    if path.is_dir() or never_ends(path):
+        raise SourceError("not a file", where=value, remedy="give --system a text or a file")
     try:
-        return Path(value).read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8")
     except UnicodeDecodeError as fault:
         raise SourceError(f"the file is not UTF-8: {fault.reason}", where=value, remedy="fix --system") from None
