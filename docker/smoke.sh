@@ -19,7 +19,7 @@ trap down EXIT
 rm -rf "$out"
 mkdir -p "$(dirname "$out")"
 
-keys=(AWS_ACCESS_KEY_ID=smoke AWS_SECRET_ACCESS_KEY=of-no-worth AWS_DEFAULT_REGION=us-east-1)
+keys=(AWS_ACCESS_KEY_ID=smoke AWS_SECRET_ACCESS_KEY=of-no-worth AWS_DEFAULT_REGION=us-east-1 SPANLOOM_STORAGE_DEADLINE=300)
 "$spanloom" tasks synth_raw_to_kd --shards 2 --work s3://spanloom/tasks --registry "$REGISTRY" \
   raw_uri=s3://spanloom/raw source_uri=s3://spanloom/source dataset_root=s3://spanloom/dataset \
   dataset_name="Spanloom sample" valid_fraction=0.1 |

@@ -18,6 +18,7 @@ from spanloom.errors import ConflictError, SourceError, StorageError, TokenizerE
 from spanloom.families.harmony.steps import verify_tokenizer
 from spanloom.storage.claim import claim_root
 from spanloom.storage.publishing import publish_folder
+from spanloom.storage.stores.retry import DEADLINE_VARIABLE
 from spanloom.tasks.stage import scratch_bytes
 from support import sources
 from support.object_stores import Contents, Place
@@ -192,6 +193,7 @@ def test_a_store_that_never_answers_is_a_fault_that_time_may_cure(
     place: Place, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "SECONDS", 1.0)
+    monkeypatch.delenv(DEADLINE_VARIABLE)
     proxy.fault = lambda _request: Fault.HOLD
     began = time.monotonic()
     with pytest.raises(PreflightError, match="no answer in 1 s") as late:
@@ -216,9 +218,10 @@ def test_a_silent_store_is_named_while_the_tokenizer_loads(
     place: Place, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checks, "SECONDS", 1.0)
+    monkeypatch.delenv(DEADLINE_VARIABLE)
     proxy.fault = lambda _request: Fault.HOLD
     loaded = Event()
-    plan = Plan(reads={"source": str(place.uri)}, writes={}, own={"tokenizer": loaded.wait})
+    plan = Plan(reads={"source": str(place.uri)}, writes={}, own={"tokenizer": lambda: loaded.wait(60)})
     with pytest.raises(PreflightError, match="reads source: no answer in 1 s") as late:
         preflight(plan)
     assert len(late.value.faults) == 1

@@ -21,10 +21,12 @@ from spanloom.errors import EXIT_FAILURE, EXIT_TEMPORARY, SpanloomError, Storage
 from spanloom.provenance import EXPECTED_SHA_VARIABLE, check_code
 from spanloom.storage import free_bytes
 from spanloom.storage.scratch import chosen_scratch
+from spanloom.storage.stores.retry import DEADLINE_VARIABLE, deadline_seconds
 from spanloom.tasks.stage import scratch_bytes
 
 SECONDS = 25.0
-"""After which a place that has not answered is a fault. With the start of the process, 30 s in all.
+"""After which a place that has not answered is a fault, unless more are given to all stores by
+$SPANLOOM_STORAGE_DEADLINE. With the start of the process, 30 s in all.
 
 A check that computes, such as of the tokenizer, has none: a machine under load makes it slow, not wrong."""
 
@@ -105,11 +107,12 @@ class Plan:
 def preflight(plan: Plan) -> dict[str, Any]:
     """Runs all checks at once. Returns their results by name; `warnings` are faults that stop nothing.
 
-    Raises PreflightError with all faults; at most `SECONDS` after the call if a place does not answer.
+    Raises PreflightError with all faults; soon after `SECONDS` if a place does not answer.
     """
     checks = plan.checks()
     asked = checks.keys() - plan.own.keys()
-    ended = _run_at_once({name: check for name, (_, check) in checks.items()}, asked, SECONDS)
+    seconds = max(SECONDS, deadline_seconds(SECONDS))
+    ended = _run_at_once({name: check for name, (_, check) in checks.items()}, asked, seconds)
     results: dict[str, Any] = {}
     faults: dict[str, SpanloomError] = {}
     warnings = []
@@ -121,9 +124,10 @@ def preflight(plan: Plan) -> dict[str, Any]:
             warnings.append(f"{result.where} could be created and not removed ({result.why}); remove it by hand")
         elif isinstance(result, _Late):
             fault: SpanloomError = StoreGivenUpError(
-                f"{name}: no answer in {SECONDS:g} s",
+                f"{name}: no answer in {seconds:g} s",
                 where=place,
-                remedy="look at the network, the address and the credentials of the store, then run it again",
+                remedy="look at the network, the address and the credentials of the store, then run it again; "
+                f"give it longer with {DEADLINE_VARIABLE}=seconds",
             )
             faults.setdefault(str(fault), fault)
         elif isinstance(result, Exception):

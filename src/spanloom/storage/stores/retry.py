@@ -37,10 +37,10 @@ class StoppedError(Exception):
     """Another transfer of the same set failed, or the user interrupted: this one is aborted."""
 
 
-def deadline_seconds() -> float:
-    """Seconds that a store may make no progress: $SPANLOOM_STORAGE_DEADLINE, else 300. Raises StorageError for an
+def deadline_seconds(default: float = DEADLINE_SECONDS) -> float:
+    """Seconds that a store may make no progress: $SPANLOOM_STORAGE_DEADLINE, else `default`. Raises StorageError for an
     invalid value."""
-    text = os.environ.get(DEADLINE_VARIABLE) or str(DEADLINE_SECONDS)
+    text = os.environ.get(DEADLINE_VARIABLE) or str(default)
     try:
         seconds = float(text)
     except ValueError:
