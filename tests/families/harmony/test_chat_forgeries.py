@@ -11,8 +11,10 @@ from corruption.harmony import manifest, masks, rows, synth, tokens
 from corruption.harmony.kinds import FORGERIES
 from corruption.harmony.made import BASES, SYNTH, maker
 from support.forging import LEVELS, forged, validated
+from support.nightly import nightly
 
 MODULES = (masks, tokens, rows, manifest, synth)
+BY_DAY = ("flags", "as-served", "last")
 
 
 @pytest.fixture(scope="module")
@@ -20,7 +22,7 @@ def made(tmp_path_factory: pytest.TempPathFactory, asset: Path) -> Any:
     return maker(tmp_path_factory.mktemp("made"), asset)
 
 
-@pytest.mark.parametrize("base", [*BASES, SYNTH])
+@pytest.mark.parametrize("base", [SYNTH, *(base if base in BY_DAY else nightly(base) for base in BASES)])
 def test_an_honest_dataset_written_again_is_clean(base: str, made: Any, tmp_path: Path) -> None:
     root, source = made(base)
     shutil.copytree(root, tmp_path / "root")

@@ -11,7 +11,7 @@ from support.model_datasets import record, stored, write_conversations
 from support.model_material import Pair, write_pair
 from support.nightly import drawn, nightly
 
-DRAWN = drawn(nightly=25, otherwise=12)
+DRAWN = drawn(nightly=25, otherwise=8)
 IN_CI = ("otc_glm-4.7-flash", "lcpp_openai-gpt-oss-120b")
 
 

@@ -71,7 +71,7 @@ def test_documents_by_path_are_those_of_the_full_proof(seed: int, model_material
     for pair, model in models_of(chosen, tmp_path):
         proving = proving_of(model)
         prover = PathProver(model, proving)
-        given = [conversation(number) for number in range(drawn(DRAWN, 60))]
+        given = [conversation(number) for number in range(drawn(DRAWN, 40))]
         given += [read_conversation(each, name=str(number)) for number, each in enumerate(records())]
         by_path[pair.template] = 0
         for each in given:

@@ -229,7 +229,7 @@ class Swapping(Progress):
         yield
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, nightly(2)])
 def test_a_model_that_changes_during_a_build_changes_no_document(workers: int, model: Path, tmp_path: Path) -> None:
     rows = [stored(record(seed)) for seed in range(600)]
     source = write_conversations(tmp_path / "source", [rows])
