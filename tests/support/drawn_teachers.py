@@ -13,6 +13,7 @@ import numpy.typing as npt
 from spanloom.teacher.positions import ScoredDocument
 from spanloom.teacher.score import Scoring, score
 from spanloom.teacher.signals import Signals
+from spanloom.teacher.sources.teacher import Answered, unnoticed
 
 
 def distribution(tokens: npt.NDArray[Any], vocabulary: int) -> npt.NDArray[np.float64]:
@@ -23,13 +24,13 @@ def distribution(tokens: npt.NDArray[Any], vocabulary: int) -> npt.NDArray[np.fl
 
 
 class DrawnTeacher:
-    padded, tolerance = 0, 1e-6
+    padded, tolerance, at_once = 0, 1e-6, 1 << 19
 
     def __init__(self, vocabulary: int, context: int = 10**6) -> None:
         self.vocabulary, self.context = vocabulary, context
         self.identity = {"source": "drawn"}
 
-    def scores(self, documents: Sequence[ScoredDocument], k: int) -> list[Signals]:
+    def scores(self, documents: Sequence[ScoredDocument], k: int, answered: Answered = unnoticed) -> list[Signals]:  # noqa: ARG002
         return [self._score(document, k) for document in documents]
 
     def _score(self, document: ScoredDocument, k: int) -> Signals:

@@ -49,9 +49,9 @@ class Counting(DrawnTeacher):
         super().__init__(vocabulary)
         self.asked = 0
 
-    def scores(self, documents, k):  # type: ignore[no-untyped-def]
+    def scores(self, documents, k, *given):  # type: ignore[no-untyped-def]
         self.asked += len(documents)
-        return super().scores(documents, k)
+        return super().scores(documents, k, *given)
 
 
 @pytest.fixture(scope="module")
@@ -122,10 +122,10 @@ def test_a_run_that_began_without_old_signals_is_not_gone_on_with(
     places: tuple[Path, Path, Path], tmp_path: Path
 ) -> None:
     class Ends(DrawnTeacher):
-        def scores(self, documents, k):  # type: ignore[no-untyped-def]
+        def scores(self, documents, k, *given):  # type: ignore[no-untyped-def]
             if len(documents) > 1:
                 raise KeyboardInterrupt
-            return super().scores(documents, k)
+            return super().scores(documents, k, *given)
 
     with pytest.raises(KeyboardInterrupt):
         score(places[2], tmp_path / "out", Ends(VOCAB_SIZE), Scoring(k=K))

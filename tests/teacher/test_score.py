@@ -122,6 +122,29 @@ def test_an_interrupted_run_goes_on(
     assert files_of(tmp_path / "whole") == files_of(tmp_path / "cut")
 
 
+def test_progress_is_shown_within_a_part_and_a_part_has_as_many_tokens_as_before(
+    scored: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root, model, folder = scored
+    shown: list[tuple[int, int]] = []
+
+    def show(done: int, total: int) -> None:
+        shown.append((done, total))
+        if len(shown) == 3:
+            raise KeyboardInterrupt
+
+    teacher = teacher_of(root, model, batch_tokens=600)
+    with pytest.raises(KeyboardInterrupt):
+        score(root, tmp_path / "out", teacher, Scoring(k=K), on_progress=show)
+    labels = sum(split.positions for split in read_teacher(folder)[0].splits.values())
+    assert [total for _, total in shown] == [labels] * 3
+    assert 0 < shown[0][0] < shown[1][0] < shown[2][0] < labels
+    assert not [*tmp_path.rglob("*.npz")], "it was one part"
+    monkeypatch.setattr(teacher, "at_once", 300)
+    with pytest.raises(ConflictError, match="part_tokens differs"):
+        score(root, tmp_path / "out", teacher, Scoring(k=K))
+
+
 def test_another_teacher_does_not_go_on(
     scored: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from spanloom.teacher.looking.statistics import group_scores
 from spanloom.teacher.positions import ScoredDocument
 from spanloom.teacher.score import Scoring, score
 from spanloom.teacher.signals import Signals
+from spanloom.teacher.sources.teacher import Answered, unnoticed
 from support import warm
 
 COLUMNS = ("language", "exercise")
@@ -33,9 +34,9 @@ class Table:
     """A teacher whose first choice is the label where its id is even, and never where it is odd."""
 
     identity: dict[str, Any] = {"source": "table"}  # noqa: RUF012
-    context, padded, tolerance = CONTEXT, 0, 1e-6
+    context, padded, tolerance, at_once = CONTEXT, 0, 1e-6, 1 << 19
 
-    def scores(self, documents: Sequence[ScoredDocument], k: int) -> list[Signals]:
+    def scores(self, documents: Sequence[ScoredDocument], k: int, answered: Answered = unnoticed) -> list[Signals]:  # noqa: ARG002
         assert k == len(EVEN)
         return [self._of(each.labels) for each in documents]
 

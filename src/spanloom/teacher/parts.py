@@ -20,7 +20,7 @@ from spanloom.teacher.format import OF_TOP, OWN, REST, TOP_HIGH, TOP_LOGP, TOP_L
 from spanloom.teacher.signals import Signals
 
 PART_TOKENS = 1 << 19
-"""Tokens of a part. A run that is killed loses one; at k = 32 it takes at most 86 MB."""
+"""Most tokens of a part. A run that is killed loses one; at k = 32 it takes at most 86 MB."""
 
 _LENGTHS = "positions"
 

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -109,6 +110,7 @@ def score(
         identity["teacher"] = carried.identity
     if (out / TEACHER_JSON).is_file() and not (out / RECORD_NAME).exists():
         return _standing(out, root, dataset, identity, shards, _Rejects(dataset, scoring)), True
+    identity["part_tokens"] = part_tokens(teacher)
     if shards is not None:
         identity["shards"] = sorted(shards)
     if carried is not None:
@@ -123,6 +125,10 @@ def score(
             write_atomically(out / TEACHER_JSON, data)
         remove_files(out, run.parts())
     return read_teacher(out)[0], False
+
+
+def part_tokens(teacher: Teacher | None) -> int:
+    return PART_TOKENS if teacher is None else min(PART_TOKENS, teacher.at_once)
 
 
 def _check(dataset: Content, scoring: Scoring, root: Path) -> None:
@@ -233,6 +239,8 @@ class _Run:
         self._spans = span_ids(self._names, dataset)
         self._arrays = arrays_for(dataset.tokenizer.vocab_size, own=carried is None or carried.own)
         self._on_progress = on_progress
+        self._part_tokens = part_tokens(teacher)
+        self._done = self._answered = 0
         self._parts_in: Counter[tuple[str, int]] = Counter()
         self._rejects = _Rejects(dataset, scoring)
         self._shards, self._all = _places(dataset, shards), shards is None
@@ -244,7 +252,7 @@ class _Run:
         if not steps.ended:
             steps.begin([])
             steps.end({"canary": canary})
-        total, done, number = self._total(), 0, 0
+        number = 0
         for place in self._shards:
             for documents in self._parts_of(*place):
                 number += 1
@@ -254,11 +262,18 @@ class _Run:
                 for sequence, reason, detail in steps.ended[number]["without"]:
                     where = f"{place[0]} shard {place[1]}, document {sequence}"
                     self._rejects.add(place[1], 1, f"{reason}: {detail}", where)
-                done += sum(each.positions.size for each in documents)
-                if self._on_progress is not None:
-                    self._on_progress(done, total)
+                self._done += sum(each.positions.size for each in documents)
+                self._answered = 0
+                self._show(0)
         self._same_canary(canary, self._scored_canary(), "at the end")
         return self._assembled(steps, named, canary)
+
+    def _show(self, labels: int) -> None:
+        """Shows the labels of the parts that are done and, of the next one, those that have been answered so far.
+        `labels`: how many more."""
+        self._answered += labels
+        if self._on_progress is not None:
+            self._on_progress(self._done + self._answered, self._total)
 
     def _identity(self) -> dict[str, Any]:
         if self._teacher is not None:
@@ -272,8 +287,9 @@ class _Run:
         return [f"{PARTS}/{path.name}" for path in sorted(folder.glob("*.npz"))]
 
     def _parts_of(self, split: str, shard: int) -> Iterator[list[ScoredDocument]]:
-        return documents_of(self._root, self._dataset, split, shard, self._spans, PART_TOKENS)
+        return documents_of(self._root, self._dataset, split, shard, self._spans, self._part_tokens)
 
+    @cached_property
     def _total(self) -> int:
         """The labels of the scored spans."""
         spans = self._names if self._names is not None else self._dataset.span_names[1:]
@@ -316,7 +332,7 @@ class _Run:
         else:
             longest = self._teacher.context
             fitting = [each for each in missing if each.tokens.size <= longest]
-            fresh = self._teacher.scores(fitting, self._k)
+            fresh = self._teacher.scores(fitting, self._k, self._show)
             for each, signals in zip(fitting, fresh, strict=True):
                 self._prove(each, signals)
                 found[each.sequence] = signals

@@ -16,6 +16,7 @@ from spanloom.errors import OptionError
 from spanloom.storage import sha256_file
 from spanloom.teacher.positions import ScoredDocument
 from spanloom.teacher.signals import Signals, TeacherError
+from spanloom.teacher.sources.teacher import Answered, unnoticed
 
 Dtype = Literal["float32", "bfloat16"]
 TOLERANCE: dict[str, float] = {"float32": 1e-3, "bfloat16": 0.25}
@@ -27,6 +28,8 @@ LOGITS_AT_ONCE = 1 << 27
 
 class HuggingFaceTeacher:
     """A model folder with weights. See `teacher.Teacher`."""
+
+    at_once = 1 << 16
 
     def __init__(
         self,
@@ -62,11 +65,12 @@ class HuggingFaceTeacher:
             "padded_ids": "leave-out" if leave_out_padded else "refuse",
         }
 
-    def scores(self, documents: Sequence[ScoredDocument], k: int) -> list[Signals]:
+    def scores(self, documents: Sequence[ScoredDocument], k: int, answered: Answered = unnoticed) -> list[Signals]:
         found: dict[int, Signals] = {}
         for batch in self._batches(documents):
             chosen = [documents[number] for number in batch]
             found.update(zip(batch, self._of_batch(chosen, k), strict=True))
+            answered(sum(each.positions.size for each in chosen))
         return [found[number] for number in range(len(documents))]
 
     def _batches(self, documents: Sequence[ScoredDocument]) -> Iterator[list[int]]:

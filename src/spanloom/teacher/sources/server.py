@@ -17,6 +17,7 @@ from spanloom.presentable import presentable
 from spanloom.teacher.positions import ScoredDocument
 from spanloom.teacher.signals import Signals, TeacherError
 from spanloom.teacher.sources.answers import Answer, prompt_of, signals_of
+from spanloom.teacher.sources.teacher import Answered, unnoticed
 
 KEY_VARIABLE = "OPENAI_API_KEY"
 TOLERANCE = 0.25
@@ -31,6 +32,7 @@ class ServerTeacher:
     """A server. See `teacher.Teacher`. Its weights are not seen: the identity is the name that it gives itself."""
 
     padded = 0
+    at_once = 1 << 16
 
     def __init__(self, url: str, *, model: str | None = None, concurrency: int = 8) -> None:
         """`url`: with or without `/v1`; `model`: its name there, by default the only one; `concurrency`: requests at
@@ -82,9 +84,13 @@ class ServerTeacher:
             "is_hash_of_weights": False,
         }
 
-    def scores(self, documents: Sequence[ScoredDocument], k: int) -> list[Signals]:
+    def scores(self, documents: Sequence[ScoredDocument], k: int, answered: Answered = unnoticed) -> list[Signals]:
+        found = []
         with ThreadPoolExecutor(self._concurrency) as threads:
-            return list(threads.map(lambda document: self._score(document, k), documents))
+            for signals in threads.map(lambda document: self._score(document, k), documents):
+                found.append(signals)
+                answered(len(signals))
+        return found
 
     def _score(self, document: ScoredDocument, k: int) -> Signals:
         request = {

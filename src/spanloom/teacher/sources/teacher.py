@@ -3,12 +3,15 @@
 In: documents. Out: their `Signals`, in order, or why a document has none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from spanloom.teacher.positions import ScoredDocument
 from spanloom.teacher.signals import Signals
+
+Answered = Callable[[int], None]
+"""Is called with the number of labels whose scores have come."""
 
 TOO_LONG = "longer_than_context"
 """The reason of documents that have more tokens than the teacher takes."""
@@ -54,6 +57,10 @@ class StoredSignals(Protocol):
         ...
 
 
+def unnoticed(_labels: int) -> None:
+    """For callers that show no progress."""
+
+
 class Teacher(Protocol):
     """A source of scores.
 
@@ -61,14 +68,16 @@ class Teacher(Protocol):
     context    the most tokens of a document
     padded     how many ids above the tokenizer's were left out so far
     tolerance  by how much two scores of one document may differ
+    at_once    tokens of the documents that `scores` is given: a run that is killed loses so many
     """
 
     identity: dict[str, Any]
     context: int
     padded: int
     tolerance: float
+    at_once: int
 
-    def scores(self, documents: Sequence[ScoredDocument], k: int) -> list[Signals]:
+    def scores(self, documents: Sequence[ScoredDocument], k: int, answered: Answered = unnoticed) -> list[Signals]:
         """The signals of documents with at most `context` tokens and at least one position, in their order. What is
-        scored together depends on these documents alone. Raises TeacherError."""
+        scored together depends on these documents alone. `answered`: called in this thread. Raises TeacherError."""
         ...

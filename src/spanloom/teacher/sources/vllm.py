@@ -14,12 +14,14 @@ from spanloom.teacher.positions import ScoredDocument
 from spanloom.teacher.signals import Signals
 from spanloom.teacher.sources.answers import Answer, prompt_of, signals_of
 from spanloom.teacher.sources.hugging import TOLERANCE, Dtype, hashes_of_weights
+from spanloom.teacher.sources.teacher import Answered, unnoticed
 
 
 class VllmTeacher:
     """A model folder with weights. See `teacher.Teacher`."""
 
     padded = 0
+    at_once = 1 << 19  # it does not say how far it is, and is fast where it has many documents
 
     def __init__(
         self,
@@ -56,7 +58,7 @@ class VllmTeacher:
             "quantization": quantization,
         }
 
-    def scores(self, documents: Sequence[ScoredDocument], k: int) -> list[Signals]:
+    def scores(self, documents: Sequence[ScoredDocument], k: int, answered: Answered = unnoticed) -> list[Signals]:
         from vllm import SamplingParams
 
         asked = SamplingParams(
@@ -64,6 +66,7 @@ class VllmTeacher:
         )
         prompts = [{"prompt_token_ids": prompt_of(document)} for document in documents]
         answers = self._model.generate(prompts, asked, use_tqdm=False) if prompts else []
+        answered(sum(each.positions.size for each in documents))
         return [signals_of(document, _answer(each), k) for document, each in zip(documents, answers, strict=True)]
 
 
