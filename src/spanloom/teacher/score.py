@@ -128,6 +128,7 @@ def score(
 
 
 def part_tokens(teacher: Teacher | None) -> int:
+    """About how many tokens a part has. It decides where a run goes on, so a begun run keeps it."""
     return PART_TOKENS if teacher is None else min(PART_TOKENS, teacher.at_once)
 
 

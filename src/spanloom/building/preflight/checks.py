@@ -118,7 +118,7 @@ def preflight(plan: Plan) -> dict[str, Any]:
     warnings = []
     for name, (place, _) in checks.items():
         if name not in ended and name not in asked:
-            continue  # a place did not answer: it is not waited for what computes
+            continue  # a place did not answer; what computes is not waited for then
         result = ended.get(name, _Late())
         if isinstance(result, Kept):
             warnings.append(f"{result.where} could be created and not removed ({result.why}); remove it by hand")
