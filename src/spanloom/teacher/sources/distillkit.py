@@ -22,10 +22,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from spanloom.dataset.manifest import Content
 from spanloom.errors import DatasetError, OptionError, SourceError
+from spanloom.options.endless import never_ends
 from spanloom.provenance import sha256_json
 from spanloom.records.parquet import open_parquet
 from spanloom.storage import sha256_file
-from spanloom.storage.small_files import read_small
 from spanloom.teacher.format import SUMS_OF_IMPORTS, span_ids
 from spanloom.teacher.parts import PART_TOKENS
 from spanloom.teacher.positions import ScoredDocument, documents_of
@@ -104,8 +104,10 @@ def read_compression(path: Path) -> Compression:
         import yaml
     except ImportError:
         raise OptionError("settings of DistillKit are YAML", remedy="pip install pyyaml") from None
+    if never_ends(path):
+        raise OptionError("the settings are not a file", where=str(path), remedy=_SETTINGS_REMEDY)
     try:
-        stored = yaml.safe_load(read_small(path, OptionError, "the file of settings", _SETTINGS_REMEDY))
+        stored = yaml.safe_load(path.read_text())
         settings = Compression.model_validate(stored)
     except (OSError, ValueError, yaml.YAMLError) as fault:
         first = fault.errors()[0] if isinstance(fault, ValidationError) else None

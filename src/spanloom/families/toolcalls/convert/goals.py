@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.errors import SourceError
-from spanloom.storage.small_files import read_small
+from spanloom.options.endless import never_ends
 
 Goals = Mapping[tuple[str, str], Sequence[str]]
 
@@ -24,8 +24,10 @@ BENCHMARKS = ("v1", "v1.1", "v1.1.1", "v1.1.2", "v1.2", "v1.2.1", "v1.2.2")
 
 def read_goals(file: Path) -> Goals:
     """Reads the goals from a JSON file. Raises SourceError for an unreadable or invalid file."""
+    if never_ends(file):
+        raise SourceError("the goals are not a file", where=str(file), remedy="fix --goals")
     try:
-        value = json.loads(read_small(file, SourceError, "the file of goals", "fix --goals").decode("utf-8-sig"))
+        value = json.loads(file.read_bytes().decode("utf-8-sig"))
     except OSError as fault:
         raise SourceError(
             f"the goals cannot be read: {fault.strerror}", where=str(file), remedy="fix --goals"
