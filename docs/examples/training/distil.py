@@ -6,7 +6,7 @@ python distil.py learn DATASET SIGNALS [STEPS]   a student of two layers; prints
 
 import sys
 from collections.abc import Iterator
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -73,22 +73,29 @@ def loss_of(model: Any, batch: Batch, weights: SpanWeights, cross_entropy: float
     return span_normalized_loss(losses, mask, batch["span_id"], counts, weights)
 
 
-def learn(
-    dataset: Path, signals: Path, steps: int, *, seed: int = 0, hidden: int = 32, cross_entropy: float = 0.0
-) -> tuple[Any, list[float]]:
-    """The student, and its loss at each step. With `cross_entropy=1` it does not look at the teacher."""
+def student(
+    dataset: Path, signals: Path, *, seed: int = 0, hidden: int = 32, cross_entropy: float = 0.0
+) -> Iterator[tuple[Any, list[float]]]:
+    """The student and its losses so far: as it begins, and after each step, without end. With `cross_entropy=1` it does
+    not look at the teacher."""
     model = small_model(dataset, hidden, seed)
     data = DocumentDataset(dataset, teacher=signals, missing_teacher="zero")
     weights = SpanWeights(dict.fromkeys(spanloom.open_dataset(dataset).span_names[1:], 1.0))
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
-    losses = []
-    for _, batch in zip(range(steps), batches(data, seed), strict=False):
+    losses: list[float] = []
+    yield model, losses
+    for batch in batches(data, seed):
         optimizer.zero_grad()
         loss = loss_of(model, batch, weights, cross_entropy)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
-    return model, losses
+        yield model, losses
+
+
+def learn(dataset: Path, signals: Path, steps: int, **options: Any) -> tuple[Any, list[float]]:
+    """The student after so many steps, and its loss at each. `options`: of `student`."""
+    return next(islice(student(dataset, signals, **options), steps, None))
 
 
 if __name__ == "__main__":

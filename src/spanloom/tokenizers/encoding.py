@@ -110,7 +110,8 @@ class JsonTokenizer:
         # As unsigned numbers, ids below 0 are above the vocabulary too, whose last entry is empty.
         ids = np.minimum(tokens.view(np.uint32), self.vocab_size)
         sizes = lengths[ids]
-        edges = np.concatenate([[0], np.cumsum(sizes)])
+        edges = np.zeros(sizes.size + 1, np.int64)
+        np.cumsum(sizes, out=edges[1:])
         places = np.repeat(starts[ids] - edges[:-1], sizes)
         places += np.arange(places.size)
         return data[places].tobytes(), edges

@@ -9,9 +9,7 @@ no `span_id` if the dataset has no spans.
 `spanloom.training.loss` takes the batches of both: `span_normalized_loss` with the counts of the step.
 """
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,9 @@ from spanloom.training.samples.teacher import Missing, TeacherOfDocuments
 from spanloom.training.shard import open_shard, read_content
 
 Sample = dict[str, torch.Tensor]
+Places = npt.NDArray[np.int64]
+"""Of samples in a split, int64 [samples, 3]: the first position, the one behind the last, and the one from which on
+tokens are not labels."""
 
 
 class _Split:
@@ -67,47 +68,56 @@ class _Split:
     def read(self, name: str, first: int, last: int) -> npt.NDArray[Any]:
         """Positions `first` up to, not including, `last`, which may be in several shards: a view of the file, or a
         copy."""
-        number = bisect_right(self._begins, first) - 1
-        begin, end = self._begins[number], self._begins[number + 1]
-        part = self._arrays[number][name][first - begin : last - begin]
-        return part if last <= end else np.concatenate([part, self.read(name, end, last)])
+        parts = [self._arrays[at][name][begin:end] for at, begin, end in self._pieces(np.array([[first, last]]))]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
-    def samples(self, places: Sequence[tuple[int, int, int]]) -> list[Sample]:
-        """A sample for each place `(first, last, labels_to)`: positions `first` up to `last` with their labels. Tokens
-        from `labels_to` on are not used as labels. Those of a few places are views of the same tensors.
-        """
+    def _pieces(self, places: Places) -> list[tuple[int, int, int]]:
+        """Where places lie, in their order: a shard, and from where to where in it. One that goes over the end of a
+        shard has several."""
+        pieces = []
+        shards = np.searchsorted(self._begins, places[:, 0], side="right") - 1
+        for at, first, last in zip(shards.tolist(), places[:, 0].tolist(), places[:, 1].tolist(), strict=True):
+            begin, end = self._begins[at], self._begins[at + 1]
+            while last > end:
+                pieces.append((at, first - begin, end - begin))
+                at, first, begin, end = at + 1, end, end, self._begins[at + 2]
+            pieces.append((at, first - begin, last - begin))
+        return pieces
+
+    def samples(self, places: Places) -> list[Sample]:
+        """A sample for each place: its positions with their labels. Those of a few places are views of the same
+        tensors."""
         made: list[Sample] = []
-        begin = positions = 0
-        for number, (first, last, _) in enumerate(places):
-            if positions and positions + last - first > _AT_ONCE:
+        begin = before = behind = 0
+        for number, end in enumerate(np.cumsum(places[:, 1] - places[:, 0]).tolist()):
+            if number > begin and end - behind > _AT_ONCE:
                 made += self._together(places[begin:number])
-                begin, positions = number, 0
-            positions += last - first
-        return made + self._together(places[begin:]) if places else []
+                begin, behind = number, before
+            before = end
+        return made + self._together(places[begin:]) if len(places) else []
 
-    def _together(self, places: Sequence[tuple[int, int, int]]) -> list[Sample]:
-        lengths = [last - first for first, last, _ in places]
+    def _together(self, places: Places) -> list[Sample]:
+        pieces = self._pieces(places)
 
         def joined(name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-            return np.concatenate([self.read(name, first, last) for first, last, _ in places], dtype=dtype)
+            return np.concatenate([self._arrays[at][name][begin:end] for at, begin, end in pieces], dtype=dtype)
 
-        flat = {"tokens": joined("tokens", np.int64)}
-        flat["labels"] = np.append(flat["tokens"][1:], 0)
-        flat["loss_mask"] = joined("lossmask", np.float32)
+        tokens = joined("tokens", np.int64)
+        flat = {"tokens": tokens, "labels": np.empty_like(tokens), "loss_mask": joined("lossmask", np.float32)}
         if self.has("span"):
             flat["span_id"] = joined("span", np.int64)
-        unlabelled = []
-        for (_, last, labels_to), end in zip(places, accumulate(lengths), strict=True):
-            if last < labels_to:
-                flat["labels"][end - 1] = self.read("tokens", last, last + 1)[0]
-            else:
-                unlabelled.append(end - 1)
-        for array in list(flat.values())[1:]:
-            array[unlabelled] = 0
-        parts = [torch.from_numpy(array).split(lengths) for array in flat.values()]
+        flat["labels"][:-1] = tokens[1:]
+        lengths, labelled = places[:, 1] - places[:, 0], places[:, 1] < places[:, 2]
+        ends = np.cumsum(lengths) - 1
+        for end, behind in zip(ends[labelled], places[labelled, 1], strict=True):
+            flat["labels"][end] = self.read("tokens", behind, behind + 1)[0]
+        for name in flat.keys() - {"tokens"}:
+            flat[name][ends[~labelled]] = 0
+        sizes = lengths.tolist()
+        parts = [torch.split_with_sizes(torch.from_numpy(array), sizes) for array in flat.values()]
         samples = [dict(zip(flat, part, strict=True)) for part in zip(*parts, strict=True)]
         if self._teacher is not None:
-            for sample, (first, last, labels_to) in zip(samples, places, strict=True):
+            for sample, (first, last, labels_to) in zip(samples, places.tolist(), strict=True):
                 sample |= self._taught(self._teacher, first, last, min(last, labels_to - 1))
         return samples
 
@@ -160,7 +170,7 @@ class StreamDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not foll
 
     def __getitem__(self, index: int) -> Sample:
         first = _in_range(index, len(self)) * self._length
-        (sample,) = self._split.samples([(first, first + self._length, int(self._split.ends[-1]))])
+        (sample,) = self._split.samples(np.array([[first, first + self._length, self._split.ends[-1]]]))
         return sample
 
 
@@ -204,18 +214,15 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         """Several samples at once, as torch's loader asks for those of a batch."""
-        documents = [_in_range(index, len(self)) for index in indices]
-        samples = self._split.samples(list(map(self._place, documents)))
+        documents = np.array([_in_range(index, len(self)) for index in indices], np.int64)
+        ends = self._split.ends[documents]
+        firsts = np.where(documents > 0, self._split.ends[documents - 1], 0)
+        lasts = ends if self._max is None else np.minimum(ends, firsts + self._max)
+        samples = self._split.samples(np.stack([firsts, lasts, ends], axis=1))
         if self.weighted:
             for document, sample in zip(documents, samples, strict=True):
                 sample["weight"] = torch.tensor(self._weights[document], dtype=torch.float64)
         return samples
-
-    def _place(self, document: int) -> tuple[int, int, int]:
-        """Where a sample begins and ends in the split, and where its document ends."""
-        end = int(self._split.ends[document])
-        first = int(self._split.ends[document - 1]) if document else 0
-        return first, end if self._max is None else min(end, first + self._max), end
 
     @property
     def weights(self) -> npt.NDArray[np.float64]:

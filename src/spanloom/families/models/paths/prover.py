@@ -215,10 +215,10 @@ class PathProver:
         places = sorted({begin, found.begin, *closings, found.stop, len(whole)})
         pieces = [self._ids(whole[begin:end]) for begin, end in pairwise(places)]
         starts = dict(zip(places, accumulate(map(len, pieces), initial=known), strict=True))
-        tokens = np.concatenate([np.empty(0, np.int32), *pieces]).astype(np.int32, copy=False)
+        tokens = np.concatenate(pieces, dtype=np.int32) if pieces else np.empty(0, np.int32)
         opening = self._ids(whole[found.begin : found.prompt])
         first = starts[found.begin] + len(opening)
-        if not np.array_equal(tokens[starts[found.begin] - known : first - known], opening):
+        if tokens[starts[found.begin] - known : first - known].tobytes() != opening.tobytes():
             raise NoRule("a token spans the end of the prompt")
         end = starts[found.stop]
         if len(closings) < len(found.closings):
