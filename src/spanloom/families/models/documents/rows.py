@@ -85,8 +85,8 @@ def made_rows(
 
 
 class _Held:
-    """What was made of rows and is not handed on yet. `read`: how many rows; `tokens`: of their documents; `audited`: how
-    many of the first documents the tokenizers package checks, besides one in `AUDITED_EVERY`."""
+    """What was made of rows and is not handed on yet. `read`: how many rows; `tokens`: of their documents. `audited`:
+    how many of the first documents the tokenizers package checks, besides one in `AUDITED_EVERY`."""
 
     def __init__(self, ingredients: Ingredients, eod: int, *, audited: int) -> None:
         self._ingredients, self._eod, self._first = ingredients, eod, audited
