@@ -66,7 +66,7 @@ class DiskDocuments(DiskRun):
         """Checks that each document ends in EOD, ids are in the vocabulary, and the loss mask is 0 or 1."""
         eod, vocab_size, last = content.tokenizer.eod, content.tokenizer.vocab_size, self.last
         yield from self.at("eod", "the document does not end in EOD", last[self.tokens[last] != eod])
-        outside = np.flatnonzero((self.tokens < 0) | (self.tokens >= vocab_size))
+        outside = np.flatnonzero(self.tokens.view(np.uint32) >= vocab_size)  # a negative id is above all
         yield from self.at("ids", f"a token id outside 0 … {vocab_size - 1}", outside)
         yield from self.at("values", "a loss mask value other than 0 or 1", np.flatnonzero(self.lossmask > 1))
 
@@ -86,10 +86,19 @@ class DiskDocuments(DiskRun):
 
         `learned`: the family's word for "trained" in messages.
         """
-        last, labelled = self.last, (self.lossmask > 0) | (self.spans > 0)
-        yield from self.at("shift", "the last position of a document has no label to train", last[labelled[last]])
-        before = last[self.lengths > 1] - 1
-        yield from self.at("eod", f"the EOD is {learned}", before[labelled[before]])
+
+        def labelled(at: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+            return at[(self.lossmask[at] > 0) | (spans[at] > 0)]
+
+        last, spans = self.last, self.spans
+        yield from self.at("shift", "the last position of a document has no label to train", labelled(last))
+        yield from self.at("eod", f"the EOD is {learned}", labelled(last[self.lengths > 1] - 1))
+
+    def check_trained(self, message: str) -> Iterator[Finding]:
+        """Checks that each document has a trained token."""
+        most = np.maximum.reduceat(self.lossmask, self.last - self.lengths + 1)
+        for at in np.flatnonzero(most == 0).tolist():
+            yield self.finding("span", message, at)
 
     def counted(self, span_names: Sequence[str]) -> dict[str, npt.NDArray[Any]]:
         """The expected row columns, computed from the arrays: number, tokens, and the labels of each span."""

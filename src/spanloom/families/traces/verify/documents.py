@@ -44,9 +44,7 @@ def check_documents(documents: SpanDocuments, content: Content) -> Iterator[Find
     document = np.searchsorted(last, learned_at)
     falls = (np.diff(span[learned_at].astype(np.int8)) < 0) & (np.diff(document) == 0)
     yield from documents.at("span", "reasoning comes after the answer", learned_at[1:][falls])
-    learned = np.add.reduceat(documents.lossmask.astype(np.int64), last - documents.lengths + 1)
-    for at in np.flatnonzero(learned == 0).tolist():
-        yield documents.finding("span", "the document has nothing that is learned", at)
+    yield from documents.check_trained("the document has nothing that is learned")
 
 
 def check_rows(
