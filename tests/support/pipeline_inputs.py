@@ -126,5 +126,17 @@ def toolcalls_dataset(cli: Cli, folder: Path, shards: int) -> Given:
     )
 
 
+def teacher(cli: Cli, folder: Path, shards: int) -> Given:
+    from support.teachers import write_scored_dataset  # torch and transformers
+
+    root, model = write_scored_dataset(folder / "in", valid_fraction=0.2)
+    whole = ("teacher", "score", root, "--model", model, "--top-k", 8, "--out", folder / "whole", "--quiet")
+    return Given(
+        (f"dataset_root={root}", f"teacher_uri={model}", f"signals_root={folder}/signals", "top_k=8"),
+        (whole,),
+        {folder / "signals": folder / "whole"},
+    )
+
+
 BY_SHARD: tuple[Prepare, ...] = (model_chat, harmony_chat, packed_chat, traces_dataset, toolcalls_dataset)
 """Of the pipelines that have a task for each shard, besides SYNTH's. A function has the name of its pipeline."""

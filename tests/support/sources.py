@@ -108,5 +108,6 @@ def data_files(root: Path) -> dict[str, bytes]:
 
 
 def content(root: Path) -> dict[str, Any]:
-    """The `content` section of a dataset's manifest."""
-    return dict(json.loads((root / "manifest.json").read_bytes())["content"])
+    """The `content` section of a manifest: a dataset's, or that of a teacher's signals."""
+    signals = root / "teacher.json"
+    return dict(json.loads((signals if signals.exists() else root / "manifest.json").read_bytes())["content"])
