@@ -23,7 +23,7 @@ from spanloom.families.models.source.rows import read_row
 from spanloom.supervision import TokenDocuments, closed_documents
 
 AUDITED_FIRST, AUDITED_EVERY = 4, 64
-"""Documents that the tokenizers package checks: the first `AUDITED_FIRST` of a shard, and one in `AUDITED_EVERY`."""
+"""Documents of a batch that the tokenizers package checks: the first `AUDITED_FIRST`, then one in `AUDITED_EVERY`."""
 
 PROOF = "proof"
 """The group of counts that says how conversations were proven."""
@@ -42,7 +42,7 @@ def made_rows(
 ) -> Iterator[Made]:
     """The documents of these rows. `eod`: the token that closes each. `token_budget`: the row that would exceed it, and
     all later ones, are left out; `longest`: a row with a document of more tokens is left out."""
-    held = _Held(ingredients, eod, audited=AUDITED_FIRST if rows.first_row == 0 else 0)
+    held = _Held(ingredients, eod)
     tokens = 0
 
     def refuse(row: int, name: str | None, kind: str, detail: str, run: int | None, remedy: str | None) -> None:
@@ -85,11 +85,10 @@ def made_rows(
 
 
 class _Held:
-    """What was made of rows and is not handed on yet. `read`: how many rows; `tokens`: of their documents. `audited`:
-    how many of the first documents the tokenizers package checks, besides one in `AUDITED_EVERY`."""
+    """What was made of rows and is not handed on yet. `read`: how many rows; `tokens`: of their documents."""
 
-    def __init__(self, ingredients: Ingredients, eod: int, *, audited: int) -> None:
-        self._ingredients, self._eod, self._first = ingredients, eod, audited
+    def __init__(self, ingredients: Ingredients, eod: int) -> None:
+        self._ingredients, self._eod = ingredients, eod
         self._texts = 0  # of the batch, which decides what is audited
         self._empty()
 
@@ -112,7 +111,7 @@ class _Held:
         encoder = self._ingredients.model.encoder
         if not encoder.fast:
             return
-        chosen = [text for at, text in enumerate(texts, self._texts) if at < self._first or at % AUDITED_EVERY == 0]
+        chosen = [text for at, text in enumerate(texts, self._texts) if at < AUDITED_FIRST or at % AUDITED_EVERY == 0]
         if chosen:
             encoder.audit([text.decode() for text in chosen])
         self._texts += len(texts)
