@@ -53,17 +53,12 @@ class Prefixes:
         self.paths, self.messages, self.tools, self.of_leaf = paths, messages, tools, of_leaf
         self._written: dict[int, _Written] = {}
         self._before: dict[int, _Before] = {}
+        self._tops: dict[bool, tuple[Leaf, list[Loop]]] = {}  # by `prompt`, if the same for all longer prefixes
 
     def prefix(self, n: int, *, prompt: bool) -> Prefix:
         """The path of the first n messages. Raises UnknownPath, NotLinear."""
         states = _States(self, n)
-        node = self.paths.tries.roots[prompt]
-        while node.leaf is None:
-            if node.loop is not None:
-                states.loops.append(node.loop)
-                node = node.loop.after
-            else:
-                node = self.paths.next(node, self.messages, None, None, n, None, self.tools, states)
+        top = self._top(n, prompt, states)
         loops = states.loops
         if not loops or loops[-1].step != 1 or loops[-1].less:
             raise NotLinear("a template without a loop over all messages")
@@ -74,7 +69,25 @@ class Prefixes:
         before = states.before(len(loops) - 1)
         if any(self._before[id(loop)].writes for loop in loops[:-1]):
             raise NotLinear("a loop that writes before the one over all messages")
-        return Prefix(node.leaf, main.first, written.leaves(n, before, states), states)
+        return Prefix(top, main.first, written.leaves(n, before, states), states)
+
+    def _top(self, n: int, prompt: bool, states: "_States") -> Leaf:
+        """The leaf of the template. Its loops are added to `states`. Raises UnknownPath."""
+        if (known := self._tops.get(prompt)) is not None:
+            states.loops = known[1]
+            return known[0]
+        node, same = self.paths.tries.roots[prompt], n > NEAREST
+        while node.leaf is None:
+            if node.loop is not None:
+                states.loops.append(node.loop)
+                node = node.loop.after
+            else:
+                looks = reach(node)
+                same &= not (looks.far or looks.slots or looks.later)
+                node = self.paths.next(node, self.messages, None, None, n, None, self.tools, states)
+        if same:
+            self._tops[prompt] = node.leaf, states.loops
+        return node.leaf
 
     def before(self, loop: Loop, n: int, state: State, states: "_States") -> State:
         """The state after a loop that writes nothing but state."""
@@ -218,6 +231,9 @@ class _Written:
             self._walk(states)
         if not self._linear or any(state.get(slot) != value for slot, value in self._initial.items()):
             return self._all(n, state)
+        assert self._base is not None
+        if not any(self._from):  # no message looks at the end or at the state
+            return self._base[: n - first]
         self._follow(n - NEAREST, state)
         out = self._current[: n - NEAREST - first]
         out += [self._leaf(i, n, state) for i in range(n - NEAREST, n)]

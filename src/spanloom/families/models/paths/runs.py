@@ -104,6 +104,8 @@ class Walked:
         """Starts over, before the first prefix and when paths were learned."""
         self._prefixes = Prefixes(self._paths, self._known, self._conversation.tools, lambda leaf: leaf)
         self._texts: dict[tuple[int, int], str] = {}
+        self._tops: dict[int, tuple[str, str, list[tuple[Part, str]]]] = {}
+        self._checked: set[int] = set()  # leaves of the template that write the tools
         self._body = Body(self._conversation, self._written, self._text, inline=self._inline)
 
     def run(self, run: int) -> PathRun | None:
@@ -146,7 +148,9 @@ class Walked:
         marker = self._marker(run, whole, last, after.leaves[-1])
         whole += marker
         stop, turn_end = self._turn_end(whole, prompt, last)
-        self._check_tools(head_parts)
+        if id(after.top) not in self._checked:
+            self._check_tools(head_parts)
+            self._checked.add(id(after.top))
         message = self._conversation.messages[run]
         flags = tuple(bool((message.get(key) or "").strip()) for key in ("content", "reasoning"))
         return PathRun(
@@ -240,6 +244,8 @@ class Walked:
     def _around(self, prefix: Prefix) -> tuple[str, str, list[tuple[Part, str]]]:
         """The text before the messages and behind them, and the parts of the former."""
         top = prefix.top
+        if (known := self._tops.get(id(top))) is not None:
+            return known
         if top.data is None or top.data[0] != self._paths.renderings:
             at = top.out.index(("loop", len(prefix.states.loops) - 1))
             parts = [[each for each in out if each[0] != "loop"] for out in (top.out[:at], top.out[at + 1 :])]
@@ -249,7 +255,8 @@ class Walked:
             raise NoRule("the template writes texts behind the messages")
         values = (self._known, None, None, None, None, self._conversation.tools, None)
         head, tail = self._evaluated(before, values), self._evaluated(behind, values)
-        return "".join(head), "".join(tail), list(zip(before, head, strict=True))
+        around = self._tops[id(top)] = "".join(head), "".join(tail), list(zip(before, head, strict=True))
+        return around
 
     def _evaluated(self, parts: Sequence[Part], values: tuple[Any, ...]) -> list[str]:
         try:
