@@ -18,7 +18,7 @@ import pyarrow as pa
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.families.models.probe.frames import ModelFrames
-from spanloom.families.models.verify.frames import check_frames
+from spanloom.families.models.verify.frames import Columns, check_frames
 from spanloom.findings import Finding
 
 BOUNDARIES = frozenset({"joined", "served", "declared"})
@@ -51,14 +51,15 @@ def check_rows(
     `frames` that what is trained is what the model samples."""
     yield from documents.check_rows(rows, documents.counted(content.span_names))
     before: tuple[int, int, str] | None = None
+    columns: Columns = rows.select(["row", "cut", "id", "conversation", "runs", "weight", "run", *_LISTS]).to_pydict()
     if frames is not None:
-        yield from check_frames(frames, documents, rows, content, earlier=earlier)
-    columns = rows.select(["row", "cut", "id", "conversation", "runs", "weight", "run", *_LISTS]).to_pylist()
-    for at, row in enumerate(columns):
+        yield from check_frames(frames, documents, columns, content, earlier=earlier)
+    for at, values in enumerate(zip(*columns.values(), strict=True)):
+        row = dict(zip(columns, values, strict=True))
         for message in _wrong_row(row, before, content):
             yield documents.finding("rows", message, at)
         before = row["row"], row["cut"], row["conversation"]
-    yield from _check_eods(documents, [row["turn_end"] or [] for row in columns], content)
+    yield from _check_eods(documents, [ends or [] for ends in columns["turn_end"]], content)
     assert content.split is not None, "the schema demands it of this family"
     yield from documents.check_split(rows.column("conversation"), digests, content.split.valid_fraction)
 
@@ -77,7 +78,7 @@ def _check_eods(documents: SpanDocuments, ends: Sequence[Sequence[str | None]], 
 def _wrong_row(row: dict[str, Any], before: tuple[int, int, str] | None, content: Content) -> Iterator[str]:
     """What is wrong in a row, by itself or compared with the row before it."""
     name, conversation, run = row["id"], row["conversation"], row["run"]
-    if any(row[column] is None for column in ("id", "conversation", "run", *_LISTS)):
+    if None in map(row.get, ("id", "conversation", "run", *_LISTS)):
         yield "a column is null"
         return
     if name != f"{conversation}#{row['cut']}":
@@ -90,7 +91,7 @@ def _wrong_row(row: dict[str, Any], before: tuple[int, int, str] | None, content
         yield f"the weight {row['weight']} is not a number above 0"
     if content.config.get("turns") == "last" and row["cut"]:
         yield f"it is document {row['cut']} of a conversation that has one"
-    if any(len(row[column]) != row["runs"] for column in ("run", *_LISTS)) or not row["runs"]:
+    if {*map(len, map(row.__getitem__, ("run", *_LISTS)))} != {row["runs"]} or not row["runs"]:
         yield f"runs is {row['runs']}, but the lists have other lengths"
     if any(following <= place for place, following in pairwise(run)):
         yield f"the runs {run} are not in order"

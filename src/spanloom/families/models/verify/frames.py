@@ -14,7 +14,6 @@ from threading import Lock
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import pyarrow as pa
 
 from spanloom.conversations.source.format import ANY_MODEL
 from spanloom.dataset.manifest import Content, manifest_file, read_any
@@ -48,6 +47,9 @@ T = TypeVar("T")
 
 Carried = tuple[ModelFrames | None, tuple[Finding, ...]]
 """The frames of the model in a dataset, None if they cannot be read off tokens; and what contradicts its config."""
+
+Columns = Mapping[str, Sequence[Any]]
+"""Columns of a row table as Python lists, made once: lists of texts take longer than the checks."""
 
 _finding = Lock()
 """Shards are checked side by side, and the cache of a function would let each of them find the frames."""
@@ -184,16 +186,16 @@ def _is_earlier(root: Path, _written: int) -> bool:
 
 
 def check_frames(
-    frames: ModelFrames, documents: SpanDocuments, rows: pa.Table, content: Content, *, earlier: bool
+    frames: ModelFrames, documents: SpanDocuments, rows: Columns, content: Content, *, earlier: bool
 ) -> Iterator[Finding]:
     """Checks that what is trained is what the model samples: behind the generation prompt, to the stop token; and that
     the rows say of runs what the tokens say. `earlier`: what earlier versions made otherwise is a notice."""
     of_batch = _token_aligned(documents)
     judged = judge(of_batch, frames.tables)
     left_out = {*frames.unshown, *declared_by(content.config, content.family), *_NOT_CERTAIN}
-    ends, boundaries = rows.column("turn_end").to_pylist(), rows.column("boundary").to_pylist()
+    ends, boundaries = rows["turn_end"], rows["boundary"]
     known = [json.dumps(each, sort_keys=True) for each in content.config["variables"]]
-    own = _have_own(rows.column("variables").to_pylist(), known)
+    own = _have_own(rows["variables"], known)
     for name, (numbers, places) in judged.found.items():
         if name in left_out:
             continue
@@ -236,7 +238,7 @@ FOLLOWS = "an answer follows another"
 
 def _check_answers(
     documents: SpanDocuments,
-    rows: pa.Table,
+    rows: Columns,
     frames: Frames,
     of_batch: Documents,
     trained: Ints,
@@ -246,7 +248,7 @@ def _check_answers(
 ) -> Iterator[Finding]:
     """Checks that an answer follows no other, and that reasoning is before the answer and not all of it. `trained`: of
     `_trained`; `split`: texts beside calls are messages of their own."""
-    for number, runs in enumerate([] if split else rows.column("run").to_pylist()):
+    for number, runs in enumerate([] if split else rows["run"]):
         if any(later == run + 1 for run, later in pairwise(runs)):
             finding = documents.finding("frames", FOLLOWS, number)
             yield _noticed(finding, FOLLOWS) if earlier else finding
@@ -264,7 +266,7 @@ def _check_answers(
     answered = np.append(np.flatnonzero(speaks), spans.size)
     first_said = np.minimum(answered[np.searchsorted(answered, begins)], ends)
     wrong[BEHIND] = np.flatnonzero(thought[ends] > thought[first_said])
-    turn_ends = rows.column("turn_end").to_pylist()
+    turn_ends = rows["turn_end"]
     for what, numbers in wrong.items():
         for run in numbers.tolist():
             number = int(document[run])
@@ -308,22 +310,19 @@ def _token_aligned(documents: SpanDocuments) -> Documents:
 
 
 def _check_runs(
-    documents: SpanDocuments, rows: pa.Table, frames: Frames, of_batch: Documents, trained_runs: Ints, content: Content
+    documents: SpanDocuments, rows: Columns, frames: Frames, of_batch: Documents, trained_runs: Ints, content: Content
 ) -> Iterator[Finding]:
     """Checks the number of trained runs of each document, and what ends each. `trained_runs`: of `_trained`."""
     document = frames.document[frames.first[trained_runs]]
-    stated = rows.column("runs").to_numpy()
-    counted = np.bincount(document, minlength=stated.size)
-    ends = rows.column("turn_end").to_pylist()
-    boundaries = rows.column("boundary").to_pylist()
+    stated, ends = rows["runs"], rows["turn_end"]
+    counted = np.bincount(document, minlength=len(stated))
     whole = len(content.config["train"]) == TRAINED_SPANS
     texts = {token: text for text, token in content.config["stops"].items()}
     last = frames.stops[trained_runs] - 1
-    stops: list[str | None] = [
-        texts.get(int(of_batch.tokens[place])) if of_batch.trained[place] else None for place in last.tolist()
-    ]
-    edges = np.searchsorted(document, np.arange(stated.size + 1))
-    for number, ways in enumerate(boundaries):
+    ending = np.where(of_batch.trained[last], of_batch.tokens[last], -1)  # no token has an id below 0
+    stops = list(map(texts.get, ending.tolist()))
+    edges = np.searchsorted(document, np.arange(len(stated) + 1))
+    for number, ways in enumerate(rows["boundary"]):
         if DECLARED in ways:
             continue
         if whole and counted[number] != stated[number]:
@@ -332,9 +331,9 @@ def _check_runs(
             yield documents.finding("frames", f"the runs end in {found}, turn_end is {ends[number]}", number)
 
 
-def _check_served(model: Model, documents: SpanDocuments, rows: pa.Table, of_batch: Documents) -> Iterator[Finding]:
+def _check_served(model: Model, documents: SpanDocuments, rows: Columns, of_batch: Documents) -> Iterator[Finding]:
     """Checks that prompt and answer are encoded apart where the rows say so: the whole text has other ids then."""
-    served = [number for number, ways in enumerate(rows.column("boundary").to_pylist()) if SERVED in ways]
+    served = [number for number, ways in enumerate(rows["boundary"]) if SERVED in ways]
     for number in served[:ENCODED]:
         end = int(of_batch.ends[number])
         tokens = of_batch.tokens[end - int(of_batch.lengths[number]) : end]
