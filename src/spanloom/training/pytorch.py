@@ -169,8 +169,8 @@ class StreamDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not foll
         return (int(self._split.ends[-1]) - 1) // self._length
 
     def __getitem__(self, index: int) -> Sample:
-        first = _in_range(index, len(self)) * self._length
-        (sample,) = self._split.samples(np.array([[first, first + self._length, self._split.ends[-1]]]))
+        firsts = _in_range([index], len(self)) * self._length
+        (sample,) = self._split.samples(np.array([[firsts[0], firsts[0] + self._length, self._split.ends[-1]]]))
         return sample
 
 
@@ -214,7 +214,7 @@ class DocumentDataset(Dataset[Sample]):  # type: ignore[misc]  # torch is not fo
 
     def __getitems__(self, indices: Sequence[int]) -> list[Sample]:
         """Several samples at once, as torch's loader asks for those of a batch."""
-        documents = np.array([_in_range(index, len(self)) for index in indices], np.int64)
+        documents = _in_range(indices, len(self))
         ends = self._split.ends[documents]
         firsts = np.where(documents > 0, self._split.ends[documents - 1], 0)
         lasts = ends if self._max is None else np.minimum(ends, firsts + self._max)
@@ -259,7 +259,9 @@ def for_transformers(batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return {"input_ids": batch["tokens"], "attention_mask": batch["attention_mask"], "labels": labels}
 
 
-def _in_range(index: int, length: int) -> int:
-    if not -length <= index < length:
-        raise IndexError(f"sample {index} of {length}")  # ends a for loop over a map dataset
-    return index % length
+def _in_range(indices: Sequence[int], length: int) -> npt.NDArray[np.int64]:
+    """Indices from 0 on, int64 [indices]; those below 0 count from the end."""
+    numbers = np.array(indices, np.int64)
+    if (beyond := (numbers < -length) | (numbers >= length)).any():
+        raise IndexError(f"sample {numbers[beyond][0]} of {length}")  # ends a for loop over a map dataset
+    return numbers % length
