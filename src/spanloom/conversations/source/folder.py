@@ -162,8 +162,8 @@ def read_listing(directory: Path) -> Source:
     if directory.is_file() and directory.name.endswith(RECORD_FILES):
         raise not_converted(str(directory))
     if not directory.is_dir():
-        remedy = f"give a folder of {_SCHEMA_VERSIONS}"
-        raise SourceError("the source is not a directory", where=str(directory), remedy=remedy)
+        fault = "is not a directory" if directory.exists() else "does not exist"
+        raise SourceError(f"the source {fault}", where=str(directory), remedy=f"give a folder of {_SCHEMA_VERSIONS}")
     try:
         raw = read_small(path, SourceError, "the source manifest", _DISAGREE)
     except FileNotFoundError:

@@ -82,11 +82,7 @@ def five_listed(source: Path) -> None:
 
 DISAGREE = r"the manifest and the shards do not belong together: fetch or convert them again"
 FORMATS = "synth_harmony_v1 or harmony_conversations_v1 or conversations_v1"
-NO_FOLDER = (
-    "the source is not a directory",
-    "source",
-    f"give a folder of {FORMATS}",
-)
+NO_FOLDER = ("source", f"give a folder of {FORMATS}")
 MANIFEST = r"source/manifest\.json"
 NOT_JSON = ("the source manifest is not JSON: .*", MANIFEST, DISAGREE)
 NO_LIST = (r"the source manifest has no list storage\.shards", MANIFEST, DISAGREE)
@@ -97,8 +93,8 @@ UNREADABLE = r"the shard cannot be read: not a Parquet file, or a truncated one:
 
 # What the test is called → how the source is broken; what must be said, where, and with which remedy.
 SOURCE_FAULTS: dict[str, tuple[Break, str, str, str]] = {
-    "without the folder": (shutil.rmtree, *NO_FOLDER),
-    "file for folder": (file_for_folder, *NO_FOLDER),
+    "without the folder": (shutil.rmtree, "the source does not exist", *NO_FOLDER),
+    "file for folder": (file_for_folder, "the source is not a directory", *NO_FOLDER),
     "without manifest": (
         without("manifest.json"),
         r"the source has no manifest\.json",
