@@ -50,7 +50,7 @@ def test_leaves_of_all_prefixes_write_the_texts_of_jinja(path: Path) -> None:
                     texts[n, prompt] = paths.learn(messages[:n], tools, prompt=prompt)
                 except Exception:  # the template raises, or has no paths
                     continue
-        walked = Prefixes(paths, messages, tools, lambda leaf: leaf)
+        walked = Prefixes(paths, messages, tools)
         for (n, prompt), text in texts.items():
             try:
                 assert written(walked, n, prompt=prompt) == text

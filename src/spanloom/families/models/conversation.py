@@ -11,6 +11,7 @@ A message has `role`, `content` (text, null, or a list of text parts), `reasonin
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from spanloom.errors import RecordError
@@ -37,11 +38,15 @@ class Conversation:
 
         The first message of a conversation is context: no prompt leads to it.
         """
-        return [
+        return list(self._runs)
+
+    @cached_property
+    def _runs(self) -> tuple[int, ...]:
+        return tuple(
             place
             for place, message in enumerate(self.messages)
             if place and message["role"] == "assistant" and message.get("trained", True)
-        ]
+        )
 
 
 def read_conversation(record: Mapping[str, Any], *, name: str) -> Conversation:

@@ -6,7 +6,7 @@ reads state that depends on the end (the place of the last question), when that 
 matters. Prefixes are walked in increasing order.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from math import inf
@@ -27,11 +27,11 @@ class NotLinear(Exception):
 @dataclass(frozen=True)
 class Prefix:
     """The path of a prefix. `top`: the leaf of the template; `first`: the place of the first message of the loop that
-    writes; `leaves`: what `of_leaf` makes of the leaves of its messages; `states`: after each loop."""
+    writes; `leaves`: of its messages; `states`: after each loop."""
 
     top: Leaf
     first: int
-    leaves: Sequence[Any]
+    leaves: Sequence[Leaf]
     states: "_States"
 
 
@@ -45,12 +45,10 @@ def reach(node: Node) -> Reach:
 
 
 class Prefixes:
-    """The prefixes of one conversation. `of_leaf`: what is listed for a leaf."""
+    """The prefixes of one conversation."""
 
-    def __init__(
-        self, paths: Paths, messages: Sequence[Message], tools: Sequence[Any] | None, of_leaf: Callable[[Leaf], Any]
-    ) -> None:
-        self.paths, self.messages, self.tools, self.of_leaf = paths, messages, tools, of_leaf
+    def __init__(self, paths: Paths, messages: Sequence[Message], tools: Sequence[Any] | None) -> None:
+        self.paths, self.messages, self.tools = paths, messages, tools
         self._written: dict[int, _Written] = {}
         self._before: dict[int, _Before] = {}
         self._tops: dict[bool, tuple[Leaf, list[Loop]]] = {}  # by `prompt`, if the same for all longer prefixes
@@ -211,41 +209,44 @@ class _Written:
     def __init__(self, prefixes: Prefixes, loop: Loop) -> None:
         self._of, self._loop = prefixes, loop
         self._linear = True
-        self._base: list[Any] | None = None
         self._walked: list[Leaf] = []
         self._from: list[Node | None] = []  # where the walk of a message begins to look at the end or the state
         self._far: list[int] = []  # places whose leaves depend on state before the loop
         self._running: list[State] = []
-        self._current: list[Any] = []
+        self._current: list[Leaf] = []
         self._initial: State = {}
         self._entered = 0
         self._state: State | None = None
         self._due: list[tuple[float, int]] = []
+        self._last: tuple[int, State, Sequence[Leaf]] | None = None
 
-    def leaves(self, n: int, state: State, states: _States) -> Sequence[Any]:
+    def leaves(self, n: int, state: State, states: _States) -> Sequence[Leaf]:
         first = self._loop.first
         self._states = states
         if n < first + NEAREST + 1 or not self._linear:
             return self._all(n, state)
-        if self._base is None:
+        if not self._walked:
             self._walk(states)
         if not self._linear or any(state.get(slot) != value for slot, value in self._initial.items()):
             return self._all(n, state)
-        assert self._base is not None
         if not any(self._from):  # no message looks at the end or at the state
-            return self._base[: n - first]
+            return self._walked[: n - first]
+        if self._last is not None and self._last[:2] == (n, state):  # of the other value of `prompt`
+            return self._last[2]
         self._follow(n - NEAREST, state)
         out = self._current[: n - NEAREST - first]
         out += [self._leaf(i, n, state) for i in range(n - NEAREST, n)]
+        if self._linear:
+            self._last = n, state, out
         return out if self._linear else self._all(n, state)
 
-    def _all(self, n: int, state: State) -> list[Any]:
+    def _all(self, n: int, state: State) -> list[Leaf]:
         of = self._of
         out = []
         for i in range(self._loop.first, n):
             values = (of.messages, of.messages[i], i, n, state, of.tools, self._states)
             leaf = of.paths.leaf(self._loop.body, *values)
-            out.append(of.of_leaf(leaf))
+            out.append(leaf)
             if leaf.sets:
                 state = {**state, **of.paths.state_of(leaf)(*values)}
             if leaf.breaks:
@@ -290,28 +291,25 @@ class _Written:
         self._linear &= not any(
             leaf.sets and (near or slots - depends) for leaf, near, slots in zip(leaves, by_end, read, strict=True)
         )
-        self._walked, self._base = leaves, list(map(of.of_leaf, leaves))
-        self._from, self._running = begins, before
+        self._walked, self._from, self._running = leaves, begins, before
         self._initial = {slot: state.get(slot) for slot in depends}
         self._far = [self._loop.first + at for at, slots in enumerate(read) if slots - depends]
 
-    def _leaf(self, i: int, n: int, state: State) -> Any:
-        """What is listed for a message near the end of a prefix."""
+    def _leaf(self, i: int, n: int, state: State) -> Leaf:
+        """The leaf of a message near the end of a prefix."""
         at = i - self._loop.first
         start = self._from[at]
-        assert self._base is not None
         if start is None:
-            return self._base[at]
+            return self._walked[at]
         of = self._of
         values = (of.messages, of.messages[i], i, n, {**state, **self._running[at]}, of.tools, self._states)
         leaf = of.paths.leaf(start, *values)
         if leaf.sets and leaf is not self._walked[at]:
             self._linear = False
-        return of.of_leaf(leaf)
+        return leaf
 
     def _follow(self, end: int, state: State) -> None:
         """Brings the leaves of the messages before `end` up to date with a state."""
-        assert self._base is not None
         first = self._loop.first
         if end - first < len(self._current):  # a shorter prefix than before
             self._current, self._entered, self._state, self._due = [], 0, None, []
@@ -321,7 +319,7 @@ class _Written:
         self._state = state
         far = self._far
         while len(self._current) < end - first:
-            self._current.append(self._base[len(self._current)])
+            self._current.append(self._walked[len(self._current)])
         while self._entered < len(far) and far[self._entered] < end:
             self._update(far[self._entered], end, state)
             self._entered += 1
@@ -356,7 +354,7 @@ class _Written:
             node = of.paths.next(node, *values)
         if node.leaf.sets and node.leaf is not self._walked[at]:
             self._linear = False
-        self._current[at] = of.of_leaf(node.leaf)
+        self._current[at] = node.leaf
         heappush(self._due, (most, i))
 
 

@@ -57,7 +57,8 @@ class Body:
         for place, leaf in enumerate(leaves[same:], first + same):
             own = self._written(leaf)
             unthought.append(unthought[-1] + self._leaves_out(place, own.kinds))
-            self._elsewhere += [(place, part.message) for part in own.parts if part.message is not None]
+            if own.foreign:
+                self._elsewhere += [(place, part.message) for part in own.parts if part.message is not None]
         self._joined, self._ends, self._unthought, self._leaves = kept + "".join(new), ends, unthought, leaves
         return self._joined, ends[-2] if leaves else ends[0]
 
@@ -77,7 +78,10 @@ class Body:
     def forgotten(self, run: int, above: set[int]) -> int:
         """How many texts of earlier runs are left out before the message `run`. `above`: messages whose content is
         written before all messages. Raises NoRule for other texts that are left out."""
-        forgotten = self._unthought[run - self._first] + sum(map(self._is_thought, range(self._first)))
+        forgotten = self._unthought[run - self._first]
+        if not (self._first or self._unwritten or self._uncalled):
+            return forgotten
+        forgotten += sum(map(self._is_thought, range(self._first)))
         elsewhere = above | {message for _, message in self._elsewhere}
         for place in self._left(self._unwritten, CONTENT, run):
             if place not in elsewhere:

@@ -34,11 +34,12 @@ class Part:
 @dataclass(frozen=True)
 class Written:
     """The parts of a leaf, in order. `kinds`: what it writes of its own message; `by_item`: whether it writes arguments
-    of calls one by one."""
+    of calls one by one; `foreign`: whether it writes texts of another message or tools."""
 
     parts: tuple[Part, ...]
     kinds: frozenset[str]
     by_item: bool
+    foreign: bool
 
 
 def written(paths: Paths, out: tuple[Expression, ...]) -> Written:
@@ -50,7 +51,8 @@ def written(paths: Paths, out: tuple[Expression, ...]) -> Written:
     by_item = any(
         _writes_by_item(leaf) for each in out if each[0] == "sub" for leaf in leaves_of(paths.tries.nested[each[1]])
     )
-    return Written(parts, frozenset(own), by_item)
+    foreign = any(part.message is not None or part.kind == TOOL_LIST for part in parts)
+    return Written(parts, frozenset(own), by_item, foreign)
 
 
 def _part(paths: Paths, each: Expression) -> Part:

@@ -36,6 +36,7 @@ from spanloom.tokenizers.template_paths.paths import Paths
 MOST_MESSAGES, MOST_CHARACTERS = 2_000, 4_000_000
 """Of a conversation. A longer one goes to the full proof, where the limits of a rendering hold."""
 
+_TEXTS = frozenset({"role", "content"})
 _NAMED = frozenset({"tool_calls", "tool_call_id", "name"})
 """Keys of messages with texts besides content and reasoning."""
 
@@ -400,14 +401,17 @@ def _check(model: Model, proving: Proving, conversation: Conversation) -> None:
         raise NoRule("the conversation is long")
     if conversation.variables:
         raise NoRule("the conversation has variables of its own")
-    if any(message.get("truncated") for message in messages):
-        raise NoRule("a message is truncated")
-    if any(message["role"] == "user" and message.get("name") for message in messages):
-        raise NoRule("a user has a name")
-    if not proving.inline and any(message.get("reasoning") for message in messages):
-        raise NoRule("the reasoning is not written into the content")
-    if any(not call["name"].strip() for message in messages for call in message.get("tool_calls") or ()):
-        raise NoRule("a call without a name")
+    for message in messages:
+        if message.keys() <= _TEXTS:
+            continue
+        if message.get("truncated"):
+            raise NoRule("a message is truncated")
+        if message["role"] == "user" and message.get("name"):
+            raise NoRule("a user has a name")
+        if not proving.inline and message.get("reasoning"):
+            raise NoRule("the reasoning is not written into the content")
+        if any(not call["name"].strip() for call in message.get("tool_calls") or ()):
+            raise NoRule("a call without a name")
     if _has_controls(model, conversation, proving.eod, texts):
         raise NoRule("a control token in a text")
     if any(word in texts for word in _ODD) or not (texts.isascii() or _is_text(texts)):

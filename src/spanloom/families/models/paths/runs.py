@@ -24,7 +24,6 @@ from spanloom.families.models.paths.leaves import (
     CONTENT,
     LITERAL,
     REASONING,
-    TOOL_LIST,
     NoRule,
     Part,
     Written,
@@ -102,7 +101,7 @@ class Walked:
 
     def _forget(self) -> None:
         """Starts over, before the first prefix and when paths were learned."""
-        self._prefixes = Prefixes(self._paths, self._known, self._conversation.tools, lambda leaf: leaf)
+        self._prefixes = Prefixes(self._paths, self._known, self._conversation.tools)
         self._texts: dict[tuple[int, int], str] = {}
         self._tops: dict[int, tuple[str, str, list[tuple[Part, str]]]] = {}
         self._checked: set[int] = set()  # leaves of the template that write the tools
@@ -136,7 +135,7 @@ class Walked:
         own = self._written(after.leaves[-1])
         self._independent.check(after.leaves[-1], after.states.loops[:-1], run)
         texts = [(part.kind, text) for part, text in zip(own.parts, self._pieces(own.parts, run), strict=True)]
-        if any(part.message is not None or part.kind == TOOL_LIST for part in own.parts):
+        if own.foreign:
             raise NoRule("a text of another message in the run")
         if self._inline and (reasoning := self._conversation.messages[run].get("reasoning")):
             texts = [each for kind, text in texts for each in _parted(kind, text, reasoning)]
@@ -271,13 +270,10 @@ class Walked:
         with its kind, in order."""
         message = self._conversation.messages[run]
         calls = bool(message.get("tool_calls"))
-        has = {
-            CONTENT: bool((message.get("content") or "").strip()),
-            REASONING: bool((message.get("reasoning") or "").strip()),
-            CALLS: calls,
-        }
-        kinds = {kind for kind, _ in texts}
-        if any(has[kind] and kind not in kinds for kind in has):
+        has = {kind for kind in (CONTENT, REASONING) if (message.get(kind) or "").strip()}
+        if calls:
+            has.add(CALLS)
+        if not has <= {kind for kind, _ in texts}:
             raise NoRule("a text of the run is not written")
         span = {REASONING: SPAN_ANALYSIS, CONTENT: SPAN_COMMENTARY if calls else SPAN_FINAL, CALLS: SPAN_COMMENTARY}
         placed: list[tuple[int, int]] = []
@@ -288,7 +284,7 @@ class Walked:
         for kind, text in texts:
             if kind == LITERAL:
                 behind.append((at, text))
-            elif has[kind]:
+            elif kind in has:
                 if kind == CALLS:
                     behind.append((at, text[: text.index(message["tool_calls"][0]["name"])]))
                 if numbers and numbers[-1] != span[kind]:
