@@ -55,6 +55,8 @@ EXAMPLES: dict[str, tuple[str, dict[str, Any], list[list[str]]]] = {
         {},
         [[*ASKED, *LOOKED[:3], 'tool tide_table: {"high": "13:05"}', "final: At 13:05."]],
     ),
+    "opentelemetry.jsonl": ("openai_messages", {}, [[*ASKED, *LOOKED]]),
+    "ai_sdk.jsonl": ("openai_messages", {}, [[*ASKED, *LOOKED], [*ASKED, *LOOKED]]),
     "gemini.jsonl": (
         "gemini",
         {},

@@ -18,6 +18,8 @@ EXAMPLES = {
         "wildchat.jsonl",
         "llama_factory_v1.jsonl",
         "openhands.jsonl",
+        "opentelemetry.jsonl",
+        "ai_sdk.jsonl",
     ),
     "sharegpt": ("hermes.jsonl", "toolace.jsonl", "stratos.jsonl"),
     "alternating": ("ultrachat.jsonl", "lima.jsonl"),

@@ -86,6 +86,89 @@ def test_messages_without_an_answer_are_not_mapped_to_a_conversation() -> None:
     assert remedy({"dialog": named}) == "--map messages=dialog", "roles by --role"
 
 
+def test_events_of_claude_code_are_gathered_by_session(tmp_path: Path) -> None:
+    events: list[Any] = [
+        {"type": "summary", "summary": "S", "leafUuid": "2"},
+        {"type": "user", "sessionId": "b", "uuid": "1", "isSidechain": False, "message": USER},
+        {"type": "user", "sessionId": "b", "uuid": "3", "isSidechain": True, "message": {**USER, "content": "aside"}},
+        {"type": "user", "sessionId": "a", "uuid": "4", "message": {**USER, "content": "another"}},
+        {"type": "system", "sessionId": "b", "message": "no message of the conversation"},
+        [1],
+        {"type": "assistant", "sessionId": "b", "uuid": "2", "message": {"type": "message", **ANSWER}},
+    ]
+    assert pasted(remedy(events[0]), events, tmp_path) == [[("user", "another")], TALK]
+    assert remedy(events[1]) == remedy(events[0])
+
+
+def test_events_of_codex_are_gathered(tmp_path: Path) -> None:
+    items = [{"type": "message", **USER}, {"type": "message", **ANSWER}]
+    events = [
+        {"type": "session_meta", "payload": {"id": "s"}},
+        *({"type": "response_item", "payload": item} for item in items),
+        {"type": "event_msg", "payload": {"type": "agent_message", "message": "A"}},
+    ]
+    assert pasted(remedy(events[0]), events, tmp_path) == [TALK]
+
+
+SPAN = {
+    "id": "1",
+    "traceId": "t",
+    "parentObservationId": None,
+    "input": json.dumps([USER]),
+    "output": json.dumps(ANSWER),
+}
+
+
+def test_spans_of_a_trace_are_no_conversations(tmp_path: Path) -> None:
+    spans = [
+        {**SPAN, "type": "TOOL", "input": '{"city": "Oslo"}', "output": "4"},
+        {**SPAN, "type": "GENERATION"},
+    ]
+    said = remedy(spans[1])
+    assert said == remedy(spans[0])
+    (tmp_path / "FILE").write_text("".join(json.dumps(span) + "\n" for span in spans))
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not installed")
+    command = said[said.index("jq ") : said.index(" > ")]
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
+    (span,) = map(json.loads, done.stdout.splitlines())
+    keys = key_map(said[said.index("--map ") + 6 :].split()[0].split(","))
+    form = recognise(span, keys, "here")
+    read = read_record(span, form, Reading(), Dropping(names=frozenset()))
+    assert [(turn.role, "".join(turn.texts)) for turn in read.turns] == TALK
+
+
+@pytest.mark.parametrize(
+    ("span", "program"),
+    [
+        ({"trace_id": "t", "run_type": "chain", "inputs": {}, "outputs": {}}, 'select(.run_type == "llm")'),
+        ({"trace_id": "t", "type": "generation", "input": "Q", "output": "A"}, 'select(.type == "generation")'),
+        ({"trace_id": "t", "span_kind": "TOOL", "input": "Q", "output": "A"}, 'select(.span_kind == "LLM")'),
+    ],
+)
+def test_spans_are_selected_by_the_key_of_their_type(span: dict[str, Any], program: str) -> None:
+    assert program in remedy(span)
+
+
+def test_spans_in_a_list_are_taken_out() -> None:
+    assert ".observations[]" in remedy({"trace": {"id": "t"}, "observations": [{"traceId": "t", "type": "SPAN"}]})
+
+
+def test_a_trace_id_beside_a_conversation_is_metadata() -> None:
+    assert texts({"trace_id": "t", "type": "chat", "messages": [USER, ANSWER]}) == TALK
+    assert texts({"trace_id": "t", "question": "Q", "answer": "A"}) == TALK
+
+
+def test_a_list_without_objects_is_no_list_of_messages() -> None:
+    assert "give records" in remedy([1])
+
+
+def test_an_object_of_objects_beside_a_text_is_no_column_of_pandas() -> None:
+    assert "pandas" not in remedy({"scenario": "9", "steps": {"0": {"score": 1}, "3": {"score": 2}}})
+
+
 def test_a_tree_of_messages_is_named() -> None:
+    node = {"id": "n", "parent": "r", "children": [], "message": {"author": {"role": "user"}}}
+    assert "one record for each path" in remedy({"title": "t", "mapping": {"r": {"children": ["n"]}, "n": node}})
     tree = {"message_tree_id": "1", "prompt": {"role": "prompter", "text": "Q", "replies": []}}
     assert "a record for each path" in remedy(tree).replace("one record", "a record")

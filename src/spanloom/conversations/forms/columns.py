@@ -25,10 +25,12 @@ from spanloom.conversations.forms.form import (
     listed,
     listed_or_text,
     reasoned,
+    written_object,
 )
 from spanloom.conversations.forms.keys import KNOWN_NAMES, KeyMap
 from spanloom.conversations.reading.messages import ROLE_KEYS, ROLES
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
+from spanloom.records.json_lines import unique_keys
 
 _NOUNS = frozenset({
     "context", "contexts", "ctx", "passage", "passages", "document", "documents", "doc", "docs", "knowledge",
@@ -97,7 +99,9 @@ def _remedy(key: str, left: Mapping[str, Any], query: tuple[str, ...]) -> str:
 def draft(taken: Taken) -> Draft:
     """A question and an answer as messages. Raises RecordRefusedError."""
     refuse_beside(taken)
-    if isinstance(request := taken.one("query"), dict) and "messages" in request:
+    request = taken.one("query")
+    request = request if isinstance(request, dict) else written_object(request)
+    if "messages" in request and are_messages(listed(request["messages"])):
         rest = dict(request)
         asked, tools = rest.pop("messages"), rest.pop("tools", None)
         if not says_nothing(rest):
@@ -207,10 +211,39 @@ def _said(taken: Taken, meaning: str) -> Any:
     first = [parts[0]] if isinstance(parts[0], dict) and not parts[0].keys().isdisjoint(ROLE_KEYS) else parts[0]
     if len(parts) == 1 and isinstance(first, list) and all(isinstance(item, dict) for item in first):
         return first
+    for key, value in zip(taken.keys[meaning], taken.values[meaning], strict=True):
+        if not taken.reading.text_as_is and isinstance(value, str) and (held := _logged(value)):
+            detail = f"{key!r} is the JSON of {held}, as a log of a program has it: it would be read as text"
+            raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, detail, "--text-as-is keeps it as text")
     if wrong := [kind(value) for value in parts if not isinstance(value, str)]:
         detail = f"{' + '.join(taken.keys[meaning])} is {wrong[0]}, not text or a list of messages"
         raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, detail)
     return joined(parts)
+
+
+def _logged(text: str) -> str | None:
+    """What a text is the JSON of, if a program logged it: messages, a reply, calls. None for any other text."""
+    if not text.startswith(("{", "[")):
+        return None
+    try:
+        value = unique_keys(text.encode())
+    except (ValueError, RecursionError):
+        return None
+    while isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
+        value = value[0]
+    for item in value if isinstance(value, list) else [value]:
+        if not isinstance(item, dict):
+            return None
+        if "lc" in item and item.get("type") == "constructor":
+            return "LangChain's objects"
+        if "toolCallId" in item and "toolName" in item:
+            return "calls"
+        for name in ("messages", "contents"):
+            if isinstance(held := item.get(name), list) and held and isinstance(held[0], dict | list):
+                return "an object with messages"
+        if isinstance(reply := item.get("content"), dict) and "parts" in reply:
+            return "a reply"
+    return None
 
 
 def earlier(taken: Taken) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from spanloom.conversations.forms.beside import labels
 from spanloom.conversations.forms.keys import BESIDE, KeyMap
-from spanloom.conversations.reading.messages import ROLE_KEYS, TEXT_KEYS
+from spanloom.conversations.reading.messages import ROLE_KEYS, ROLES, TEXT_KEYS
 from spanloom.conversations.reading.tools import python_value
 from spanloom.conversations.turns import Dropping, Reading, RecordRefusedError, Refusal, kind, says_nothing
 from spanloom.records.json_lines import unique_keys
@@ -180,10 +180,14 @@ _LIKE_MESSAGES = re.compile(r"\s*\[\s*\{\s*['\"](role|content|from|value)['\"]\s
 
 
 def listed_or_text(value: Any) -> Any:
-    """The same for a column that may hold plain text: `[1, 2]` and `[Note] …` are texts, not messages.
+    """The same for a column that may hold plain text: `[1, 2]` and `[Note] …` are texts, not messages. The JSON text of
+    one message is a list of it.
 
     Raises RecordRefusedError for a text that begins like a list of messages and is not one.
     """
+    message = written_object(value)
+    if says_role(message) and not message.keys().isdisjoint((*TEXT_KEYS, "tool_calls")):
+        return [message]
     try:
         values = listed(value)
     except RecordRefusedError:
@@ -191,6 +195,22 @@ def listed_or_text(value: Any) -> Any:
             raise
         return value
     return values if are_messages(values) else value
+
+
+def written_object(value: Any) -> dict[str, Any]:
+    """The object of a JSON text; empty for any other value."""
+    if not isinstance(value, str) or not value.startswith("{"):
+        return {}
+    try:
+        parsed = unique_keys(value.encode())
+    except (ValueError, RecursionError):
+        return {}
+    return parsed if isinstance(parsed, dict) else {}
+
+
+def says_role(message: Mapping[str, Any]) -> bool:
+    """Whether a role of an object is one that is known."""
+    return any(isinstance(name := message.get(key), str) and name.strip().lower() in ROLES for key in ROLE_KEYS)
 
 
 def are_messages(value: Any) -> bool:

@@ -74,8 +74,10 @@ OPENAI = FormKind(
     name="openai_messages",
     title="messages with role and content (OpenAI)",
     how='`{"messages": [{"role": "user", "content": …}, …]}`, or such a list by itself; blocks of Anthropic and of '
-    "Bedrock's Converse, parts of LLaMA-Factory v1, turns of WildChat, LMSYS, UltraChat 200k, Nemotron, SWE-smith too",
-    peers="OpenAI fine-tuning, TRL, Axolotl, LLaMA-Factory, ms-swift, Anthropic Messages, Amazon Bedrock",
+    "Bedrock's Converse, parts of LLaMA-Factory v1, of OpenTelemetry's GenAI spans and of Vercel's AI SDK (model and "
+    "UI messages), turns of WildChat, LMSYS, UltraChat 200k, Nemotron, SWE-smith too",
+    peers="OpenAI fine-tuning, TRL, Axolotl, LLaMA-Factory, ms-swift, Anthropic Messages, Amazon Bedrock, "
+    "OpenTelemetry, Vercel AI SDK",
     meanings=MEANINGS,
     recognises=lambda record, names: isinstance(_list(record, names), list),
     draft=_draft,

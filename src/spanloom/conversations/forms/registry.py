@@ -39,7 +39,7 @@ from spanloom.conversations.forms.published.pairs import ALTERNATING, PAIRS
 from spanloom.conversations.forms.published.responses import RESPONSES
 from spanloom.conversations.forms.published.trajectories import TRAJECTORIES
 from spanloom.conversations.forms.published.xlam import XLAM
-from spanloom.conversations.forms.unknown import remedy
+from spanloom.conversations.forms.unknown import remedy, span_remedy
 from spanloom.conversations.reading.call_tags import written_tools
 from spanloom.conversations.reading.flags import SET_ASIDE, is_truncated
 from spanloom.conversations.reading.messages import ROLE_KEYS, plain_turn, turns_of
@@ -94,6 +94,13 @@ def recognise(record: Any, keys: KeyMap, where: str) -> Form:
             "the record is a list of records, not of messages: an array on one line",
             where=where,
             remedy=f"cp {shlex.quote(path)} records.json makes a file of it that is read as an array",
+        )
+    if keys.mapped.isdisjoint(("query", "answer", "messages")) and (spans := span_remedy(record)):
+        fault = "each record is a span of a trace, and not each span is a question and the answer of a model"
+        raise SourceError(fault, where=where, remedy=spans)
+    if isinstance(record, list) and record and not any(isinstance(item, dict) for item in record):
+        raise SourceError(
+            "no known form of chat data: the record is a list without objects", where=where, remedy=remedy(record)
         )
     held = {keys.names["messages"][0]: record} if isinstance(record, list) else record
     if isinstance(held, dict):

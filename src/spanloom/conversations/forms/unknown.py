@@ -38,11 +38,14 @@ def remedy(record: Any) -> str:
     asked = {
         key for key, value in record.items() if key.lower() in QUESTIONS and isinstance(value, str) and value.strip()
     }
-    if wrapped := [key for key, value in record.items() if _holds_records(value, asked)]:
+    spans = [key for key, value in record.items() if isinstance(value, list) and value and span_remedy(value[0])]
+    if wrapped := spans or [key for key, value in record.items() if _holds_records(value, asked)]:
         return _taken_out(record, wrapped)
+    if session := _session(record):
+        return session
     if {"role", "text"} <= record.keys() and "parent_id" in record:
         return "each record is one message of a tree: write one record for each path through it"
-    if isinstance(prompt := record.get("prompt"), dict) and "replies" in prompt:
+    if _is_tree(record.get("prompt"), "replies") or _is_tree(record.get("mapping"), "children"):
         return "each record is a tree of messages: write one record for each path through it"
     if are_messages([record]):
         return _gathered(record)
@@ -51,7 +54,8 @@ def remedy(record: Any) -> str:
             "each value is a record: jq -c 'to_entries[] | .value + {id: .key}' FILE > records.jsonl makes records "
             "of them, with their keys as ids"
         )
-    if columns := [key for key, value in record.items() if _is_column(value)]:
+    columns = [key for key, value in record.items() if _is_column(value)]
+    if len(columns) == len(record) > 0:
         return (
             f"{columns[0]!r} is a column of all records, as to_json of pandas writes it: write the records, "
             'DataFrame.to_json(FILE, orient="records", lines=True)'
@@ -75,6 +79,64 @@ CONVERSATION_KEYS = (
     "conversation_id", "conv_id", "c_id", "chat_id", "session_id", "thread_id", "dialog_id", "dialogue_id", "group_id",
 )  # fmt: skip
 """Names of columns that say to which conversation a message belongs."""
+
+
+SPAN_TYPES = frozenset({
+    "span", "event", "generation", "agent", "tool", "chain", "retriever", "evaluator", "embedding", "guardrail", "llm",
+    "prompt", "parser", "reranker",
+})  # fmt: skip
+"""Types of the spans of a trace, in lower case: Langfuse's observations, LangSmith's runs, OpenInference's spans."""
+_TRACE_KEYS = ("trace_id", "traceId")
+_TYPE_KEYS = ("type", "run_type", "observation_type", "span_kind")
+
+
+def span_remedy(record: Any) -> str | None:
+    """The remedy for a span of a trace, the input and output of one step of a program; None for any other record."""
+    if not isinstance(record, dict) or all(says_nothing(record.get(key)) for key in _TRACE_KEYS):
+        return None
+    for key in _TYPE_KEYS:
+        name = record.get(key)
+        if isinstance(name, str) and name.lower() in SPAN_TYPES:
+            model = "llm" if key in ("run_type", "span_kind") else "generation"
+            program = f"select({_path(key)} == {_quoted(model.upper() if name.isupper() else model)})"
+            taken = ",".join(
+                f"{meaning}={next((at for at in names if at in record), names[0])}"
+                for meaning, names in (("query", ("input", "inputs")), ("answer", ("output", "outputs")))
+            )
+            return f"jq -c '{program}' FILE > calls.jsonl keeps the calls of a model, and --map {taken} reads them"
+    return None
+
+
+def _quoted(text: str) -> str:
+    return f'"{text}"'
+
+
+_OF_SESSIONS = frozenset({"sessionId", "leafUuid", "parentUuid"})
+"""Keys of the events of Claude Code, which its first lines have even where they hold no message."""
+
+
+def _session(record: Mapping[str, Any]) -> str | None:
+    """The remedy for an event of a session of Claude Code or Codex: a file of them is one conversation."""
+    if not isinstance(record.get("type"), str):
+        return None
+    if isinstance(record.get("payload"), dict):
+        program = '{input: [.[] | select(.type == "response_item") | .payload]}'
+    elif not _OF_SESSIONS.isdisjoint(record):
+        said = "objects | select(.isSidechain != true) | select(.message | objects | .role)"
+        program = f"[.[] | {said}] | group_by(.sessionId)[] | {{id: .[0].sessionId, messages: map(.message)}}"
+    else:
+        return None
+    return (
+        f"each record is an event of a session: jq -cs '{program}' FILE > session.jsonl makes a record of each "
+        "session, for a file of JSON Lines"
+    )
+
+
+def _is_tree(value: Any, branches: str) -> bool:
+    """Whether a value is a message with replies, or holds the nodes of a tree of messages by their ids (ChatGPT)."""
+    if not isinstance(value, dict):
+        return False
+    return branches in value or any(isinstance(node, dict) and branches in node for node in value.values())
 
 
 def _gathered(record: Mapping[str, Any]) -> str:

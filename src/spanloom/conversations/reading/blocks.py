@@ -1,4 +1,5 @@
-"""Content blocks that become messages of their own: calls and results of Anthropic, calls of LLaMA-Factory.
+"""Content blocks that become messages of their own: calls and results of Anthropic, of the AI SDK and of
+OpenTelemetry; calls of LLaMA-Factory.
 
 In: a message whose content is a list of blocks. Out: messages of OpenAI's form, in the order of the blocks;
 `spanloom.conversations.reading.messages` turns them into turns.
@@ -8,10 +9,13 @@ In: a message whose content is a list of blocks. Out: messages of OpenAI's form,
     text, thinking, reasoning, …                                                                stay in the content
     toolUse, toolResult, reasoningContent of Bedrock's Converse                                 as Anthropic's
     tool_call {"tool_call_id", "name", "arguments"}, tool_result {"tool_result"} of Azure AI    the same
+    tool_call_response {"id", "response"} of OpenTelemetry                                      a message of a tool
+    tool-call {"toolCallId", "toolName", "input"}, tool-result {"output"} of Vercel's AI SDK    the same
+    tool-NAME {"toolCallId", "state", "input", "output"} of its UI messages                     a call and its result
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from spanloom.conversations.reading.tools import ARGUMENTS
@@ -21,7 +25,12 @@ from spanloom.records.json_lines import unique_keys
 CALLS = ("tool_use", "tool_call", "function_call")
 RESULTS = ("tool_result",)
 REASONING = ("thinking", "reasoning", "redacted_thinking")
-PART_METADATA = frozenset({"signature", "cache_control", "citations", "annotations", "logprobs", "is_error"})
+PART_METADATA = frozenset(
+    {
+        "signature", "cache_control", "citations", "annotations", "logprobs", "is_error", "providerMetadata",
+        "providerOptions", "callProviderMetadata", "resultProviderMetadata", "providerExecuted", "state",
+    }
+)  # fmt: skip
 """Keys of a part that neither hold text nor change it; they become metadata."""
 
 
@@ -30,8 +39,13 @@ CONVERSE = ("image", "document", "video", "audio", "cachePoint", "guardContent",
 
 
 def typed(part: Any, where: str) -> Any:
-    """A block of Bedrock's Converse as Anthropic's typed block; any other part unchanged."""
-    if not isinstance(part, dict) or "type" in part or len(part) != 1:
+    """A block of Bedrock's Converse, of the AI SDK or of OpenTelemetry as Anthropic's typed block; any other part
+    unchanged."""
+    if not isinstance(part, dict):
+        return part
+    if "type" in part:
+        return _of_tool(part)
+    if len(part) != 1:
         return part
     (name, held), *_ = part.items()
     if name in CONVERSE:
@@ -49,6 +63,81 @@ def typed(part: Any, where: str) -> Any:
     if name == "reasoningContent" and isinstance(reasoning := keys.get("reasoningText"), dict):
         return {"type": "thinking", **reasoning}
     return {"type": "redacted_thinking", **keys} if name == "reasoningContent" else part
+
+
+def _of_tool(part: dict[str, Any]) -> dict[str, Any]:
+    """A `tool-call` or `tool-result` of the AI SDK, or a `tool_call_response`, as Anthropic's block; others stay."""
+    keys = dict(part)
+    if part["type"] == "tool-call" and "toolName" in keys:
+        call = {"id": keys.pop("toolCallId", None), "name": keys.pop("toolName", None)}
+        return {**keys, "type": "tool_use", **call}
+    if part["type"] == "tool-result" and "toolCallId" in keys:
+        outcome = next((keys.pop(key) for key in ("output", "result") if key in keys), None)
+        call_id, name = keys.pop("toolCallId", None), keys.pop("toolName", None)
+        return {**keys, "type": "tool_result", "tool_use_id": call_id, "name": name, "content": _outcome(outcome)}
+    if part["type"] == "tool_call_response":
+        outcome = next((keys.pop(key) for key in ("response", "result") if key in keys), None)
+        call_id = keys.pop("id", None)
+        return {**keys, "type": "tool_result", "tool_use_id": call_id, "content": _outcome(outcome)}
+    return part
+
+
+STEP = "step-start"
+"""The AI SDK's mark between two answers of a model in one UI message. It has no text."""
+
+
+def _blocks(parts: list[Any], where: str) -> Iterator[Any]:
+    """The parts of a content as Anthropic's blocks. A part of a UI message that is a call and its result becomes two;
+    the results of calls in a row follow the last of them."""
+    results: list[dict[str, Any]] = []
+    for index, part in enumerate(parts):
+        block = typed(part, f"{where}, part {index}")
+        invoked = _invoked(block)
+        if not invoked:
+            yield from results
+            results = []
+            if _type(block) != STEP:
+                yield block
+            continue
+        yield invoked[0]
+        results += invoked[1:]
+    yield from results
+
+
+def _invoked(part: Any) -> list[dict[str, Any]]:
+    """The call and the result of a tool's part of the AI SDK's UI messages; empty for any other part.
+
+    {"type": "tool-f", "toolCallId": "1", "state": "output-available", "input": {}, "output": 4}
+    {"type": "tool-invocation", "toolInvocation": {"toolName": "f", "toolCallId": "1", "args": {}, "result": 4}}
+    """
+    name = _type(part)
+    if not isinstance(name, str):
+        return []
+    keys = dict(part)
+    if name == "tool-invocation" and isinstance(keys.get("toolInvocation"), dict):
+        keys = dict(keys["toolInvocation"])
+    elif "state" not in keys or "toolCallId" not in keys:
+        return []
+    called = keys.pop("toolName", None) or name.removeprefix("tool-")
+    call_id = keys.pop("toolCallId", None)
+    for key in ("type", "state", "step"):
+        keys.pop(key, None)
+    outcome = [keys.pop(key) for key in ("output", "result", "errorText") if keys.get(key) is not None]
+    call = {"type": "tool_use", "id": call_id, "name": called, **keys}
+    return [call, *({"type": "tool_result", "tool_use_id": call_id, "content": _outcome(held)} for held in outcome)]
+
+
+_OUTCOMES = ("text", "json", "error-text", "error-json", "execution-denied")
+"""Types of the AI SDK's outputs, `{"type": "json", "value": …}`."""
+
+
+def _outcome(value: Any) -> Any:
+    """What a tool returned, as text or as parts."""
+    if isinstance(value, dict) and value.get("type") in (*_OUTCOMES, "content"):
+        value = value.get("value", value.get("reason", ""))
+    if isinstance(value, str) or (isinstance(value, list) and value and all(_type(item) for item in value)):
+        return value
+    return _json(value)
 
 
 def _dicts(result: dict[str, Any], where: str) -> list[dict[str, Any]]:
@@ -72,7 +161,7 @@ def messages_of(
     content = message.get(content_key)
     if not isinstance(content, list):
         return [dict(message)]
-    content = [typed(part, f"{where}, part {index}") for index, part in enumerate(content)]
+    content = list(_blocks(content, where))
     if not any(_type(part) in (*CALLS, *RESULTS) for part in content):
         return [{**message, content_key: content}]
     groups: list[dict[str, Any]] = []
@@ -84,7 +173,7 @@ def messages_of(
         if name in CALLS:
             if not assistant:
                 raise RecordRefusedError(Refusal.PART_UNKNOWN, f"{place} is a call, and is not from the assistant")
-            if not groups:
+            if not groups or "role" in last:
                 groups.append(last := {content_key: []})
             last.setdefault("tool_calls", []).append(_call(part, place))
         elif name in RESULTS:

@@ -57,7 +57,7 @@ REPEATING = ("thought", "action")
 """SWE-agent's keys that repeat a part of the text, or the call. If they do, they become metadata."""
 _REPEATING = frozenset(REPEATING)
 ROLE_KEYS = ("role", "from", "speaker", "author", "sender")
-TEXT_KEYS = ("content", "value", "text", "message")
+TEXT_KEYS = ("content", "value", "text", "message", "parts")
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking")
 DETAILS = "reasoning_details"
 FUNCTION_CALL, FUNCTION_CALLS = "function_call", "function_calls"
@@ -124,7 +124,7 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
             ("" if _LIKE_CALLS.search(name) else f"--drop role:{name} leaves it out, ")
             + f"--role {name}=user (or assistant, tool, system) says who speaks"
             if isinstance(name, str)
-            else None,
+            else _typed_roles(message),
         )
     speaker = _role(name, reading)
     trained = None
@@ -148,6 +148,15 @@ def turns_of(message: Any, number: int, reading: Reading, dropping: Dropping, sy
         if turns[index].texts:
             turns[index] = replace(turns[index], channel="commentary")
     return _flagged(turns, message, trained, of)
+
+
+def _typed_roles(message: Mapping[str, Any]) -> str | None:
+    """The remedy for a message without a role whose type is the name of one, as LangChain writes it."""
+    name = message.get("type")
+    if not isinstance(name, str) or name not in ROLES:
+        return None
+    program = ".messages |= map({role: .type} + del(.type))"
+    return f"its type {name!r} is a role: jq -c '{program}' FILE > records.jsonl writes the types as roles"
 
 
 def _flagged(turns: list[Turn], message: Mapping[str, Any], trained: bool | None, of: OpenMessage) -> list[Turn]:

@@ -341,3 +341,13 @@ def test_filters(tmp_path: Path, wanted: dict[str, object], games: list[int]) ->
     counts, rows = _converted(tmp_path, text, wanted=GameFilter(**wanted))  # type: ignore[arg-type]
     assert sorted({str(row["game_id"]) for row in rows}) == [f"club_{game}" for game in games]
     assert counts.skipped.total() == 4 - len(games)
+
+
+def test_the_first_game_left_out_is_named_if_no_game_is_converted(tmp_path: Path) -> None:
+    file = tmp_path / "bad.pgn"
+    file.write_text('[Event "A"]\n\n1. e5 *\n\n[Event "B"]\n\n1. e4 Ke4 *\n')
+    with pytest.raises(ChessError) as none:
+        convert_pgn([file], tmp_path / "games")
+    assert none.value.where == f"{file}, line 1"
+    assert "'e5'" in none.value.what
+    assert none.value.what.endswith("line 3)")

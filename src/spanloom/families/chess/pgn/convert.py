@@ -129,9 +129,10 @@ def _write_games(
             write_table(table, folder / name)
     if not counts.games:
         left_out = ", ".join(f"{number} {reason}" for reason, number in counts.skipped.items()) or "there are none"
-        raise ChessError(
-            f"no game could be converted ({left_out})", where=", ".join(map(str, files)), remedy="give other games"
-        )
+        first = next((entry for entry in skipped if "game" in entry), None)
+        where = f"{first['file']}, line {first['line']}" if first else ", ".join(map(str, files))
+        of_first = f"; the first: {first['reason']}, {first['detail']}" if first and "detail" in first else ""
+        raise ChessError(f"no game could be converted ({left_out}{of_first})", where=where, remedy="give other games")
     return {"counts": vars(counts), "skipped": skipped}
 
 
