@@ -32,6 +32,7 @@ from support.text_families import (
     tasks,
     tool_calls,
 )
+from support.nightly import nightly
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +47,15 @@ def family(
     monkeypatch.setattr("spanloom.families.chat.recipe.BATCH_RECORDS", 20)
     made: Family = request.param(workshop, tmp_path)
     return made
+
+
+quick_by_day = pytest.mark.parametrize(
+    "family",
+    [nightly(each) if each in (model_chat, tool_calls) else each for each in FAMILIES],
+    ids=lambda family: family.__name__,
+    indirect=True,
+)
+"""For laws of the machine that all families share: by day of the two whose builds take the least."""
 
 
 def without_traces(folder: Path) -> Workshop:
@@ -87,6 +97,7 @@ def test_refused_rows_are_set_aside_up_to_a_limit(
         family.build(tmp_path / "two/retain", max_rejects="0")
 
 
+@quick_by_day
 def test_a_capped_run_reads_the_first_rows_and_is_valid(family: Family, tmp_path: Path) -> None:
     """In one process as in a task for each shard; as much is read by any number of shards."""
     result = family.build(tmp_path / "one/retain", max_rows=10)
@@ -161,6 +172,7 @@ def test_the_same_build_again_only_validates_and_another_is_refused_or_replaces(
     assert (kept.root / ".work/rendered_00/rendered.json").is_file()
 
 
+@quick_by_day
 def test_a_disk_that_is_too_small_by_estimate_is_refused_before_work(family: Family, tmp_path: Path) -> None:
     root = tmp_path / "one/retain"
     with pytest.MonkeyPatch.context() as patch:
@@ -184,6 +196,7 @@ def test_the_estimate_covers_what_is_made(family: Family, tmp_path: Path) -> Non
     assert min(estimates) > 4 * tokens, "a token of these small tokenizers is 1 to 2 bytes of text, and 3.5 are assumed"
 
 
+@quick_by_day
 def test_any_number_of_workers_writes_the_same_bytes(family: Family, tmp_path: Path) -> None:
     one, two = tmp_path / "one/retain", tmp_path / "two/retain"
     family.build(one, workers=1)
@@ -204,6 +217,7 @@ def test_tasks_for_each_shard_make_the_dataset_of_one_process(family: Family, tm
     assert shown.get("blocks") == content(whole)["totals"].get("packing", {}).get("blocks")
 
 
+@quick_by_day
 def test_a_task_that_is_made_again_writes_nothing_new(family: Family, tmp_path: Path) -> None:
     root, at = tmp_path / "root/retain", tmp_path / "run"
     tasks(family, root, at)
@@ -213,7 +227,7 @@ def test_a_task_that_is_made_again_writes_nothing_new(family: Family, tmp_path: 
     assert {path: path.stat().st_ino for path in before} == before
 
 
-@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("count", [nightly(0), 1])
 def test_a_killed_task_goes_on_after_the_packs_that_it_published(
     count: int, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -234,6 +248,7 @@ def test_a_killed_task_goes_on_after_the_packs_that_it_published(
     assert files(root) == files(other)
 
 
+@quick_by_day
 def test_shards_of_different_builds_are_not_joined(family: Family, workshop: Workshop, tmp_path: Path) -> None:
     root, at = tmp_path / "root/retain", tmp_path / "run"
     tasks(family, root, at)
