@@ -20,6 +20,7 @@ from spanloom.families import dataset_family
 from spanloom.families.traces.store.keys import manifest_file
 from spanloom.steps.validate_alignment import validate_alignment
 from support.bytes_of_builds import Workshop
+from support.nightly import nightly
 from support.text_families import (
     FAMILIES,
     SHARDS,
@@ -32,7 +33,6 @@ from support.text_families import (
     tasks,
     tool_calls,
 )
-from support.nightly import nightly
 
 
 @pytest.fixture(scope="module")

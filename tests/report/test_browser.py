@@ -16,6 +16,7 @@ from selenium.webdriver.common.keys import Keys
 from conftest import REPOSITORY, Cli
 from support.chromium import VISIBLE_TEXT_CONTRAST, Browser, chromium, opened
 from support.each import each
+from support.nightly import nightly
 
 
 @pytest.fixture(scope="module")
@@ -66,9 +67,15 @@ def chess_pages(tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> dict[str,
     return pages
 
 
-@each("dark", [False, True])
-@each("width", [390, 768, 1280])
-@each("page", ["validate", "report", "inspect"])
+@each(
+    ("page", "width", "dark"),
+    [  # each page at each width by day, in light or dark
+        (page, width, dark) if (number + at) % 2 == dark else nightly(page, width, dark)
+        for number, page in enumerate(("validate", "report", "inspect"))
+        for at, width in enumerate((390, 768, 1280))
+        for dark in (False, True)
+    ],
+)
 def test_pages_of_chess_fit_their_screen_and_can_be_read(
     browser: Browser, chess_pages: dict[str, Path], page: str, width: int, dark: bool
 ) -> None:

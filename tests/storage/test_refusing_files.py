@@ -29,6 +29,7 @@ needs_layer = pytest.mark.skipif(
 CHATS = "".join(json.dumps({"prompt": f"q{n}", "response": f"a{n}"}) + "\n" for n in range(50))
 SPANLOOM = [sys.executable, "-m", "spanloom"]
 NOTICES = {"flock": "no locks (flock)", "fsync": "no fsync of folders", "chmod": "no chmod"}
+ALONE = [pytest.param((name,), marks=pytest.mark.nightly) for name in NOTICES]
 
 
 def run(folder: Path, words: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
@@ -46,7 +47,7 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 @needs_layer
-@pytest.mark.parametrize("what", [("flock",), ("fsync",), ("chmod",), ("flock", "fsync", "chmod")], ids="-".join)
+@pytest.mark.parametrize("what", [*ALONE, tuple(NOTICES)], ids="-".join)
 def test_a_conversion_makes_the_same_bytes_and_says_once_what_is_not_protected(
     tmp_path: Path, what: tuple[str, ...]
 ) -> None:

@@ -24,6 +24,7 @@ from support.chess_games import (
     write_games,
     write_thinking,
 )
+from support.nightly import drawn
 
 
 @pytest.fixture
@@ -67,7 +68,9 @@ def test_every_value_of_the_manifest_that_is_changed_is_found(with_rejects: tupl
     root, games, thinking = with_rejects
     before = (root / MANIFEST_NAME).read_bytes()
     unseen = []
-    for place, value in _leaves(json.loads(before)["content"]):
+    leaves = list(_leaves(json.loads(before)["content"]))
+    assert len(leaves) > 60
+    for place, value in leaves[:: drawn(1, 4)]:
         if place[0] == "git_sha" or ("files" in place and place[place.index("files") + 1] > 0):
             continue
         said = json.loads(before)

@@ -225,7 +225,7 @@ def test_every_value_of_the_manifest_is_held_to_something(built: Path, data: Pat
         ]
         assert len(edits) > 100
         unfound = []
-        for edit in edits[:: drawn(nightly=1, otherwise=3)]:
+        for edit in edits[:: drawn(nightly=1, otherwise=7)]:
             (root / "manifest.json").write_text(json.dumps(whole))
             edit.apply(tmp_path)
             try:

@@ -188,7 +188,7 @@ def test_every_value_of_the_manifest_is_held_to_something(home: Path, built: Pat
     edits = [edit for edit in leaf_edits(whole) if edit.why is None and edit.name.split(":")[0] not in NOT_CHECKABLE]
     assert len(edits) > 100
     unfound = []
-    for edit in edits[:: drawn(nightly=1, otherwise=3)]:
+    for edit in edits[:: drawn(nightly=1, otherwise=7)]:
         (root / "manifest.json").write_text(json.dumps(whole))
         edit.apply(tmp_path)
         try:
