@@ -141,7 +141,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
 
 
 def test_the_same_command_finishes_what_a_kill_left(tmp_path: Path) -> None:
-    """Killed before each change of the file system, by day each third; a folder with a file of somebody else is refused as before."""
+    """Killed before changes of the file system; a folder with a file of somebody else is refused as before."""
     stages = listed_stages(
         task_list, parameters_of(GIVEN[1:3], declared_parameters(task_list)), shards=2, work="s3://b/work"
     )

@@ -42,7 +42,7 @@ from support.chess_games import (
     write_thinking,
 )
 from support.held_workers import HELD, KEEP_HELD, RELEASE_AT_EXIT, holding
-from support.nightly import nightly
+from support.nightly import drawn, nightly
 
 Sample = dict[str, torch.Tensor]
 EXTRA = ("thinking_move_mask", "continue_var_mask", "new_variation_mask", "first_is_not_best", "variation_epoch")
