@@ -30,6 +30,7 @@ from support.text_families import (
     model_chat,
     packed_chat,
     reasoning_traces,
+    small_batches,
     tasks,
     tool_calls,
 )
@@ -44,7 +45,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 def family(
     request: pytest.FixtureRequest, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Family:
-    monkeypatch.setattr("spanloom.families.chat.recipe.BATCH_RECORDS", 20)
+    small_batches(monkeypatch)
     made: Family = request.param(workshop, tmp_path)
     return made
 
@@ -233,6 +234,7 @@ def test_a_killed_task_goes_on_after_the_packs_that_it_published(
 ) -> None:
     """A task that ends leaves nothing but the work place; another machine goes on from there."""
     monkeypatch.setattr("spanloom.building.steps.pack_bytes", lambda _: 1)
+    small_batches(monkeypatch)
     family, at, root = model_chat(workshop, tmp_path), tmp_path / "run", tmp_path / "root"
     at.mkdir()
     places = {"rendered": str(at / "rendered.json"), "inventory": str(at / "inventory.json")}

@@ -26,7 +26,7 @@ OWNER = (
 )
 
 
-NAMES = sorted(PIPELINES) if NIGHTLY else ["packed_chat"]
+NAMES = sorted(PIPELINES) if NIGHTLY else ["synth_kd"]
 
 
 def compiled(folder: Path, monkeypatch: pytest.MonkeyPatch, *options: str) -> dict[str, list[Any]]:
