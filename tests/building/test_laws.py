@@ -58,6 +58,14 @@ quick_by_day = pytest.mark.parametrize(
 )
 """For laws of the machine that all families share: by day of the two whose builds take the least."""
 
+one_root_by_day = pytest.mark.parametrize(
+    "family",
+    [nightly(each) if each is tool_calls else each for each in FAMILIES],
+    ids=lambda family: family.__name__,
+    indirect=True,
+)
+"""A build of tool calls makes two roots. What is here of its roots, its own tests and those of its command have too."""
+
 
 def without_traces(folder: Path) -> Workshop:
     """With a store that lacks the first, fifth and sixth trace of `clean-1`."""
@@ -134,6 +142,7 @@ def stopped_after(count: int, method: str = "commit", of: type = PartWriter) -> 
             yield
 
 
+@one_root_by_day
 def test_a_stopped_build_goes_on_after_its_last_part_with_the_same_bytes(family: Family, tmp_path: Path) -> None:
     whole, root = tmp_path / "whole/retain", tmp_path / "stopped/retain"
     family.build(whole)
@@ -158,6 +167,7 @@ def test_a_stopped_build_goes_on_after_its_last_part_with_the_same_bytes(family:
     assert not (root / ".work").exists()
 
 
+@one_root_by_day
 def test_the_same_build_again_only_validates_and_another_is_refused_or_replaces(family: Family, tmp_path: Path) -> None:
     root = tmp_path / "one/retain"
     assert not family.build(root).already_built
