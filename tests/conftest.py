@@ -16,8 +16,9 @@ from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.tokenizers.o200k.asset import locate_asset, verify_asset
 from support import warm
 from support.cases import REPOSITORY, beside
+from support.made_once import made_below
 from support.model_material import Pair, pairs
-from support.nightly import NIGHTLY
+from support.nightly import NIGHTLY, drawn
 from support.requirements import BESIDE, MODELS, SAMPLE, absent
 
 Cli = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -28,7 +29,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "untimed", deadline=None, max_examples=drawn(100, 40), suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("untimed")  # a loaded machine is no fault of a test
 
 gc.disable()  # until tests are collected: importing them leaves next to no garbage, and looking for it takes a tenth
@@ -114,6 +117,12 @@ def cli(asset: Path) -> Cli:
         return warm.run("spanloom", *arguments, cwd=cwd, env={**os.environ, **ours, **environment})
 
     return run
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _made_below(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> None:
+    own = tmp_path_factory.getbasetemp()
+    made_below(own.parent if hasattr(request.config, "workerinput") else own)
 
 
 @pytest.fixture(scope="session", autouse=True)

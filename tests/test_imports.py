@@ -57,6 +57,12 @@ def tree_of(module: str) -> ast.Module:
 
 
 @cache
+def imported_at_once(module: str) -> frozenset[str]:
+    """What the imports of a module name that are outside of functions."""
+    return frozenset(each for inside, node in imports(tree_of(module)) if not inside for each in imported(node))
+
+
+@cache
 def loads(module: str) -> frozenset[str]:
     """All modules that the import of a module loads, as far as imports outside of functions say."""
     found, todo = set(), {module}
@@ -64,7 +70,7 @@ def loads(module: str) -> frozenset[str]:
         name = todo.pop()
         found.add(name)
         if name in MODULES:
-            todo |= {each for inside, node in imports(tree_of(name)) if not inside for each in imported(node)} - found
+            todo |= imported_at_once(name) - found
     return frozenset(found)
 
 

@@ -11,7 +11,17 @@ from spanloom.dataset import manifest
 from support.bytes_of_builds import Workshop
 from support.killed import changes_of, killed_before
 from support.nightly import NIGHTLY, nightly
-from support.text_families import FAMILIES, Family, content, files, model_chat, tasks, tool_calls
+from support.text_families import (
+    FAMILIES,
+    MODEL_ROWS,
+    Family,
+    content,
+    files,
+    model_chat,
+    small_batches,
+    tasks,
+    tool_calls,
+)
 
 KILLS = 30 if NIGHTLY else 2
 SEED = 49
@@ -28,7 +38,10 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     params=[each if each in BY_DAY else nightly(each) for each in FAMILIES],
     ids=lambda family: family.__name__,
 )
-def family(request: pytest.FixtureRequest, workshop: Workshop, tmp_path: Path) -> Family:
+def family(
+    request: pytest.FixtureRequest, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Family:
+    small_batches(monkeypatch)
     made: Family = request.param(workshop, tmp_path)
     return made
 
@@ -78,7 +91,10 @@ def test_tasks_for_each_shard(family: Family, tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_a_build_that_leaves_out_longer_documents(workshop: Workshop, tmp_path: Path) -> None:
+def test_a_build_that_leaves_out_longer_documents(
+    workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small_batches(monkeypatch)
     family = model_chat(workshop, tmp_path)
 
     def build(root: Path) -> None:
@@ -86,7 +102,7 @@ def test_a_build_that_leaves_out_longer_documents(workshop: Workshop, tmp_path: 
 
     build(tmp_path / "whole")
     left_out = content(tmp_path / "whole")["totals"]["rejected"]["too_long"]
-    assert 0 < left_out < 600
+    assert 0 < left_out < MODEL_ROWS
     for at in drawn(lambda: build(tmp_path / "counted")):
         root = tmp_path / f"killed_{at}"
         assert killed_before(at, lambda root=root: build(root))

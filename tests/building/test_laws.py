@@ -20,6 +20,7 @@ from spanloom.families import dataset_family
 from spanloom.families.traces.store.keys import manifest_file
 from spanloom.steps.validate_alignment import validate_alignment
 from support.bytes_of_builds import Workshop
+from support.nightly import nightly
 from support.text_families import (
     FAMILIES,
     SHARDS,
@@ -29,6 +30,7 @@ from support.text_families import (
     model_chat,
     packed_chat,
     reasoning_traces,
+    small_batches,
     tasks,
     tool_calls,
 )
@@ -43,9 +45,26 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
 def family(
     request: pytest.FixtureRequest, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Family:
-    monkeypatch.setattr("spanloom.families.chat.recipe.BATCH_RECORDS", 20)
+    small_batches(monkeypatch)
     made: Family = request.param(workshop, tmp_path)
     return made
+
+
+quick_by_day = pytest.mark.parametrize(
+    "family",
+    [nightly(each) if each in (model_chat, tool_calls) else each for each in FAMILIES],
+    ids=lambda family: family.__name__,
+    indirect=True,
+)
+"""For laws of the machine that all families share: by day of the two whose builds take the least."""
+
+one_root_by_day = pytest.mark.parametrize(
+    "family",
+    [nightly(each) if each is tool_calls else each for each in FAMILIES],
+    ids=lambda family: family.__name__,
+    indirect=True,
+)
+"""A build of tool calls makes two roots. What is here of its roots, its own tests and those of its command have too."""
 
 
 def without_traces(folder: Path) -> Workshop:
@@ -87,6 +106,7 @@ def test_refused_rows_are_set_aside_up_to_a_limit(
         family.build(tmp_path / "two/retain", max_rejects="0")
 
 
+@quick_by_day
 def test_a_capped_run_reads_the_first_rows_and_is_valid(family: Family, tmp_path: Path) -> None:
     """In one process as in a task for each shard; as much is read by any number of shards."""
     result = family.build(tmp_path / "one/retain", max_rows=10)
@@ -122,6 +142,7 @@ def stopped_after(count: int, method: str = "commit", of: type = PartWriter) -> 
             yield
 
 
+@one_root_by_day
 def test_a_stopped_build_goes_on_after_its_last_part_with_the_same_bytes(family: Family, tmp_path: Path) -> None:
     whole, root = tmp_path / "whole/retain", tmp_path / "stopped/retain"
     family.build(whole)
@@ -146,6 +167,7 @@ def test_a_stopped_build_goes_on_after_its_last_part_with_the_same_bytes(family:
     assert not (root / ".work").exists()
 
 
+@one_root_by_day
 def test_the_same_build_again_only_validates_and_another_is_refused_or_replaces(family: Family, tmp_path: Path) -> None:
     root = tmp_path / "one/retain"
     assert not family.build(root).already_built
@@ -161,6 +183,7 @@ def test_the_same_build_again_only_validates_and_another_is_refused_or_replaces(
     assert (kept.root / ".work/rendered_00/rendered.json").is_file()
 
 
+@quick_by_day
 def test_a_disk_that_is_too_small_by_estimate_is_refused_before_work(family: Family, tmp_path: Path) -> None:
     root = tmp_path / "one/retain"
     with pytest.MonkeyPatch.context() as patch:
@@ -184,6 +207,7 @@ def test_the_estimate_covers_what_is_made(family: Family, tmp_path: Path) -> Non
     assert min(estimates) > 4 * tokens, "a token of these small tokenizers is 1 to 2 bytes of text, and 3.5 are assumed"
 
 
+@quick_by_day
 def test_any_number_of_workers_writes_the_same_bytes(family: Family, tmp_path: Path) -> None:
     one, two = tmp_path / "one/retain", tmp_path / "two/retain"
     family.build(one, workers=1)
@@ -204,6 +228,7 @@ def test_tasks_for_each_shard_make_the_dataset_of_one_process(family: Family, tm
     assert shown.get("blocks") == content(whole)["totals"].get("packing", {}).get("blocks")
 
 
+@quick_by_day
 def test_a_task_that_is_made_again_writes_nothing_new(family: Family, tmp_path: Path) -> None:
     root, at = tmp_path / "root/retain", tmp_path / "run"
     tasks(family, root, at)
@@ -213,12 +238,13 @@ def test_a_task_that_is_made_again_writes_nothing_new(family: Family, tmp_path: 
     assert {path: path.stat().st_ino for path in before} == before
 
 
-@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("count", [nightly(0), 1])
 def test_a_killed_task_goes_on_after_the_packs_that_it_published(
     count: int, workshop: Workshop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A task that ends leaves nothing but the work place; another machine goes on from there."""
     monkeypatch.setattr("spanloom.building.steps.pack_bytes", lambda _: 1)
+    small_batches(monkeypatch)
     family, at, root = model_chat(workshop, tmp_path), tmp_path / "run", tmp_path / "root"
     at.mkdir()
     places = {"rendered": str(at / "rendered.json"), "inventory": str(at / "inventory.json")}
@@ -234,6 +260,7 @@ def test_a_killed_task_goes_on_after_the_packs_that_it_published(
     assert files(root) == files(other)
 
 
+@quick_by_day
 def test_shards_of_different_builds_are_not_joined(family: Family, workshop: Workshop, tmp_path: Path) -> None:
     root, at = tmp_path / "root/retain", tmp_path / "run"
     tasks(family, root, at)

@@ -21,6 +21,7 @@ from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 from spanloom.provenance import sha256_json
 from support.bytes_of_builds import CASES, Workshop
+from support.nightly import nightly
 
 Documents = dict[tuple[str, int, int], tuple[list[int], list[int]]]
 """Id, row and number in the row → tokens and mask."""
@@ -66,9 +67,9 @@ def rejected(root: Path) -> dict[str, int]:
     [
         ("synth_kd", {}),
         ("harmony_chat", {}),
-        ("model_chat", {}),
+        nightly("model_chat", {}),
         ("model_chat", {"model": "forgetful"}),
-        ("model_chat", {"turns": "last"}),
+        nightly("model_chat", {"turns": "last"}),
     ],
 )
 def test_longer_documents_are_left_out(
@@ -127,8 +128,15 @@ def test_a_dataset_without_any_document_is_refused(workshop: Workshop, tmp_path:
         workshop._model_chat(tmp_path / "none", longest=2)
 
 
-@pytest.mark.parametrize("form", ["tunix_sft", "training_example"])
-@pytest.mark.parametrize("max_rejects", [None, "0"])
+@pytest.mark.parametrize(
+    ("form", "max_rejects"),
+    [
+        ("tunix_sft", None),
+        ("training_example", "0"),
+        nightly("tunix_sft", "0"),
+        nightly("training_example", None),
+    ],
+)
 def test_traces(workshop: Workshop, tmp_path: Path, form: Any, max_rejects: str | None) -> None:
     store = open_store(default_url(workshop.traces))
 
@@ -183,7 +191,7 @@ def test_tool_calls(workshop: Workshop, tmp_path: Path) -> None:
         assert report.clean, report.findings
 
 
-@pytest.mark.parametrize("family", ["synth_kd", "harmony_chat", "model_chat"])
+@pytest.mark.parametrize("family", ["synth_kd", nightly("harmony_chat"), "model_chat"])
 def test_rows_that_were_left_out_wrongly_are_found(workshop: Workshop, tmp_path: Path, family: str) -> None:
     """A manifest that claims another limit: then documents were short enough, or are too long."""
     sources = {"synth_kd": workshop.synth, "harmony_chat": workshop.harmony, "model_chat": workshop.conversations}

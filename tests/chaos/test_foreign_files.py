@@ -12,6 +12,7 @@ from chaos.enumeration import clear
 from chaos.scenarios import ROOT, build_arguments, must, write_foreign, write_small_source
 from chaos.state import changed, stamps
 from support import chat_datasets
+from support.nightly import nightly
 
 pytestmark = pytest.mark.slow
 
@@ -40,7 +41,7 @@ def untouched(driver: Driver, names: tuple[str, ...], *arguments: str) -> list[s
 @pytest.mark.parametrize(
     "more",
     [
-        pytest.param((), id="as it is"),
+        pytest.param((), id="as it is", marks=pytest.mark.nightly),
         pytest.param(("--no-resume",), id="--no-resume", marks=pytest.mark.nightly),
         pytest.param(("--overwrite",), id="--overwrite", marks=pytest.mark.nightly),
         pytest.param(("--overwrite", "--no-resume"), id="both"),
@@ -75,8 +76,15 @@ def test_what_lies_behind_a_linked_work_folder_is_not_touched(
     assert untouched(driver, names, *build_arguments("source", *more)) == []
 
 
-@pytest.mark.parametrize("split", ["train", "rejects"])
-@pytest.mark.parametrize("more", [(), ("--no-resume",)])
+@pytest.mark.parametrize(
+    ("more", "split"),
+    [
+        ((), "train"),
+        (("--no-resume",), "rejects"),
+        nightly((), "rejects"),
+        nightly(("--no-resume",), "train"),
+    ],
+)
 def test_what_lies_behind_a_linked_split_is_not_touched(
     driver: Driver, folder: Path, more: tuple[str, ...], split: str
 ) -> None:
@@ -95,7 +103,7 @@ def interrupted(driver: Driver, arguments: tuple[str, ...], share: float) -> Non
     assert driver.run(arguments, fault=Fault(what="kill", number=int(share * len(whole.changes)))).fired
 
 
-@pytest.mark.parametrize("share", [0.2, 0.8])
+@pytest.mark.parametrize("share", [nightly(0.2), 0.8])
 def test_what_others_put_into_an_unfinished_build_is_kept_when_it_is_discarded(
     driver: Driver, folder: Path, share: float
 ) -> None:
@@ -129,18 +137,25 @@ def _validate(place: str, option: str) -> tuple[str, ...]:
     return ("validate", ROOT, option, place, "--quiet")
 
 
+WRITING: dict[str, Callable[[str], tuple[str, ...]]] = {
+    "validate --html": lambda place: _validate(place, "--html"),
+    "validate --report": lambda place: _validate(place, "--report"),
+    "blend --out": lambda place: ("blend", ROOT, "--out", place),
+    "inspect --html": lambda place: ("inspect", ROOT, "--html", place),
+}
+KINDS = ("FIFO", "device", "link to a device")
+
+
 @pytest.mark.parametrize(
-    "command",
-    [
-        pytest.param(lambda place: _validate(place, "--html"), id="validate --html"),
-        pytest.param(lambda place: _validate(place, "--report"), id="validate --report"),
-        pytest.param(lambda place: ("blend", ROOT, "--out", place), id="blend --out"),
-        pytest.param(lambda place: ("inspect", ROOT, "--html", place), id="inspect --html"),
+    ("name", "kind"),
+    [  # each command and each kind by day, all pairs by night
+        (name, kind) if number % len(KINDS) == at else nightly(name, kind)
+        for number, name in enumerate(WRITING)
+        for at, kind in enumerate(KINDS)
     ],
 )
-@pytest.mark.parametrize("kind", ["FIFO", "device", "link to a device"])
 def test_an_output_that_is_no_regular_file_is_written_to_or_refused_not_replaced(
-    driver: Driver, folder: Path, command: Callable[[str], tuple[str, ...]], kind: str
+    driver: Driver, folder: Path, name: str, kind: str
 ) -> None:
     must(driver, *build_arguments())
     place = folder / "place/output"
@@ -155,7 +170,7 @@ def test_an_output_that_is_no_regular_file_is_written_to_or_refused_not_replaced
     else:
         place.symlink_to("/dev/null")
     before = place.lstat()
-    run = driver.run(command("place/output"), watch=False, seconds=20)
+    run = driver.run(WRITING[name]("place/output"), watch=False, seconds=20)
     if kind == "FIFO":
         os.close(reader)
     if not run.in_time:

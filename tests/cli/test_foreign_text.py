@@ -80,10 +80,9 @@ def hostile_span(name: str) -> str:
     return name if name == "context" else name + HOSTILE
 
 
-@pytest.fixture(params=["synth_kd", "packed_chat"])
-def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    """A dataset under a hostile name in whose manifest every text is hostile that the schema leaves free."""
-    root = Path(shutil.copytree(FROZEN / request.param, tmp_path / NAME))
+@pytest.fixture(scope="module", params=["synth_kd", "packed_chat"])
+def hostile(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = Path(shutil.copytree(FROZEN / request.param, tmp_path_factory.mktemp("hostile") / NAME))
     whole = json.loads((root / "manifest.json").read_bytes())
     whole = renamed(whole)
     whole["content"]["totals"]["rejected"][HOSTILE] = 1
@@ -99,6 +98,12 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     assert hostile > 10
     (root / "manifest.json").write_text(json.dumps(whole))
     return root
+
+
+@pytest.fixture
+def root(hostile: Path, tmp_path: Path) -> Path:
+    """A dataset under a hostile name in whose manifest every text is hostile that the schema leaves free."""
+    return Path(shutil.copytree(hostile, tmp_path / NAME))
 
 
 def test_what_a_manifest_says_is_shown(root: Path, cli: Cli) -> None:

@@ -17,7 +17,7 @@ from spanloom.families.harmony.convert import chat as chats
 from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted
 from spanloom.families.harmony.convert.preview import preview_documents
-from support.nightly import nightly
+from support.nightly import drawn, nightly
 
 TWICE = 2.4
 TRIES = 5
@@ -218,4 +218,4 @@ def test_the_preview_of_a_long_first_conversation(most: int, asset: Path, tmp_pa
         assert (len(documents), total) == (most, count)
         return lambda: preview_documents(first, asset, most)
 
-    check_growth(make, 2_000)
+    check_growth(make, drawn(2_000, 800))

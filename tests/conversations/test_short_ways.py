@@ -18,6 +18,7 @@ from spanloom.conversations.reading.messages import plain_turn, turns_of
 from spanloom.conversations.source.rejects import RowRefusedError
 from spanloom.conversations.turns import Call, Dropping, Message, Reading, RecordRefusedError
 from spanloom.families.harmony.contract.messages import harmony_fault, harmony_messages
+from support.nightly import drawn
 
 TAGS = [tag for pair in (*THINK_TAGS, *SOLUTION_TAGS) for tag in pair]
 MARKS = [*TAGS, *TEMPLATE_SHAPES, *(mark for marks in CALL_STYLES.values() for mark in marks)]
@@ -56,7 +57,7 @@ MESSAGES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=1000)
+@settings(max_examples=drawn(1000, 330))
 @given(MESSAGES)
 def test_a_plain_turn_is_the_turn(message: dict[str, Any]) -> None:
     try:
@@ -86,7 +87,7 @@ SPOKEN = st.builds(
 )
 
 
-@settings(max_examples=1000)
+@settings(max_examples=drawn(1000, 330))
 @given(st.lists(SPOKEN, min_size=1, max_size=5), st.sampled_from([None, "low", "none"]))
 def test_harmony_is_said_to_hold_what_it_holds(messages: list[Message], effort: str | None) -> None:
     conversation = Conversation(messages=tuple(messages), settings=Settings(reasoning_effort=effort))

@@ -16,6 +16,7 @@ from spanloom.families.harmony import dataset as harmony
 from spanloom.families.harmony.tokenizer import SPECIAL_NAMES
 from spanloom.text import visible
 from spanloom.tokenizers.o200k.vocabulary import O200kVocabulary, load_vocabulary
+from support.nightly import drawn
 
 
 @pytest.fixture(scope="module")
@@ -111,7 +112,7 @@ def test_what_is_shown_is_what_lies_on_disk(demo: Path, vocabulary: O200kVocabul
         ]  # fmt: skip
 
 
-@settings(max_examples=200)
+@settings(max_examples=drawn(200, 60))
 @given(text=st.text(max_size=40), data=st.data())
 def test_the_texts_of_all_tokens_are_the_text_however_it_is_cut(text: str, data: st.DataObject) -> None:
     """Bytes cut anywhere, inside characters too: together they are the text again, and cuts inside one are marked."""

@@ -17,12 +17,17 @@ from pipelines.placement import HOUR, Placement
 from pipelines.shared_components import share_components
 from spanloom.cli.pipelines.tasks import BY_SHARD, LISTS
 from spanloom.tasks.listed import declared_parameters, listed_stages
+from support.nightly import nightly
 
 WORK = "s3://b/work"
 SHARDED = ("synth_kd", "synth_raw_to_kd", "chess_games", "harmony_chat", *(f"{name}_shards" for name in BY_SHARD))
 SHARDS = [
     *((pipeline, None) for pipeline in PIPELINES),
-    *((pipeline, shards) for pipeline in SHARDED for shards in (1, 7)),
+    *(
+        (pipeline, 7) if pipeline in ("synth_kd", "packed_chat_shards") else nightly(pipeline, 7)
+        for pipeline in SHARDED
+    ),
+    *(nightly(pipeline, 1) for pipeline in SHARDED),
 ]
 
 Task = dict[str, Any]

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from spanloom.errors import RecordError, SourceError
 from spanloom.records import json_array as module
 from spanloom.records.json_array import is_json_lines, json_array
+from support.nightly import drawn
 
 VALUES = st.recursive(
     st.none()
@@ -33,7 +34,7 @@ def read(path: Path) -> list[Any]:
     return [value for _, value in json_array(path)]
 
 
-@settings(max_examples=300)
+@settings(max_examples=drawn(300, 100))
 @given(
     records=st.lists(VALUES, max_size=5),
     indent=st.sampled_from([None, 0, 2]),

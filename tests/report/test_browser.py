@@ -16,6 +16,7 @@ from selenium.webdriver.common.keys import Keys
 from conftest import REPOSITORY, Cli
 from support.chromium import VISIBLE_TEXT_CONTRAST, Browser, chromium, opened
 from support.each import each
+from support.nightly import NIGHTLY
 
 
 @pytest.fixture(scope="module")
@@ -66,12 +67,20 @@ def chess_pages(tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> dict[str,
     return pages
 
 
-@each("dark", [False, True])
-@each("width", [390, 768, 1280])
-@each("page", ["validate", "report", "inspect"])
+SCREENS = [  # each page at each width by day, in light or dark
+    (page, width, dark)
+    for number, page in enumerate(("validate", "report", "inspect"))
+    for at, width in enumerate((390, 768, 1280))
+    for dark in (False, True)
+    if NIGHTLY or (number + at) % 2 == dark
+]
+
+
+@each("screen", SCREENS)
 def test_pages_of_chess_fit_their_screen_and_can_be_read(
-    browser: Browser, chess_pages: dict[str, Path], page: str, width: int, dark: bool
+    browser: Browser, chess_pages: dict[str, Path], screen: tuple[str, int, bool]
 ) -> None:
+    page, width, dark = screen
     opened(browser, chess_pages[page], width=width, dark=dark)
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width
     looked, poor = browser.execute_script(VISIBLE_TEXT_CONTRAST)

@@ -9,6 +9,7 @@ import pytest
 from spanloom.errors import StorageError
 from spanloom.storage.publishing import Upload, publish_file, publish_files, publish_folder
 from spanloom.storage.staging import find, stage_file, stage_folder
+from support.nightly import nightly
 from support.object_stores import Enter, Place
 from support.stores.gcs import CloudStorage
 from support.stores.proxy import Answer, Fault, Lie, Proxy, Request, every
@@ -35,7 +36,7 @@ def test_every_kind_of_fault_again_and_again_and_all_arrives(tmp_path: Path, pla
     assert set(proxy.faults) == set(faults)
 
 
-@pytest.mark.parametrize("fault", [Fault.UNAVAILABLE, Fault.HALF_REQUEST, Fault.LOST_ANSWER])
+@pytest.mark.parametrize("fault", [nightly(Fault.UNAVAILABLE), Fault.HALF_REQUEST, Fault.LOST_ANSWER])
 def test_each_piece_of_a_large_upload_may_fail_and_only_that_piece_is_sent_again(
     tmp_path: Path, place: Place, proxy: Proxy, fault: Fault
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from spanloom.errors import ConflictError
 from spanloom.storage import TEMPORARY_MARK, publish_bytes
 from spanloom.storage.folders.filling import filling
-from support.killed import STRIDE, killed_before
+from support.killed import STRIDE, changes_of, killed_before
 
 RECORD = ".record"
 FILES = {"a/one": b"1", "a/two": b"2", "three": b"3", "last.json": b"4"}
@@ -58,11 +58,8 @@ def test_killed_before_any_change_the_same_command_fills_the_folder(tmp_path: Pa
 
 def test_clearing_may_be_killed_as_well(tmp_path: Path) -> None:
     """The first run is killed before its last change but one; the second, which clears, before each of its own."""
-    change = 1
-    while killed_before(change, lambda: fill(tmp_path / "count")):
-        shutil.rmtree(tmp_path / "count", ignore_errors=True)
-        change += 1
-    assert killed_before(change - 3, lambda: fill(tmp_path / "left"))
+    changes = changes_of(lambda: fill(tmp_path / "count"))
+    assert killed_before(changes - 2, lambda: fill(tmp_path / "left"))
     second = 0
     while True:
         second += STRIDE

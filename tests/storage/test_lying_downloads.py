@@ -18,7 +18,7 @@ from spanloom.storage.staging import list_objects, read_object, stage_file
 from spanloom.storage.stores import gcs, retry
 from spanloom.storage.transfer import open_store
 from spanloom.storage.uri import Uri
-from support.nightly import on_one_store
+from support.nightly import nightly, on_one_store
 from support.object_stores import BUCKET, Enter, Place, amazon, amazon_client
 from support.stores import lies
 from support.stores.lies import page, status
@@ -177,7 +177,7 @@ def test_a_refusal_of_the_bytes_is_said_at_once(tmp_path: Path, uri: Uri, proxy:
     assert proxy.faults == [lie]
 
 
-@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("code", [301, *map(nightly, (302, 303)), 307, nightly(308)])
 @pytest.mark.parametrize("does", ["describe", "read", "list"])
 def test_redirects_in_a_circle(tmp_path: Path, uri: Uri, proxy: Proxy, code: int, does: str) -> None:
     proxy.fault = lambda request: lies.circle(code, proxy.address, request) if request.does == does else None

@@ -411,7 +411,7 @@ def test_an_upload_that_is_begun_nowhere(gs_place: Place, enter: Callable[[dict[
     proxy.close()
 
 
-@pytest.mark.parametrize("code", [301, 302, 303, 307, 308])
+@pytest.mark.parametrize("code", [301, *map(nightly, (302, 303)), 307, nightly(308)])
 def test_redirects_in_a_circle(place: Place, proxy: Proxy, contents: Contents, path: Path, code: int) -> None:
     proxy.fault = lambda request: (
         lies.circle(code, proxy.address, request) if request.does in ("send", "begin", "list") else None

@@ -9,6 +9,7 @@ from spanloom.families.harmony.build import BuildOptions, build
 from spanloom.families.harmony.convert.synth import Conversion, convert_synth
 from spanloom.families.harmony.sample import write_sample
 from support import sources
+from support.made_once import made_once
 
 ESCAPE = "\x1b[31;1mred\x1b[0m\x1b]0;owned\x07"
 OVERRIDE = "abc\u202edef\u202c"
@@ -31,22 +32,28 @@ def built(source: Path, root: Path, asset: Path, **options: object) -> Path:
 
 
 @pytest.fixture(scope="session")
-def demo(tmp_path_factory: pytest.TempPathFactory, asset: Path) -> Path:
-    """The dataset of `make demo`: fourteen languages, short and very long answers."""
-    folder = tmp_path_factory.mktemp("demo")
+def demo(asset: Path) -> Path:
+    """The dataset of `make demo`: fourteen languages, short and very long answers. Nobody changes it."""
+    return made_once("demo", lambda folder: _write_demo(folder, asset)) / "demo"
+
+
+def _write_demo(folder: Path, asset: Path) -> None:
     write_sample(folder / "raw", 240)
     convert_synth(
         raw=folder / "raw",
         out=folder / "harmony",
         conversion=Conversion(dataset="demo/sample", license="CC0-1.0"),
     )
-    return built(folder / "harmony", folder / "demo", asset)
+    built(folder / "harmony", folder / "demo", asset)
 
 
 @pytest.fixture(scope="session")
-def hostile(tmp_path_factory: pytest.TempPathFactory, asset: Path) -> Path:
+def hostile(asset: Path) -> Path:
     """Content, ids, languages and exercises that want to be code; one row without reasoning; one that is refused."""
-    folder = tmp_path_factory.mktemp("hostile")
+    return made_once("hostile", lambda folder: _write_hostile(folder, asset)) / "hostile"
+
+
+def _write_hostile(folder: Path, asset: Path) -> None:
     rows = [
         sources.row(
             f"{number} {text}",
@@ -63,4 +70,4 @@ def hostile(tmp_path_factory: pytest.TempPathFactory, asset: Path) -> Path:
     sources.write_manifest(
         source, 1, conversion={"dataset": f"a`b{SCRIPT}\nlicense: mit", "license": "No Such\nLicence: 1.0"}
     )
-    return built(source, folder / "hostile", asset, shards=1, max_rejects="1")
+    built(source, folder / "hostile", asset, shards=1, max_rejects="1")

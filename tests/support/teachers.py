@@ -4,6 +4,7 @@ In: a folder. Out: the root of a dataset, a model folder with weights that learn
 nothing with `spanloom.teacher`.
 """
 
+import shutil
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 import spanloom
 from spanloom.megatron.independent import IndependentDataset
 from support.chat_models import write_model
+from support.made_once import made_once
 from support.model_datasets import record, stored, without_reasoning, write_conversations
 from tokenizers import Tokenizer
 
@@ -57,12 +59,19 @@ def write_teacher(
 
 
 def write_scored_dataset(folder: Path, *, conversations: int = 40, **options: Any) -> tuple[Path, Path]:
-    """A dataset of drawn conversations, and the model it is for: `(root, model folder)`."""
+    """A dataset of drawn conversations, and the model it is for: `(root, model folder)`; a copy of one made once."""
+    named = "-".join(["scored", str(conversations), *(f"{name}={options[name]}" for name in sorted(options))])
+    made = made_once(named, lambda place: _write_scored_dataset(place, conversations, options))
+    shutil.copytree(made, folder, dirs_exist_ok=True)
+    return folder / "root", folder / "model"
+
+
+def _write_scored_dataset(folder: Path, conversations: int, options: dict[str, Any]) -> None:
     model = write_model(folder / "model")
     rows = [[stored(without_reasoning(record(seed))) for seed in range(conversations)]]
     source = write_conversations(folder / "source", rows)
     spanloom.build(source, folder / "root", model=model, max_rejects="100%", allow_unknown_sha=True, **options)
-    return folder / "root", write_teacher(model, learned=documents(folder / "root"))
+    write_teacher(model, learned=documents(folder / "root"))
 
 
 @lru_cache(maxsize=4)

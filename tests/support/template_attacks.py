@@ -66,4 +66,7 @@ def _text(parts: Any) -> str:
     if isinstance(parts, str):
         return parts
     pieces = [[part, 1] if isinstance(part, str) else part for part in parts]
-    return "".join(text.replace("%d", str(number)) for text, count in pieces for number in range(count))
+    return "".join(
+        "".join(text.replace("%d", str(number)) for number in range(count)) if "%d" in text else text * count
+        for text, count in pieces
+    )

@@ -5,10 +5,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import spanloom
 from spanloom.building.make import BuildResult
 from spanloom.building.steps import StepTask, run_assemble
 from spanloom.conversations.source.caps import RowCaps
+from spanloom.conversations.source.folder import source_batches
 from spanloom.dataset import manifest
 from spanloom.families.chat.build import PackOptions, build_chat
 from spanloom.families.chat.recipe import PackingRules
@@ -29,6 +32,7 @@ from support.model_datasets import record, stored, write_conversations
 
 SHARDS = 3
 FRACTION = 0.3
+MODEL_ROWS = 80
 
 Build = Callable[..., BuildResult]
 """Function: the root, and options of `RunOptions` → the dataset of three shards, made in one process."""
@@ -48,8 +52,8 @@ class Family:
 
 
 def model_chat(workshop: Workshop, folder: Path) -> Family:
-    rows = [stored(record(seed)) for seed in range(600)]
-    source = write_conversations(folder / "source", [rows[:300], [], rows[300:]])
+    rows = [stored(record(seed)) for seed in range(MODEL_ROWS)]
+    source = write_conversations(folder / "source", [rows[: MODEL_ROWS // 2], [], rows[MODEL_ROWS // 2 :]])
     rules = ModelRules(valid_fraction=FRACTION)
 
     def build(root: Path, **options: Any) -> BuildResult:
@@ -164,6 +168,12 @@ def tool_calls(workshop: Workshop, folder: Path) -> Family:  # as all
         )
 
     return Family(build, task, 2 * SHARDS)
+
+
+def small_batches(patch: pytest.MonkeyPatch) -> None:
+    """So that a shard of few rows is of several parts."""
+    patch.setattr("spanloom.families.chat.recipe.BATCH_RECORDS", 20)
+    patch.setitem(source_batches.__kwdefaults__, "batch_rows", MODEL_ROWS // 2 - 8)
 
 
 FAMILIES = (model_chat, packed_chat, reasoning_traces, tool_calls)

@@ -5,19 +5,23 @@ For a process that is forked: a fork that asks for any of it has it at once. `O2
 
 import atexit
 import gc
+import importlib.metadata
 import multiprocessing
 import os
 import pkgutil
 import warnings
 import weakref
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import boto3
 import fastokens
 import torch
+import typer
 
 import spanloom
+from spanloom.cli.app import app
 from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
 from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.report.pages import html
@@ -27,6 +31,14 @@ MAIN_PROCESS = multiprocessing.current_process()
 """What a command that was forked takes itself for."""
 
 _ASSET = Path(os.environ["O200K_HARMONY_VOCAB_PATH"]).resolve()
+_IMPORTED_WHERE_USED = (
+    "encodings.utf_8_sig",
+    "jsonschema",
+    "megatron.core.datasets.indexed_dataset",
+    "multiprocessing.sharedctypes",
+    "rich._emoji_codes",
+    "typer._adapters",
+)
 _OPTIONS = {"encoding": "o200k_base", "special_tokens": {}}
 
 
@@ -35,7 +47,8 @@ def _import_everything() -> None:
         for module in pkgutil.walk_packages(spanloom.__path__, "spanloom."):
             if not module.name.endswith("__main__"):
                 __import__(module.name)
-        from megatron.core.datasets import indexed_dataset  # noqa: F401
+        for name in _IMPORTED_WHERE_USED:
+            __import__(name)
 
 
 def _load_tokenizers_once() -> None:
@@ -61,7 +74,11 @@ def _load_tokenizers_once() -> None:
 
 
 def _prepare_libraries() -> None:
-    """Jinja's templates and S3's description take 0.1 s each."""
+    """Jinja's templates, S3's description and typer's commands take 0.1 s each; libraries' versions 10 ms a time."""
+    command = typer.main.get_command(app)
+    get_command = typer.main.get_command
+    typer.main.get_command = lambda of: command if of is app else get_command(of)
+    importlib.metadata.version = cache(importlib.metadata.version)
     environment = html._environment()
     for name in environment.list_templates(extensions=["j2"]):
         environment.get_template(name)

@@ -17,7 +17,7 @@ from spanloom.errors import ConflictError, SpanloomError
 from spanloom.families.harmony import task_list
 from spanloom.tasks.listed import declared_parameters, listed_stages
 from spanloom.tasks.stage import Stage, parameters_of
-from support.killed import killed_before
+from support.killed import STRIDE, killed_before
 
 GIVEN = ("synth_kd", "source_uri=s3://b/source", "dataset_root=s3://b/root", "--work", "s3://b/work")
 
@@ -141,7 +141,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
 
 
 def test_the_same_command_finishes_what_a_kill_left(tmp_path: Path) -> None:
-    """Killed before each change of the file system; a folder with a file of somebody else is refused as before."""
+    """Killed before changes of the file system; a folder with a file of somebody else is refused as before."""
     stages = listed_stages(
         task_list, parameters_of(GIVEN[1:3], declared_parameters(task_list)), shards=2, work="s3://b/work"
     )
@@ -157,7 +157,7 @@ def test_the_same_command_finishes_what_a_kill_left(tmp_path: Path) -> None:
     while killed_before(change, partial(write, f"{change}")):
         write(f"{change}")
         assert files(f"{change}") == files("whole")
-        change += 1
+        change += STRIDE
     assert change > 9, "it is killed before each of its files"
     (tmp_path / "1" / "render-shard.sbatch").write_text("somebody else's")
     with pytest.raises(ConflictError, match=r"it holds render-shard\.sbatch"):

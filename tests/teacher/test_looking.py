@@ -20,6 +20,7 @@ from spanloom.teacher.sources.options import ScoringOptions
 from support import warm
 from support.chromium import VISIBLE_TEXT_CONTRAST, Browser, chromium, opened
 from support.each import each
+from support.nightly import NIGHTLY
 from support.teachers import documents, expected, write_scored_dataset
 
 K = 5
@@ -155,9 +156,12 @@ def test_a_click_shows_the_top_k(browser: Browser, made: tuple[Path, Path, Path]
     assert [entry for entry in browser.get_log("browser") if entry["level"] == "SEVERE"] == []
 
 
-@each("dark", [False, True])
-@each("width", [390, 1280])
-def test_the_page_fits_and_can_be_read(browser: Browser, page: Path, width: int, dark: bool) -> None:
+SCREENS = [(390, True), (1280, False), *([(390, False), (1280, True)] if NIGHTLY else [])]
+
+
+@each("screen", SCREENS)
+def test_the_page_fits_and_can_be_read(browser: Browser, page: Path, screen: tuple[int, bool]) -> None:
+    width, dark = screen
     opened(browser, page, width=width, dark=dark)
     token = browser.find_elements(By.CSS_SELECTOR, "article.current i[data-o]")[3]
     browser.execute_script("arguments[0].scrollIntoView({block: 'center'})", token)

@@ -15,6 +15,7 @@ from spanloom.storage.staging import list_objects
 from spanloom.storage.uri import Uri
 from spanloom.teacher import places, score
 from spanloom.teacher.sources.options import ScoringOptions, TeacherOptions
+from support.nightly import nightly
 from support.object_stores import Place
 from support.teachers import write_scored_dataset
 
@@ -34,6 +35,7 @@ def names(uri: Uri) -> list[str]:
     return [str(each.uri).removeprefix(f"{uri}/") for each in list_objects(uri)]
 
 
+@pytest.mark.parametrize("place", ["s3", nightly("gs")], indirect=True)
 def test_signals_in_a_bucket(place: Place, made: tuple[Path, Path, Path], tmp_path: Path) -> None:
     root, model, local = made
     publish_folder(root, place.uri / "root", last="manifest.json")
@@ -56,6 +58,7 @@ def test_signals_in_a_bucket(place: Place, made: tuple[Path, Path, Path], tmp_pa
     assert environment["carried"]["labels"] == sum(split.positions for split in content.splits.values())
 
 
+@pytest.mark.parametrize("place", ["s3", nightly("gs")], indirect=True)
 def test_another_machine_goes_on(
     place: Place, made: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

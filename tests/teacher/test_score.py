@@ -17,6 +17,7 @@ from spanloom.teacher.score import Scoring, score
 from spanloom.teacher.signals import TeacherError
 from spanloom.teacher.sources.hugging import HuggingFaceTeacher
 from spanloom.teacher.validate import validate_signals
+from support.nightly import nightly
 from support.teachers import documents, expected, write_scored_dataset, write_teacher
 
 K = 8
@@ -85,7 +86,7 @@ def test_the_dataset_stays_as_it_was(scored: tuple[Path, Path, Path]) -> None:
     assert before == {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
 
 
-@pytest.mark.parametrize("places", [1, 3, 5])
+@pytest.mark.parametrize("places", [*map(nightly, (1, 5)), 3])
 def test_an_interrupted_run_goes_on(
     scored: tuple[Path, Path, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, places: int
 ) -> None:

@@ -66,7 +66,7 @@ def same_as_one_run(made: Path, whole: Path) -> None:
     assert contents[0] == contents[1]
 
 
-@pytest.mark.parametrize("tasks", [1, 2, SHARDS + 1])
+@pytest.mark.parametrize("tasks", [*map(nightly, (1, 2)), SHARDS + 1])
 def test_tasks_make_the_signals_of_one_run(cli: Cli, made: tuple[Path, Path, Path], tmp_path: Path, tasks: int) -> None:
     """The list of `spanloom tasks`, run in the order of its stages; with four tasks, one has no shard."""
     root, model, whole = made

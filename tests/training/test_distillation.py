@@ -19,6 +19,7 @@ from spanloom.training.distillation.loss import TeacherLoss
 from spanloom.training.hugging_face import span_trainer
 from spanloom.training.loss import SpanCounts
 from spanloom.training.pytorch import collate
+from support.nightly import nightly
 from support.ranks import run_ranks
 from support.teachers import documents, expected, write_scored_dataset, write_teacher
 
@@ -145,7 +146,7 @@ def split_over_ranks() -> None:
     print("equal")
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [nightly(2), 4])
 def test_a_vocabulary_split_over_ranks_gives_the_same(ranks: int) -> None:
     for done in run_ranks("training.test_distillation", ranks=ranks):
         assert done.returncode == 0, done.stderr

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from spanloom.errors import DatasetError
 from spanloom.training.batch import ReadAhead, split_wire
 from spanloom.training.loss import SpanCounts, SpanWeights, span_loss_func, span_normalized_loss, span_sums
+from support.nightly import drawn, nightly
 from support.ranks import run_ranks
 
 LOSS = torch.tensor([[5.0, 1.0, 3.0, 2.0, 4.0, 9.0]])
@@ -113,7 +114,7 @@ steps = st.lists(
 
 
 @given(step=steps, weight_of=st.lists(st.integers(0, 3), min_size=1, max_size=4))
-@settings(max_examples=150)
+@settings(max_examples=drawn(150, 50))
 def test_shares_add_up_and_megatrons_quotient_is_the_loss(step: list[Any], weight_of: list[int]) -> None:
     """Against the definition in plain Python, over any cut of a step into micro-batches, for one to four spans.
 
@@ -202,7 +203,7 @@ def test_a_plain_mask_is_not_taken_for_the_wire() -> None:
         ahead(None)
 
 
-@pytest.mark.parametrize("world", [1, 2, 4])
+@pytest.mark.parametrize("world", [nightly(1), 2, 4])
 def test_gradients_are_those_of_one_full_batch_step(world: int, tmp_path: Path) -> None:
     """Real processes, gloo, Megatron's schedule: data, tensor and context parallel, micro-batches, mixes of spans."""
     out = tmp_path / "out.json"

@@ -27,6 +27,7 @@ from spanloom.errors import DatasetError
 from support.cases import REPOSITORY
 from support.chat_datasets import packed as packed_chat
 from support.each import each
+from support.nightly import drawn
 from support.requirements import BRIDGE, absent
 
 EOD = 9
@@ -126,7 +127,7 @@ documents_ = st.lists(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=drawn(200, 60))
 @given(documents_, st.integers(20, 60), st.booleans())
 def test_every_trained_label_is_trained_once_and_no_other(
     documents: list[tuple[list[int], list[int]]], length: int, blocks: bool

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from spanloom.dataset.plan import bin_packing
 from spanloom.dataset.plan.bin_packing import Groups, best_fit, kinds_of_sequences, sequential, size_dtype
 from support import plan_reference
+from support.nightly import drawn
 
 
 def groups_of(groups: list[Groups]) -> list[list[int]]:
@@ -41,7 +42,7 @@ packings = st.integers(1, 40).flatmap(
 
 
 @given(case=packings)
-@settings(max_examples=400)
+@settings(max_examples=drawn(400, 130))
 def test_it_is_packing_one_by_one(case: tuple[int, list[int], int, int]) -> None:
     """Whatever the chunks that units are looked at in."""
     length, values, chunk, seed = case

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spanloom.dataset.plan.windows import cut_document, cut_off_labels
+from support.nightly import drawn
 from support.plan_reference import normal, windows_of
 
 
@@ -46,7 +47,7 @@ documents = st.tuples(
 
 
 @given(document=documents, length=st.integers(2, 24), share=st.floats(0, 1))
-@settings(max_examples=600)
+@settings(max_examples=drawn(600, 200))
 def test_windows_are_those_of_the_slow_loop(document: str, length: int, share: float) -> None:
     lossmask = mask(document)
     pinned = 1 + int(share * (length - 2))
@@ -82,7 +83,7 @@ def test_what_slicing_does_to_questions(document: str, length: int, labels: int,
 
 
 @given(document=documents, length=st.integers(2, 12))
-@settings(max_examples=300)
+@settings(max_examples=drawn(300, 100))
 def test_slicing_is_counted_as_by_a_loop(document: str, length: int) -> None:
     stream = mask(document * 3)
     stream = stream[: stream.size // length * length]

@@ -184,7 +184,9 @@ OF_IDS = ("an id", "an id in both splits", "an id in two shards")
 IN_EVERY_RUN = ("clean", "a token", "an id in both splits", "a row", "files", "sums")
 
 
-@pytest.mark.parametrize("with_source", [True, False], ids=["with source", "without"])
+@pytest.mark.parametrize(
+    "with_source", [True, pytest.param(False, marks=pytest.mark.nightly)], ids=["with source", "without"]
+)
 @pytest.mark.parametrize("damage", [*IN_EVERY_RUN, *(nightly(name) for name in DAMAGES if name not in IN_EVERY_RUN)])
 def test_the_joined_report_of_the_shards_is_that_of_one_process(
     case: Case, tmp_path: Path, damage: str, with_source: bool

@@ -2,6 +2,7 @@
 anew, so that no finding comes of their hash alone."""
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,11 +50,17 @@ def found(report: Report) -> set[tuple[str, int | None, int | None, int | None]]
     return {(finding.check, finding.shard, finding.sequence, finding.offset) for finding in report.findings}
 
 
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clean")
+    assert packed(folder, pad_tail=True).report.clean
+    return folder
+
+
 @pytest.fixture
-def dataset(tmp_path: Path) -> Path:
-    result = packed(tmp_path, pad_tail=True)
-    assert result.report.clean
-    return tmp_path
+def dataset(clean: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(clean, tmp_path, dirs_exist_ok=True))
 
 
 def test_a_clean_dataset_is_clean_alone_and_with_its_source(dataset: Path) -> None:

@@ -204,7 +204,7 @@ class TestShards:
             list(PackedChatDataset(texts, post_training=True, **options)),
         )
 
-    @pytest.mark.parametrize(("workers", "late"), [(0, False), nightly(2, False), (4, True)])
+    @pytest.mark.parametrize(("workers", "late"), [nightly(0, False), nightly(2, False), (4, True)])
     def test_leaving_in_the_middle_of_a_pass_prints_nothing(self, tmp_path: Path, workers: int, late: bool) -> None:
         """Neither an abort of a worker, nor what a reader says that Python closes at its own end, nor what torch says
         of workers that are `late`: still importing when the first one's batch is here."""
@@ -354,8 +354,8 @@ class TestResume:
         assert same(head + tail, list(make()))
 
     @pytest.mark.filterwarnings("ignore:This DataLoader will create")
-    @pytest.mark.parametrize(("workers", "shuffle"), [(0, 0), (0, 100), nightly(2, 0), (3, 100)])
-    @pytest.mark.parametrize("drop_last", [False, True])
+    @pytest.mark.parametrize(("workers", "shuffle"), [(0, 0), nightly(0, 100), nightly(2, 0), (3, 100)])
+    @pytest.mark.parametrize("drop_last", [nightly(False), True])
     def test_with_workers_too_though_they_read_ahead(self, workers: int, shuffle: int, drop_last: bool) -> None:
         options: dict[str, Any] = {"drop_last": drop_last, **(FORK if workers else {})}
 

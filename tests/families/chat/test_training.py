@@ -18,6 +18,7 @@ from spanloom.families.chat.packing import pack
 from spanloom.families.chat.training import Options, TinyTransformer, masked_loss
 from spanloom.training.runs.script import process_group
 from support.chat_transcripts import MARKERS, VOCAB_SIZE, A, E, U, X, text_records, token_records, write_tokenizer
+from support.nightly import nightly
 from support.ranks import run_ranks
 
 B, BATCH, PEAK, SHARE = 32, 8, 0.01, 0.1
@@ -326,7 +327,7 @@ class TestWarmup:
 
 
 class TestResume:
-    @pytest.mark.parametrize("workers", [0, 2])
+    @pytest.mark.parametrize("workers", [0, nightly(2)])
     def test_it_goes_on_with_the_batches_and_losses_of_an_unbroken_run(
         self, data: Path, unbroken: Path, tmp_path: Path, workers: int
     ) -> None:

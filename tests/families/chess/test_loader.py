@@ -42,7 +42,7 @@ from support.chess_games import (
     write_thinking,
 )
 from support.held_workers import HELD, KEEP_HELD, RELEASE_AT_EXIT, holding
-from support.nightly import nightly
+from support.nightly import drawn, nightly
 
 Sample = dict[str, torch.Tensor]
 EXTRA = ("thinking_move_mask", "continue_var_mask", "new_variation_mask", "first_is_not_best", "variation_epoch")
@@ -357,7 +357,7 @@ def test_games_go_on_from_anywhere(games: Path, world_size: int) -> None:
 
     whole = make()
     samples = list(whole)
-    for cut in range(len(samples) + 1):
+    for cut in {*range(0, len(samples), drawn(1, 7)), len(samples)}:
         found, second = resumed(make, cut)
         assert prints(found) == prints(samples), cut
         assert second.counts.as_dict() == whole.counts.as_dict(), cut
@@ -372,7 +372,7 @@ def test_the_mixture_goes_on_from_anywhere(games: Path, thinking: Path, with_gam
 
     whole = make()
     samples = list(whole)
-    for cut in range(len(samples) + 1):
+    for cut in {*range(0, len(samples), drawn(1, 7)), len(samples)}:
         found, second = resumed(make, cut)
         assert prints(found) == prints(samples), cut
         assert second.counts.as_dict() == whole.counts.as_dict(), cut

@@ -14,7 +14,7 @@ from support.forging import LEVELS, forged, validated
 from support.nightly import nightly
 
 MODULES = (masks, tokens, rows, manifest, synth)
-BY_DAY = ("flags", "as-served", "last")
+BY_DAY = ("flags", "last")
 
 
 @pytest.fixture(scope="module")

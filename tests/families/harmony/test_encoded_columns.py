@@ -7,9 +7,12 @@ import pytest
 
 from conftest import Cli
 from support import sources
+from support.nightly import nightly
 
 
-@pytest.mark.parametrize("kind", [pa.string_view(), pa.dictionary(pa.int32(), pa.string()), pa.large_string()], ids=str)
+@pytest.mark.parametrize(
+    "kind", [pa.string_view(), *map(nightly, (pa.dictionary(pa.int32(), pa.string()), pa.large_string()))], ids=str
+)
 def test_texts_of_another_encoding_are_built_validated_and_shown(
     cli: Cli, asset: Path, kind: pa.DataType, tmp_path: Path
 ) -> None:

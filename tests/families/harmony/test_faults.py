@@ -27,7 +27,7 @@ from support.nightly import drawn, nightly
 
 pytestmark = pytest.mark.slow
 
-ROWS = (8300, 4300, 300, 100)  # parts: 3, 2, 1 and 1
+ROWS = (5000, 300, 100, 60)  # parts: 2, 1, 1 and 1
 OPTIONS = ("--valid-fraction", "0.1", "--deep", "0", "--workers", "2")
 KILLS = int(os.environ.get("SPANLOOM_KILLS", drawn(4, 2)))
 """How often a build is killed at a random point: two of each kind; 20 in `make chaos`."""

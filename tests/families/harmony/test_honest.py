@@ -87,7 +87,7 @@ def drawn_source(seed: int, draw: random.Random, folder: Path) -> Path:
     return write_conversations(folder, [[marked(row, draw) if flags else row for row in rows]])
 
 
-@pytest.mark.parametrize("seed", range(drawn(nightly=120, otherwise=8)))
+@pytest.mark.parametrize("seed", range(drawn(nightly=120, otherwise=3)))
 def test_honest_datasets_have_no_findings(seed: int, asset: Path, tmp_path: Path) -> None:
     draw = random.Random(seed)
     rules = drawn_rules(draw)

@@ -17,9 +17,10 @@ from spanloom.families.harmony.contract.history import CutRules
 from support import chat_sources as chat
 from support.chat_checker import check_dataset
 from support.chat_strategies import conversation, flagged
+from support.nightly import drawn, nightly
 
 START, ASSISTANT = 200006, 173781
-LAW = int(os.environ.get("SPANLOOM_CHAT_LAW", "80"))
+LAW = int(os.environ.get("SPANLOOM_CHAT_LAW", drawn(80, 40)))
 """Conversations that are built; `make law` takes 10,000."""
 
 
@@ -64,7 +65,7 @@ def test_each_token_that_is_trained_has_the_context_that_a_server_shows(
     assert checked.weights == {name: {weight_of(int(name[1:]))} for name in checked.weights}
 
 
-@pytest.mark.parametrize("history", ["serve", "keep"])
+@pytest.mark.parametrize("history", ["serve", nightly("keep")])
 def test_what_a_server_gives_to_the_model_can_be_left_out_of_the_loss(
     history: str, tmp_path: Path, asset: Path
 ) -> None:
@@ -94,12 +95,14 @@ def test_what_a_server_gives_to_the_model_can_be_left_out_of_the_loss(
     assert labels.count(START) == labels.count(ASSISTANT)
 
 
-def test_a_turn_with_a_hundred_calls_is_stored_once(
-    tmp_path: Path, asset: Path, encoding: openai_harmony.HarmonyEncoding
+@pytest.mark.parametrize("count", [25, nightly(100)])
+def test_a_turn_with_many_calls_is_stored_once(
+    count: int, tmp_path: Path, asset: Path, encoding: openai_harmony.HarmonyEncoding
 ) -> None:
+    """Each of its runs is held against a conversation of its own: the time grows by the square of the calls."""
     calls = [
         message
-        for number in range(100)
+        for number in range(count)
         for message in (
             chat.analysis(f"Step {number}: look at the file."),
             chat.call(json.dumps({"path": f"src/file_{number}.py"})),
@@ -113,6 +116,6 @@ def test_a_turn_with_a_hundred_calls_is_stored_once(
     harmony = Conversation(messages=[Message.from_dict(message) for message in messages])
     rendered = encoding.render_conversation_for_training(harmony, RenderConversationConfig(auto_drop_analysis=False))
     checked = check_dataset(tmp_path / "root", source, encoding)
-    assert (checked.documents, checked.runs) == (1, 101)
+    assert (checked.documents, checked.runs) == (1, count + 1)
     assert checked.stored == len(rendered) + 1
     assert manifest.read(tmp_path / "root").content.totals.sequences == 1

@@ -19,7 +19,7 @@ from support import chat_sources as chat
 from support.counting import calls_of
 from support.demo_datasets import demo as demo
 
-FEW, MANY = 20_000, 40_000
+FEW, MANY = 10_000, 20_000
 TWICE = 2.1
 """What twice as many messages may take at most; a square would take four times as much."""
 

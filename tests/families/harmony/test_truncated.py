@@ -15,6 +15,7 @@ from spanloom.families.harmony.build import BuildOptions, build
 from spanloom.families.harmony.contract.history import CutRules
 from support.chat_sources import write_manifest, write_source
 from support.model_datasets import documents_on_disk, write_conversations
+from support.nightly import nightly
 
 END, RETURN, CALL, EOD = 200007, 200002, 200012, 199999
 """Of o200k_harmony: <|end|>, <|return|>, <|call|>, <|endoftext|>."""
@@ -42,7 +43,7 @@ def untrained_ends(tokens: list[int], mask: list[int]) -> list[int]:
     return [token for at, token in enumerate(tokens) if token in (END, RETURN, CALL) and not mask[at] and mask[at - 1]]
 
 
-@pytest.mark.parametrize("renderer", ["fast", "harmony"])
+@pytest.mark.parametrize("renderer", ["fast", nightly("harmony")])
 @pytest.mark.parametrize("history", ["serve", "keep"])
 def test_the_end_of_a_truncated_message_is_context(renderer: Any, history: str, tmp_path: Path) -> None:
     conversations = {

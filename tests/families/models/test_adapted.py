@@ -23,6 +23,7 @@ from spanloom.families.models.verify.messages import plain_conversation, templat
 from spanloom.families.models.workarounds.adapted import Adapting, adapted
 from support.chat_models import CHATML, write_model
 from support.model_datasets import documents_on_disk, record, stored, write_conversations
+from support.nightly import nightly
 from tokenizers import Tokenizer
 
 _HEAD, _MESSAGES = CHATML.split("{% endif %}", 1)
@@ -140,10 +141,10 @@ def test_ids_are_of_the_form_and_results_follow_their_calls() -> None:
     ("template", "option", "fault"),
     [
         (NO_TOOLS, {"inline_calls": "hermes"}, "--inline-calls hermes"),
-        (NO_SYSTEM, {"inline_calls": "json"}, "--inline-calls hermes"),
+        nightly(NO_SYSTEM, {"inline_calls": "json"}, "--inline-calls hermes"),
         (DROPS_BESIDE, {"text_beside_calls": "split"}, "--text-beside-calls split"),
         (NAMED_BY_ID, {"call_ids": "rewrite"}, None),
-        (NINE_ALONE, {"call_ids": "rewrite"}, None),
+        nightly(NINE_ALONE, {"call_ids": "rewrite"}, None),
     ],
 )
 def test_a_build_is_validated_against_its_source_and_the_refusal_names_the_option(

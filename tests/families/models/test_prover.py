@@ -21,6 +21,7 @@ from spanloom.families.models.steps.tokenize_conversations import run as run_ste
 from spanloom.report.progress import Mode, Progress
 from support.chat_models import CHATML, write_model
 from support.model_datasets import record, stored, write_conversations
+from support.nightly import nightly
 
 RECORDS = [record(seed) for seed in range(200)]
 
@@ -119,7 +120,7 @@ def other_texts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(paths.ByPath, "is_rendered", lambda *_: False)
 
 
-@pytest.mark.parametrize("fault", [other_tokens, other_texts])
+@pytest.mark.parametrize("fault", [other_tokens, nightly(other_texts)])
 def test_a_wrong_document_by_path_has_the_build_made_again_without_paths(
     source: Path,
     model: Path,

@@ -16,6 +16,7 @@ from conftest import Cli
 from families.models.conftest import RECORDS, bad_source, checks, content_of, made
 from spanloom.building.steps import StepTask
 from spanloom.conversations.source.caps import RowCaps
+from spanloom.conversations.source.folder import source_batches
 from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import ConflictError, RejectedRowError, SpanloomError
 from spanloom.families.models import dataset as family
@@ -230,8 +231,11 @@ class Swapping(Progress):
 
 
 @pytest.mark.parametrize("workers", [1, nightly(2)])
-def test_a_model_that_changes_during_a_build_changes_no_document(workers: int, model: Path, tmp_path: Path) -> None:
-    rows = [stored(record(seed)) for seed in range(600)]
+def test_a_model_that_changes_during_a_build_changes_no_document(
+    workers: int, model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(source_batches.__kwdefaults__, "batch_rows", 40)
+    rows = [stored(record(seed)) for seed in range(100)]
     source = write_conversations(tmp_path / "source", [rows])
     whole = made(source, model, tmp_path / "whole")
     changing = Path(shutil.copytree(model, tmp_path / "changing" / model.name))

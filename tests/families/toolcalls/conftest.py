@@ -10,6 +10,9 @@ import pytest
 
 from spanloom.cli import main
 from support.cases import cases_of
+from support.toolcall_datasets import built, data, template, tokenizer
+
+__all__ = ["built", "data", "template", "tokenizer"]
 
 
 @pytest.fixture(scope="session")

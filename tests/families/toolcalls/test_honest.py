@@ -87,7 +87,7 @@ def tokenizer_of(name: str, fixtures: Path, folder: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, *map(nightly, range(3, 60))])
+@pytest.mark.parametrize("seed", [0, *map(nightly, range(1, 60))])
 def test_honest_datasets_have_no_findings(seed: int, fixtures: Path, tmp_path: Path) -> None:
     drawn = random.Random(seed)
     templates = values(fixtures / "templates.json")["templates"]

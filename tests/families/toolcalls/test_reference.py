@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.rules import Rules, check_sample
 from support.cases import lines
+from support.nightly import drawn
 from support.toolcall_reference import findings
 from support.toolcall_samples import harmful, retain
 
@@ -96,7 +97,7 @@ def test_the_reference_says_of_each_case_what_is_said_of_it(fixtures: Path) -> N
         assert as_set(findings(case["sample"], REGISTRIES.files, OPAQUE)) == as_set(case["findings"]), case["case"]
 
 
-@settings(max_examples=200)
+@settings(max_examples=drawn(200, 60))
 @given(st.integers(0, 2**32))
 def test_the_rules_say_what_the_reference_says(seed: int) -> None:
     random = Random(seed)

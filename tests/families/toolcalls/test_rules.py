@@ -16,6 +16,7 @@ from spanloom.families.toolcalls.format.tables import is_tool_sample, subtype_of
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.rules import Rules, check_sample
 from support.cases import lines
+from support.nightly import drawn
 from support.toolcall_samples import CALL, changed, harmful, retain
 
 RULES = Rules()
@@ -98,7 +99,7 @@ LIKELY = st.sampled_from(
 )
 
 
-@settings(max_examples=400)
+@settings(max_examples=drawn(400, 130))
 @given(st.sampled_from([harmful(), retain()]), st.lists(st.tuples(st.sampled_from(PATHS), LIKELY | JSON), max_size=5))
 def test_the_schema_accepts_exactly_the_samples_without_faults_of_shape(
     sample: dict[str, Any], changes: list[tuple[str, Any]]

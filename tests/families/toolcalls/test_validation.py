@@ -221,7 +221,7 @@ def test_a_member_that_comes_again_with_another_content_is_found() -> None:
 
 
 def test_memory_grows_with_ids_and_hashes_alone(tmp_path: Path) -> None:
-    few, many = 2_000, 12_000
+    few, many = 1_000, 6_000
     peaks = []
     for count in (few, many):
         file = write_samples(tmp_path / f"{count}.jsonl", (harmful(number) for number in range(count)))

@@ -188,7 +188,7 @@ def test_every_value_of_the_manifest_is_held_to_something(home: Path, built: Pat
     edits = [edit for edit in leaf_edits(whole) if edit.why is None and edit.name.split(":")[0] not in NOT_CHECKABLE]
     assert len(edits) > 100
     unfound = []
-    for edit in edits[:: drawn(nightly=1, otherwise=3)]:
+    for edit in edits[:: drawn(nightly=1, otherwise=7)]:
         (root / "manifest.json").write_text(json.dumps(whole))
         edit.apply(tmp_path)
         try:
@@ -372,7 +372,7 @@ def test_a_refused_run_takes_nothing_from_one_that_was_killed(tmp_path: Path, ho
     while not list(out.glob("train/shard_*")):
         shutil.rmtree(out, ignore_errors=True)
         assert killed_before(change, lambda: make(root, tokenizer, out))
-        change += STRIDE
+        change += drawn(nightly=STRIDE, otherwise=9)
     standing = sorted(out.glob("train/shard_*"))
     opened = open_store(default_url(root))
     with opened.snapshot() as snapshot:

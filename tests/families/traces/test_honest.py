@@ -54,7 +54,7 @@ def drawn_row(drawn: random.Random, number: int, control_tokens: str) -> dict[st
     }
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2, 3, *map(nightly, range(4, 60))])
+@pytest.mark.parametrize("seed", [0, 1, *map(nightly, range(2, 60))])
 def test_honest_datasets_have_no_findings(seed: int, tmp_path: Path) -> None:
     drawn = random.Random(seed)
     form, control_tokens = FORMS[seed % 2], drawn.choice(CONTROL_TOKENS)

@@ -21,6 +21,7 @@ from spanloom.families.chat.transcripts.source import (
     conversation_of,
     read_conversations,
 )
+from support.nightly import drawn
 
 CONTROL = re.compile("|".join(map(re.escape, CONTROL_STRINGS)))
 ORIGINAL: Any = {"drop": frozenset({"tool", NO_ROLE}), "empty_answers": True}
@@ -360,7 +361,7 @@ def words_of(value: Any) -> set[str]:
     return set(re.findall(r"w\d+w", json.dumps(value)))
 
 
-@settings(max_examples=400)
+@settings(max_examples=drawn(400, 130))
 @given(st.data())
 def test_every_word_of_the_input_is_written_refused_with_its_line_or_dropped_and_counted(data: st.DataObject) -> None:
     words = list(WORDS) * 4

@@ -12,6 +12,7 @@ from spanloom.families.chess.pgn import GameFilter, PgnCounts, convert_pgn
 from spanloom.families.chess.pgn.games import ReadGames, read_games
 from spanloom.families.chess.pgn.text import GameText
 from support.cases import cases_of
+from support.nightly import drawn
 from support.pgn_checker import PGN_EXTRACT, pgn_extract
 from support.requirements import PGN_EXTRACT as NEEDED
 from support.requirements import absent
@@ -207,23 +208,26 @@ def test_tags_repeated_after_an_empty_line_are_the_next_game_s() -> None:
     assert _moves(read) == ["d2d4 d7d5"]
 
 
+MANY = drawn(100_000, 40_000)
+
+
 @pytest.mark.parametrize(
     "moves",
     [
-        "1. e4 " + "(" * 500_000 + " e5",
-        "1. e4 " + "(1. d4 " * 200_000 + ")" * 200_000 + " e5",
-        "1. e4 " + "{" * 500_000 + " e5",
-        "1. e4 " + ". " * 500_000 + " e5",
-        "1. e4 " + "1" * 500_000 + " e5",
-        "1. e4 " + '[a "' * 200_000,
-        "1. e4 " + 'x [a "\n' * 100_000,
-        "1. e4 e5 " + "{" + "[%eval " * 200_000 + "} Nf3",
-        "1. e4 e5 " + "$1 " * 500_000,
-        "1. e4 {" + '\n[a "' * 100_000,
-        '[A "x"]\n' * 100_000 + "1. e4 e5",
-        '[A "x"]\n\n' * 100_000 + "1. e4 e5",
-        '[A "x"]\n1. foo *\n' * 50_000,
-        "1. Nf3 Nf6 2. Ng1 Ng8 " * 20_000,
+        "1. e4 " + "(" * (5 * MANY) + " e5",
+        "1. e4 " + "(1. d4 " * (2 * MANY) + ")" * (2 * MANY) + " e5",
+        "1. e4 " + "{" * (5 * MANY) + " e5",
+        "1. e4 " + ". " * (5 * MANY) + " e5",
+        "1. e4 " + "1" * (5 * MANY) + " e5",
+        "1. e4 " + '[a "' * (2 * MANY),
+        "1. e4 " + 'x [a "\n' * MANY,
+        "1. e4 e5 " + "{" + "[%eval " * (2 * MANY) + "} Nf3",
+        "1. e4 e5 " + "$1 " * (5 * MANY),
+        "1. e4 {" + '\n[a "' * MANY,
+        '[A "x"]\n' * MANY + "1. e4 e5",
+        '[A "x"]\n\n' * MANY + "1. e4 e5",
+        '[A "x"]\n1. foo *\n' * (MANY // 2),
+        "1. Nf3 Nf6 2. Ng1 Ng8 " * (MANY // 5),
     ],
 )
 def test_hostile_text_takes_linear_time(moves: str, tmp_path: Path) -> None:

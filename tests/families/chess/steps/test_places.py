@@ -94,6 +94,7 @@ def test_steps_over_a_bucket_make_what_one_run_makes(tmp_path: Path, place: Plac
     assert json.loads(said.stdout)["checked"]["source"] == report.checked["source"]
 
 
+@pytest.mark.parametrize("place", ["s3", nightly("gs")], indirect=True)
 def test_another_run_does_not_get_the_root(place: Place, sources: tuple[Path, Path]) -> None:
     at = place.uri
     games = upload(sources[0], at / "games")
@@ -102,6 +103,7 @@ def test_another_run_does_not_get_the_root(place: Place, sources: tuple[Path, Pa
         prepare_shards(games, None, str(at / "root"), str(at / "other"), valid_fraction=0.5)
 
 
+@pytest.mark.parametrize("place", ["s3", nightly("gs")], indirect=True)
 def test_damage_in_a_bucket_is_found_and_nothing_is_promoted(place: Place, sources: tuple[Path, Path]) -> None:
     at = place.uri
     games = upload(sources[0], at / "games")

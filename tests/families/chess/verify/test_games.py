@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -52,11 +53,20 @@ def thinking(tmp_path: Path) -> Path:
     return write_thinking(tmp_path / "thinking/a.parquet", thinking_rows(5)).parent
 
 
-@pytest.fixture
-def root(games: Path, thinking: Path, tmp_path: Path) -> Path:
-    result = prepare(PrepareOptions(root=tmp_path / "root", games=games, thinking=thinking, valid_fraction=0.3))
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("clean")
+    games = folder_of_games(folder / "games", [4, 3], plies=8)
+    thinking = write_thinking(folder / "thinking/a.parquet", thinking_rows(5)).parent
+    result = prepare(PrepareOptions(root=folder / "root", games=games, thinking=thinking, valid_fraction=0.3))
     assert result.report.clean, result.report.findings
     return result.root
+
+
+@pytest.fixture
+def root(clean: Path, tmp_path: Path) -> Path:
+    """The dataset of `games` and `thinking`, as a copy that a test may damage."""
+    return Path(shutil.copytree(clean, tmp_path / "root"))
 
 
 def test_clean_games_are_clean(root: Path, games: Path, thinking: Path) -> None:

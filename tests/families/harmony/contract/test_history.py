@@ -24,8 +24,9 @@ from spanloom.families.harmony.render.official import render_through_harmony
 from spanloom.families.harmony.tokenizer import START
 from support import chat_sources as chat
 from support.chat_strategies import conversation, flagged
+from support.nightly import drawn as nights
 
-LAW = int(os.environ.get("SPANLOOM_CHAT_LAW", "150"))
+LAW = int(os.environ.get("SPANLOOM_CHAT_LAW", nights(150, 75)))
 """Conversations of the law; `make law` takes 10,000."""
 SEED = 20261
 BATCH = 50

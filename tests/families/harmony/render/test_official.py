@@ -14,6 +14,7 @@ from spanloom.families.harmony.render.official import RenderedBatch, render_thro
 from spanloom.families.harmony.verify.reference import disk_sequences
 from spanloom.supervision import shift_to_labels
 from support.harmony_strategies import SPECIAL_TEXT, conversations
+from support.nightly import drawn
 from support.wrapper_spans import spans_from_wrappers
 
 
@@ -44,7 +45,7 @@ def test_a_conversation_token_by_token(encoding: openai_harmony.HarmonyEncoding)
 
 
 @given(found=conversations)
-@settings(max_examples=200)
+@settings(max_examples=drawn(200, 60))
 def test_spans_follow_the_messages_whatever_the_content(
     encoding: openai_harmony.HarmonyEncoding, found: list[dict[str, Any]]
 ) -> None:

@@ -15,6 +15,7 @@ from spanloom.errors import DuplicateIdError
 from spanloom.families.harmony.contract.profile import SYNTH_KD
 from spanloom.families.harmony.steps.assemble_split import assemble_split
 from spanloom.supervision import TokenDocuments
+from support.nightly import drawn
 
 Batches = list[list[str]]
 """The ids of a shard, as they lie in its row groups."""
@@ -48,7 +49,7 @@ NAMES = st.sampled_from([f"id-{number}" for number in range(12)])
 SHARDS = st.lists(st.lists(st.lists(NAMES, min_size=1, max_size=4), max_size=3), min_size=1, max_size=4)
 
 
-@settings(max_examples=40)
+@settings(max_examples=drawn(40, 15))
 @given(SHARDS, st.integers(1, 50))
 def test_the_first_id_that_comes_again_is_named_with_both_places_and_copies_are_counted(
     shards: list[Batches], at_once: int

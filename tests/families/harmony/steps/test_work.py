@@ -27,6 +27,7 @@ from spanloom.storage.publishing import publish_file, publish_folder
 from spanloom.storage.staging import list_objects
 from spanloom.storage.uri import is_uri, parse_uri
 from support import sources
+from support.nightly import nightly
 from support.object_stores import Contents, Place
 from support.remote_datasets import Built, build
 from support.stores.proxy import Proxy, without_condition
@@ -139,7 +140,7 @@ class Killed(Exception):
     """A task whose node is gone."""
 
 
-@pytest.mark.parametrize("published", [0, 2, PARTS, PARTS + 1])
+@pytest.mark.parametrize("published", [nightly(0), 2, nightly(PARTS), PARTS + 1])
 @pytest.mark.parametrize("remote", [False, True])
 def test_a_second_try_goes_on_after_what_the_first_published(
     source: Path, tmp_path: Path, published: int, remote: bool, ordinary_place: Place, monkeypatch: pytest.MonkeyPatch

@@ -14,8 +14,9 @@ from spanloom.conversations.source.rejects import RowRefusedError
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.profile import CHAT_OF_ANY_MODEL
 from spanloom.families.harmony.verify.any_model import harmony_or_refusal
+from support.nightly import drawn
 
-EXAMPLES = int(os.environ.get("SPANLOOM_EXAMPLES", "1500"))
+EXAMPLES = int(os.environ.get("SPANLOOM_EXAMPLES", drawn(1500, 400)))
 
 NAMES = st.sampled_from(["f", "g"])
 TEXTS = st.sampled_from(["", "a", "b c", "ü"])

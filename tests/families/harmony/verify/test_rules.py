@@ -20,6 +20,7 @@ from spanloom.families.harmony.verify.source import WORDS_OF_LIBRARIES
 from support import chat_sources as chat
 from support import sources
 from support.bad_builds import BAD_ROWS, FINE_ROWS, write_cells
+from support.nightly import drawn
 
 RULES = [
     CutRules(history=history, train=train, turns=turns)
@@ -111,7 +112,7 @@ def said(judgement: Judgement) -> tuple[str | None, str | None, str]:
         conversations.map(lambda value: json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")),
     ),
 )
-@settings(max_examples=400)
+@settings(max_examples=drawn(400, 130))
 def test_both_refuse_the_same_rows_for_the_same_reasons(
     profile: Profile, rules: CutRules, given_id: str | None, metadata_json: str | None, text: bytes | None
 ) -> None:

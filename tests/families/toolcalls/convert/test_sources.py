@@ -18,6 +18,7 @@ from spanloom.families.toolcalls.format.source import files_below
 from spanloom.families.toolcalls.rules import Rules
 from spanloom.families.toolcalls.validation import validate_files
 from support.cases import lines
+from support.nightly import drawn
 from support.toolcall_samples import CALL, write_samples
 
 SYSTEM = "You have tools."
@@ -410,7 +411,7 @@ JSON = st.recursive(
 KEYS = [*B4, *DOJO, "metadata", "traj", "task_id", "data", "prompt", "type", "label", "completion", "final_label", "id"]
 
 
-@settings(max_examples=150)
+@settings(max_examples=drawn(150, 50))
 @given(
     st.sampled_from(sorted(CONVERTERS)),
     st.sampled_from([B4, DOJO, TAU2["simulations"][0], CHAT, {"prompt": "a", "label": "safe"}]),

@@ -31,6 +31,7 @@ from spanloom.tokenizers.chat_template import ChatTemplate
 from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.tokenizers.rendering.process import TemplateLimitError
 from support.cases import lines
+from support.nightly import drawn
 from support.toolcall_samples import CALL, harmful, retain, write_samples
 
 REGISTRIES = load_registries()
@@ -189,7 +190,7 @@ CONTENT = st.text(max_size=8) | st.lists(
 ).map("".join)
 
 
-@settings(max_examples=300)
+@settings(max_examples=drawn(300, 100))
 @given(
     st.sampled_from(sorted(TEMPLATES)),
     st.lists(st.tuples(st.sampled_from(["system", "user", "assistant", "tool"]), CONTENT), min_size=1, max_size=4),
