@@ -134,25 +134,19 @@ def part_key(family: str, *libraries: str, **decides: Any) -> str:
 
 def library_versions(*more: str) -> dict[str, str | None]:
     """Versions of the libraries that touch the bytes or check them, `more` of a family's own; null: not installed."""
+    names = ("spanloom", "openai-harmony", "tiktoken", "fastokens", "pyarrow", "numpy", "megatron-core", "torch", *more)
+    return {"python": platform.python_version(), **{name: _version(name) for name in names}}
+
+
+@cache
+def _version(name: str) -> str | None:
+    """Of an installed distribution. Its files are read once: the key of each part asks for several."""
     from importlib.metadata import PackageNotFoundError, version
 
-    versions: dict[str, str | None] = {"python": platform.python_version()}
-    for name in (
-        "spanloom",
-        "openai-harmony",
-        "tiktoken",
-        "fastokens",
-        "pyarrow",
-        "numpy",
-        "megatron-core",
-        "torch",
-        *more,
-    ):
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:
-            versions[name] = None
-    return versions
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None
 
 
 def built_by() -> str:

@@ -112,6 +112,9 @@ def _chosen(record: dict[str, Any]) -> Iterator[Spoken]:
         )
 
 
+_CONTENT = ("content", "value", "text", "system_prompt", "parts")
+
+
 def _messages(messages: list[Any]) -> Iterator[Spoken]:
     for message in messages:
         role = message.get("role", message.get("from")).lower()
@@ -124,7 +127,7 @@ def _messages(messages: list[Any]) -> Iterator[Spoken]:
             continue
         for key in ("reasoning_content", "reasoning", "thinking"):
             yield ours, message.get(key) or ""
-        content = next((message[key] for key in ("content", "value", "text", "system_prompt") if message.get(key)), "")
+        content = next((message[key] for key in _CONTENT if message.get(key)), "")
         for part in [content] if isinstance(content, str) else content:
             yield from _part(part, ours)
         for call in _json(message.get("tool_calls")) or ():
@@ -158,9 +161,16 @@ def _part(part: Any, ours: bool) -> Iterator[Spoken]:
         for piece in [inner] if isinstance(inner, str) else inner:
             yield from _part(piece, False)
     elif part.get("type") == "tool_call":
-        yield True, json.dumps(_json(part["value"])["arguments"])
-    elif part.get("type") not in ("system_content", "developer_content"):
-        yield ours, next((part[key] for key in ("text", "value", "thinking") if part.get(key)), "")
+        yield True, json.dumps((part if "arguments" in part else _json(part["value"]))["arguments"])
+    elif part.get("type") == "tool_call_response":
+        yield False, part["response"]
+    elif "toolCallId" in part:  # of a model's message the call or the result, of a UI message both
+        if part["type"] != "tool-result":
+            yield True, json.dumps(part["input"])
+        if "output" in part:
+            yield False, part["output"]["value"] if isinstance(part["output"], dict) else part["output"]
+    elif part.get("type") not in ("system_content", "developer_content", "step-start"):
+        yield ours, next((part[key] for key in ("text", "value", "thinking", "content") if part.get(key)), "")
 
 
 def _gemini(content: dict[str, Any]) -> Iterator[Spoken]:

@@ -93,15 +93,6 @@ def test_files_are_cut_by_tokens_and_listed_with_their_hashes(demo: Path, export
     assert again == said, "the same bytes"
 
 
-def test_token_ids_have_no_dictionary_and_masks_have_one(exported: Path) -> None:
-    """Masks take a few bytes by it, ids more than without."""
-    (first, *_) = sorted(exported.rglob("*.parquet"))
-    group = pq.read_metadata(first).row_group(0)
-    columns = [group.column(place) for place in range(group.num_columns)]
-    with_dictionary = {column.path_in_schema.split(".")[0]: column.has_dictionary_page for column in columns}
-    assert with_dictionary == {name: name not in {"input_ids", "labels"} for name in COLUMNS}
-
-
 @pytest.fixture(scope="module")
 def for_trl(demo: Path, tmp_path_factory: pytest.TempPathFactory, cli: Cli) -> Path:
     out = tmp_path_factory.mktemp("export") / "trl"

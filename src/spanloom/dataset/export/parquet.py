@@ -319,19 +319,6 @@ def _column(path: Path, field: pa.Field) -> Iterator[Any]:
         yield from batch.column(field.name).to_pylist()
 
 
-def _with_dictionary(schema: pa.Schema) -> list[str]:
-    """The Parquet columns that get a dictionary: not token ids and log-probabilities, of which a row group has so many
-    different ones that it takes a third of the time and makes files larger."""
-    paths = []
-    for field in schema:
-        path, kind = field.name, field.type
-        while pa.types.is_list(kind):
-            path, kind = f"{path}.list.element", kind.value_type
-        if field.type == kind or kind == pa.uint8():
-            paths.append(path)
-    return paths
-
-
 class _Parts:
     """Writes `shard_NN-00000.parquet`, `…-00001.parquet`, …: a new file starts once one holds enough tokens."""
 
@@ -359,10 +346,7 @@ class _Parts:
             if self._form.is_disk_folder:
                 self._writer = StreamWriter(self._temporary, self._form.schema)
             else:
-                schema = self._form.schema
-                self._writer = pq.ParquetWriter(
-                    self._temporary, schema, compression="zstd", use_dictionary=_with_dictionary(schema)
-                )
+                self._writer = pq.ParquetWriter(self._temporary, self._form.schema, compression="zstd")
         self._writer.write_batch(batch)
         self._rows += batch.num_rows
         self._tokens += len(batch.column("input_ids").values)
