@@ -121,7 +121,7 @@ teacher-demo: setup ## A sample scored by a small teacher (TEACHER=DIR: your own
 	@echo "Now open $(DEMO)/teacher/page.html in a browser, and click on a token."
 
 test: setup ## All tests. Compiled tests are kept: to compile them takes each worker 15 s
-	@echo 'all tests take 11 to 15 minutes on two cores; a part: make test PYTEST_ARGS="tests/dataset -n auto"'
+	@echo 'all tests take half an hour or more on two cores; a part: make test PYTEST_ARGS="tests/dataset -n auto"'
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --durations=20 --durations-min=10 $(PYTEST_ARGS)
 
 lint: setup ## ruff, the import rules, the Dockerfile
