@@ -97,6 +97,7 @@ RESULT = {"toolCallId": "1", "state": "output-available", "input": {"a": 1}}
 OUTCOMES = [
     ({"type": "tool-f", **RESULT, "output": 4}, "4"),
     ({"type": "tool-f", **RESULT, "output": {"t": 4}}, '{"t": 4}'),
+    ({"type": "tool-f", **RESULT, "output": None}, "null"),
     ({"type": "dynamic-tool", "toolName": "f", **RESULT, "output": "four"}, "four"),
     ({"type": "tool-f", **RESULT, "state": "output-error", "errorText": "no"}, "no"),
     (

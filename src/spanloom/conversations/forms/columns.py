@@ -25,12 +25,12 @@ from spanloom.conversations.forms.form import (
     listed,
     listed_or_text,
     reasoned,
+    written_json,
     written_object,
 )
 from spanloom.conversations.forms.keys import KNOWN_NAMES, KeyMap
 from spanloom.conversations.reading.messages import ROLE_KEYS, ROLES
 from spanloom.conversations.turns import RecordRefusedError, Refusal, kind, says_nothing
-from spanloom.records.json_lines import unique_keys
 
 _NOUNS = frozenset({
     "context", "contexts", "ctx", "passage", "passages", "document", "documents", "doc", "docs", "knowledge",
@@ -223,12 +223,7 @@ def _said(taken: Taken, meaning: str) -> Any:
 
 def _logged(text: str) -> str | None:
     """What a text is the JSON of, if a program logged it: messages, a reply, calls. None for any other text."""
-    if not text.startswith(("{", "[")):
-        return None
-    try:
-        value = unique_keys(text.encode())
-    except (ValueError, RecursionError):
-        return None
+    value = written_json(text)
     while isinstance(value, list) and len(value) == 1 and isinstance(value[0], list):
         value = value[0]
     for item in value if isinstance(value, list) else [value]:

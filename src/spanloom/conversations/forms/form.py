@@ -199,13 +199,18 @@ def listed_or_text(value: Any) -> Any:
 
 def written_object(value: Any) -> dict[str, Any]:
     """The object of a JSON text; empty for any other value."""
-    if not isinstance(value, str) or not value.startswith("{"):
-        return {}
-    try:
-        parsed = unique_keys(value.encode())
-    except (ValueError, RecursionError):
-        return {}
+    parsed = written_json(value)
     return parsed if isinstance(parsed, dict) else {}
+
+
+def written_json(value: Any) -> Any:
+    """The object or list of a JSON text; None for any other value."""
+    if not isinstance(value, str) or not value.startswith(("{", "[")):
+        return None
+    try:
+        return unique_keys(value.encode())
+    except (ValueError, RecursionError):
+        return None
 
 
 def says_role(message: Mapping[str, Any]) -> bool:

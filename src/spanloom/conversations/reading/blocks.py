@@ -120,9 +120,11 @@ def _invoked(part: Any) -> list[dict[str, Any]]:
         return []
     called = keys.pop("toolName", None) or name.removeprefix("tool-")
     call_id = keys.pop("toolCallId", None)
-    for key in ("type", "state", "step"):
+    answered = keys.pop("state", None) in ("output-available", "result")
+    for key in ("type", "step"):
         keys.pop(key, None)
-    outcome = [keys.pop(key) for key in ("output", "result", "errorText") if keys.get(key) is not None]
+    held = [keys.pop(key) for key in ("output", "result", "errorText") if key in keys]
+    outcome = [value for value in held if value is not None] or held[:answered]  # a tool may return null
     call = {"type": "tool_use", "id": call_id, "name": called, **keys}
     return [call, *({"type": "tool_result", "tool_use_id": call_id, "content": _outcome(held)} for held in outcome)]
 
