@@ -66,6 +66,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from spanloom import training as training
+    from spanloom.api.auditing import audit as audit
     from spanloom.api.building import build as build
     from spanloom.api.converting import convert as convert
     from spanloom.api.documents import Dataset as Dataset
@@ -74,7 +75,6 @@ if TYPE_CHECKING:
     from spanloom.api.documents import open_dataset as open_dataset
     from spanloom.api.exporting import export as export
     from spanloom.api.exporting import plan as plan
-    from spanloom.api.looking import audit as audit
     from spanloom.api.looking import inspect as inspect
     from spanloom.api.validating import validate as validate
     from spanloom.building.make import BuildResult as BuildResult
@@ -92,7 +92,7 @@ _FROM = {
     "Report": "findings",
     "Span": "api.documents",
     "SpanloomError": "errors",
-    "audit": "api.looking",
+    "audit": "api.auditing",
     "build": "api.building",
     "convert": "api.converting",
     "export": "api.exporting",

@@ -18,7 +18,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from spanloom.api.exporting import content_of
 from spanloom.auditing.auditor import ModelOptions, make_auditor
 from spanloom.auditing.run import AuditOptions, audit
 from spanloom.dataset.export.form import export_form
@@ -26,7 +25,7 @@ from spanloom.dataset.export.parquet import export_dataset
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import open_arrays
 from spanloom.dataset.validate.dataset import validate_dataset
-from spanloom.families import dataset_family
+from spanloom.families import content_of, dataset_family
 from tokenizers import Tokenizer
 
 

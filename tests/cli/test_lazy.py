@@ -18,7 +18,7 @@ from support.demo_datasets import built
 from support.sources import rows, write_source
 
 TASKS = {"pipelines", "pipelines.tasks"}
-DATASET = {"dataset", "dataset.export", "dataset.look"}
+DATASET = {"dataset", "dataset.describe", "dataset.export", "dataset.look"}
 MODELS = {"models.audit", "models.commands"}
 FOLDER = Path(spanloom.cli.__file__).parent
 FILES = sorted(".".join(path.relative_to(FOLDER).with_suffix("").parts) for path in FOLDER.rglob("*.py"))
@@ -61,7 +61,7 @@ def command_files(modules: set[str]) -> set[str]:
         (["--version"], set()),
         (["--help"], {"convert", *DATASET, "harmony", "models", *MODELS, *TASKS, "pipelines.preflight"}),
         (["build", "--help"], {"harmony"}),
-        (["manifest", "show", "--help"], {"dataset", "dataset.look"}),
+        (["manifest", "show", "--help"], {"dataset", "dataset.describe"}),
         (["step", "pack-chat", "--help"], {"chat"}),
         (["chess", "report", "--help"], {"chess"}),
         (["traces", "list", "--help"], {"traces.commands"}),

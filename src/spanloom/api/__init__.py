@@ -4,7 +4,8 @@ building    `build`: a source → a validated dataset
 converting  `convert`: chat data → a source
 validating  `validate`: checks a dataset
 exporting   `export` and `plan`: a dataset for a trainer
-looking     `inspect` and `audit`
+looking     `inspect`
+auditing    `audit`
 scoring     `teacher score` and `teacher validate`
 options     the options of `build` and `convert`
 messages    `export --to messages`

@@ -14,13 +14,12 @@ import pyarrow as pa
 
 from spanloom.api.export_options import ExportOptions, ExportPlaces, PlanningOptions, PlanPlaces
 from spanloom.api.messages import export_messages
-from spanloom.dataset import manifest
 from spanloom.dataset.export.form import export_form
 from spanloom.dataset.export.parquet import export_dataset
 from spanloom.dataset.plan.format import Plan, PlanOptions
 from spanloom.dataset.plan.writer import make_plan
-from spanloom.errors import DatasetError, OptionError
-from spanloom.families import data_folder, dataset_family
+from spanloom.errors import OptionError
+from spanloom.families import content_of, dataset_family
 from spanloom.options.keywords import by_keywords
 from spanloom.report.export_views import export_views
 from spanloom.report.progress import Progress
@@ -157,11 +156,3 @@ def planned(root: Path, sequence_length: int, out: Path | None, options: Plannin
             on_progress=on_progress,
             on_same=lambda: progress.say(already_there(out)),
         )
-
-
-def content_of(root: Path, command: str) -> manifest.Content:
-    """What the manifest says. Raises DatasetError for data of another schema: the command is for token datasets."""
-    if kind := data_folder(str(root)):
-        remedy = kind.INSTEAD[command].replace("ROOT", str(root))
-        raise DatasetError(kind.WHAT, where=str(root), remedy=remedy)
-    return manifest.read(root).content

@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spanloom.api.exporting import content_of
 from spanloom.dataset.root.places import local_root, staged_root
 from spanloom.dataset.statistics import Key
 from spanloom.errors import OptionError
-from spanloom.families import dataset_family
+from spanloom.families import content_of, dataset_family
 from spanloom.findings import Report
 from spanloom.megatron.readers import ReaderChoice, chosen_reader, open_with
 from spanloom.report.progress import Progress

@@ -75,7 +75,8 @@ load_lazily(
     app,
     {
         "convert": ("convert",),
-        "dataset.look": ("validate", "inspect", "stats"),
+        "dataset.look": ("validate", "inspect"),
+        "dataset.describe": ("stats",),
         "dataset.export": ("export", "plan", "fetch", "blend"),
         "harmony": ("build", "convert-synth", "sample", "fetch-tokenizer"),
         "models.audit": ("audit",),
@@ -84,7 +85,7 @@ load_lazily(
     },
 )
 load_lazily(work_app, {"pipelines.work": ("clear",)})
-load_lazily(manifest_app, {"dataset.look": ("show", "diff")})
+load_lazily(manifest_app, {"dataset.describe": ("show", "diff")})
 load_lazily(
     step_app,
     {

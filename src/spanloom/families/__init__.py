@@ -23,9 +23,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spanloom.errors import DatasetError
+
 if TYPE_CHECKING:  # the commands read the defaults of families, and their `--help` should not wait for pyarrow
     from spanloom.dataset.family import DatasetFamily
     from spanloom.dataset.folder import DataFolder
+    from spanloom.dataset.manifest import Content
     from spanloom.storage.uri import Uri
 
 
@@ -101,6 +104,16 @@ def data_folder(place: str) -> "DataFolder | None":
 
     version = manifest.schema_version_at(place)
     return FOLDERS[version]() if version in FOLDERS else None
+
+
+def content_of(root: "Path", command: str) -> "Content":
+    """What the manifest says. Raises DatasetError for data of another schema: the command is for token datasets."""
+    from spanloom.dataset import manifest
+
+    if kind := data_folder(str(root)):
+        remedy = kind.INSTEAD[command].replace("ROOT", str(root))
+        raise DatasetError(kind.WHAT, where=str(root), remedy=remedy)
+    return manifest.read(root).content
 
 
 def check_manifest(stored: Any, where: "Path | Uri") -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Commands for every dataset.
 
-look    validate, inspect, stats, manifest, and the step of validation
-export  for trainers: export, plan, fetch, blend
+look      validate, inspect, and the steps of validation
+describe  stats, manifest
+export    for trainers: export, plan, fetch, blend
 """

@@ -1,6 +1,5 @@
-"""Commands that look at any dataset: validate, inspect, stats, manifest."""
+"""Commands that look at any dataset: validate and inspect."""
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -8,15 +7,13 @@ from typing import Annotated, Any, Literal
 import typer
 
 from spanloom.cli import options
-from spanloom.cli.app import LOOK, Printed, app, manifest_app, print_json, say
+from spanloom.cli.app import LOOK, Printed, app
 from spanloom.cli.outputs import file_option
 from spanloom.cli.steps import step
 from spanloom.dataset import defaults
-from spanloom.errors import EXIT_FAILURE
-from spanloom.families import check_manifest, dataset_family
+from spanloom.families import dataset_family
 from spanloom.options.option import option, place
 from spanloom.options.shared import OnDuplicate
-from spanloom.text import visible_line
 
 
 def rows_again(text: str) -> int:
@@ -133,53 +130,6 @@ class Inspect:
     as_json: Annotated[
         bool, option("Print the documents as a JSON list: messages, and each token's id, text and span.", "--json")
     ] = False
-
-
-@app.command(rich_help_panel=LOOK)
-@dataclass(frozen=True, kw_only=True)
-class Stats:
-    """Count documents and tokens by split, shard, language, exercise.
-
-    Example: `spanloom stats data/megatron/synth_kd_v1 --by split,language`
-    """
-
-    root: options.HubRootArgument
-    by: Annotated[str, option("Group by any of split, shard, language, exercise, with commas; empty: all in one.")] = (
-        "split"
-    )
-    as_json: options.Json = False
-    as_csv: Annotated[bool, option("Print CSV on stdout.", "--csv")] = False
-
-
-@manifest_app.command("show")
-@dataclass(frozen=True, kw_only=True)
-class ManifestShow:
-    """Show what a dataset is made of."""
-
-    place: Annotated[str, typer.Argument(help="A dataset root or a manifest file, or a URI of either.")]
-    as_json: options.Json = False
-
-
-@manifest_app.command("diff")
-def manifest_diff(
-    a: Annotated[str, typer.Argument(help="A dataset root or a manifest file, or a URI of either.")],
-    b: Annotated[str, typer.Argument(help="Another.")],
-    as_json: options.Json = False,
-) -> None:
-    """Show where the `content` of two manifests differs. Exits with 1 when it does, like diff."""
-    from spanloom.dataset import manifest
-
-    first, second = (manifest.read_place_as(place, check_manifest) for place in (a, b))
-    differences = list(manifest.diff(first["content"], second["content"]))
-    if as_json:
-        print_json([{"path": path, "a": before, "b": after} for path, before, after in differences])
-    else:
-        for path, before, after in differences:
-            was, now = (json.dumps(value, ensure_ascii=False) for value in (before, after))
-            say(f"{visible_line(path)}\n  - {was}\n  + {now}")
-        if not differences:
-            say("same content")
-    raise typer.Exit(EXIT_FAILURE if differences else 0)
 
 
 ValidatedSource = Annotated[str | None, place("The folder, file or URI it was built from.")]

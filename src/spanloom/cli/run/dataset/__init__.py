@@ -1,5 +1,6 @@
 """Commands for any dataset.
 
-look    validate, inspect, stats, manifest show
-export  export, plan, blend
+look      validate, inspect
+describe  stats, manifest show
+export    export, plan, blend
 """

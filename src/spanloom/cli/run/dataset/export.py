@@ -3,10 +3,11 @@
 import json
 import sys
 
-from spanloom.api.exporting import content_of, exported, planned
+from spanloom.api.exporting import exported, planned
 from spanloom.cli.app import counted, make_progress, print_json, say
 from spanloom.cli.dataset.export import Export, Plan, PrintBlend
 from spanloom.dataset.blend import blend, per_split
+from spanloom.families import content_of
 from spanloom.report.plan_summary import plan_lines, plan_warnings
 from spanloom.storage import write_atomically
 from spanloom.text import visible_json

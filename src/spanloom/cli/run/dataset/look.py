@@ -1,4 +1,4 @@
-"""Commands that look at any dataset: validate, inspect, stats, manifest."""
+"""Commands that look at any dataset: validate and inspect."""
 
 from collections.abc import Sequence
 from dataclasses import fields
@@ -9,22 +9,18 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from spanloom.api.exporting import content_of
 from spanloom.api.looking import local_places, shown_documents
 from spanloom.api.validating import validated
 from spanloom.cli.app import exit_by, print_json, say
-from spanloom.cli.dataset.look import Inspect, ManifestShow, Stats, Validate
+from spanloom.cli.dataset.look import Inspect, Validate
 from spanloom.cli.outputs import write_page
 from spanloom.dataset import manifest
 from spanloom.dataset.inspect import Selection
-from spanloom.dataset.statistics import collect
 from spanloom.errors import SpanloomError
-from spanloom.families import FOLDERS, check_manifest, data_folder, dataset_family
-from spanloom.options.option import names_in
+from spanloom.families import data_folder, dataset_family
 from spanloom.report.pages.documents import documents_page
-from spanloom.report.stats import stats_csv, stats_lines, stats_table
-from spanloom.report.summary import findings_text, show_lines, show_manifest
-from spanloom.report.terminal import Shown, paged, print_documents, print_whole
+from spanloom.report.summary import findings_text
+from spanloom.report.terminal import Shown, paged, print_documents
 from spanloom.text import visible
 
 
@@ -133,30 +129,3 @@ def _inspect(given: Inspect, root: Path, teacher: Path | None) -> None:
     else:
         sequences = content.totals.sequences
         write_page(html, documents_page(root.resolve().name, documents, sequences=sequences, shown=view))
-
-
-def stats(given: Stats) -> None:
-    if given.as_json and given.as_csv:
-        raise typer.BadParameter("--json and --csv: one of them")
-    names = tuple(names_in(given.by))
-    content = content_of(given.root, "stats")
-    family = dataset_family(content.family)
-    groups = collect(given.root, content, [names], columns=family.GROUP_COLUMNS, ratio=family.RATIO)[names]
-    if given.as_json:
-        print_json(stats_lines(names, groups))
-    elif given.as_csv:
-        say(stats_csv(stats_lines(names, groups)), end="")
-    else:
-        print_whole(Console(highlight=False), stats_table(names, groups))
-
-
-def manifest_show(given: ManifestShow) -> None:
-    data = manifest.read_place_as(given.place, check_manifest)
-    if given.as_json:
-        print_json(data)
-    elif data["schema_version"] in FOLDERS:
-        summary = FOLDERS[data["schema_version"]]().summary(data["content"])
-        show_lines(Console(), {"schema": data["schema_version"], **summary, "built": data["environment"]["created_at"]})
-    else:
-        written = manifest.Manifest.model_validate(data)
-        show_manifest(Console(), written, dataset_family(written.content.family).describe(written.content))
