@@ -1,6 +1,7 @@
 """The limits of a container, as the kernel writes them, decide how many workers start; not the cores of the node."""
 
 import os
+import platform
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -133,3 +134,28 @@ def test_a_process_in_a_cgroup_of_900_mib_has_room_for_one_worker_of_450() -> No
     limits = {"memory.max": str(900 * MIB), "memory.limit_in_bytes": str(900 * MIB)}
     with cgroup("memory", limits) as folder:
         assert said_inside(folder, f"usable_memory(), workers_that_fit({450 * MIB})") == f"{900 * MIB} 1"
+
+
+FREED = """
+from spanloom.machine import give_back_freed_memory
+
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * 4096 >> 20
+
+held = [bytearray(50_000) for _ in range(4_000)]
+last = bytearray(50_000)  # above the others: glibc keeps what is free below it
+before = resident()
+held.clear()
+kept = resident()
+give_back_freed_memory()
+print(before, kept, resident())
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the C library is not glibc")
+def test_memory_among_used_memory_is_given_back() -> None:
+    done = subprocess.run([sys.executable, "-c", FREED], capture_output=True, text=True, check=True)
+    before, kept, after = map(int, done.stdout.split())
+    assert before - kept < 20  # otherwise there was nothing to give back
+    assert before - after > 150

@@ -5,7 +5,6 @@ Processes, not threads: openai-harmony holds the GIL while it renders.
 """
 
 import atexit
-import ctypes
 import gc
 import multiprocessing
 import os
@@ -25,6 +24,7 @@ from typing import Any, TypeVar, cast
 from weakref import WeakSet
 
 from spanloom.errors import WorkerError
+from spanloom.machine import keep_freed_memory
 from spanloom.no_pandas import leave_out_pandas
 from spanloom.options.shared import MAX_WORKERS
 
@@ -145,24 +145,6 @@ class Counters:
         """
         values = self._values[shards.start * len(_FIELDS) : shards.stop * len(_FIELDS)]
         return ShardCount(**{field: sum(values[at :: len(_FIELDS)]) for at, field in enumerate(_FIELDS)})
-
-
-KEPT_FREE = 512 << 20
-"""Bytes that a worker may hold free before it gives memory back to the system."""
-_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
-"""Parameters of glibc's `mallopt`."""
-
-
-def keep_freed_memory() -> None:
-    """Lets this process keep memory that it frees, where the C library is glibc.
-
-    Each batch makes arrays of some megabytes and frees them. glibc gives such memory back at once and asks for it
-    again, and the system clears every page of it once more: up to a tenth of the time of rendering.
-    """
-    with suppress(OSError, AttributeError, TypeError):  # TypeError: Windows has no library of no name
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(_MMAP_THRESHOLD, 1 << 30)
-        mallopt(_TRIM_THRESHOLD, KEPT_FREE)
 
 
 COLLECT_AFTER = 20_000

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.errors import TokenizerError
+from spanloom.machine import give_back_freed_memory
 from spanloom.tokenizers.trial import is_of_tokenizers, try_tokenizer
 
 _BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -37,6 +38,7 @@ def load_json_tokenizer(path: Path, *, extra: str) -> Any:
         tokenizer = Tokenizer.from_file(str(path))
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    give_back_freed_memory()
     return tokenizer
 
 

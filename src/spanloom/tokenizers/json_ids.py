@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spanloom.errors import AuditError
+from spanloom.machine import give_back_freed_memory
 from spanloom.supervision import Tokens
 from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.tokenizers.trial import try_tokenizer
@@ -96,6 +97,7 @@ def _loaded(path: Path) -> Any:
     fast.no_truncation()
     fast.no_padding()
     fast.enable_segment_cache(CACHE_BYTES)
+    give_back_freed_memory()
     return fast
 
 

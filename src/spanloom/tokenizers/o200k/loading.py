@@ -10,6 +10,8 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
+from spanloom.machine import give_back_freed_memory
+
 PACKAGE = "fastokens"
 
 _loading: dict[Path, "Future[Any]"] = {}
@@ -40,6 +42,7 @@ def _load(asset: Path, future: "Future[Any]") -> None:
         if hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
         tokenizer.encode_batch_flat(["two", "texts"])
+        give_back_freed_memory()
     except BaseException as fault:
         future.set_exception(fault)
     else:
