@@ -172,3 +172,10 @@ def test_a_tree_of_messages_is_named() -> None:
     assert "one record for each path" in remedy({"title": "t", "mapping": {"r": {"children": ["n"]}, "n": node}})
     tree = {"message_tree_id": "1", "prompt": {"role": "prompter", "text": "Q", "replies": []}}
     assert "a record for each path" in remedy(tree).replace("one record", "a record")
+
+
+def test_a_table_without_a_line_of_names_gets_one() -> None:
+    row = "Why is the sky blue?", "Light is scattered."
+    assert "question,answer" in remedy(dict.fromkeys(row, "text"))
+    names = "question", "answer"
+    assert texts(dict(zip(names, row, strict=True))) == [("user", row[0]), ("assistant", row[1])], "the line it names"

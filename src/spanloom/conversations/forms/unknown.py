@@ -72,6 +72,8 @@ def remedy(record: Any) -> str:
         )
     if len(record) == 1 and any(sign in next(iter(record)) for sign in (";", "\t", "|")):
         return "a .csv file has commas between its columns, a .tsv file has tabs"
+    if any(len(key.split()) > 3 for key in record):
+        return "a .csv or .tsv file names its columns in the first line: add one, such as question,answer"
     return _shapes(record)
 
 
