@@ -32,7 +32,7 @@ SPLIT_COLUMN = "conversation"
 LIBRARIES = ("tokenizers", "fastokens", "Jinja2", "numpy", "pyarrow")
 """The libraries that make the tokens and the files of parts."""
 
-WORKER_BYTES = 700 << 20
+WORKER_BYTES = 600 << 20
 """The memory of one process with a tokenizer of 150,000 tokens, its fast encoder and a batch of conversations."""
 
 ROWS_WORTH_LOADING = 2000
