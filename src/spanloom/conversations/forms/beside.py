@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from spanloom.conversations.forms.keys import KNOWN_NAMES, KeyMap
-from spanloom.conversations.reading.flags import FLAGS, SET_ASIDE, TRUE_IS_MASKED, TRUE_IS_TRAINED
+from spanloom.conversations.reading.call_tags import is_json_of_call
+from spanloom.conversations.reading.flags import FLAGS, SAMPLE, SET_ASIDE, TRUE_IS_MASKED, TRUE_IS_TRAINED
 from spanloom.conversations.reading.markup import has_react
 from spanloom.conversations.reading.messages import REASONING_KEYS, ROLE_KEYS, ROLES, TEXT_KEYS
 from spanloom.conversations.reading.tools import parsed_json
@@ -148,7 +149,8 @@ def flags_record(key: str) -> bool:
 
 def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> None:
     """Raises RecordRefusedError for media, and for a flag of the whole record that is false."""
-    for key, value in keys.items():
+    within = [(SAMPLE, held[SAMPLE]) for held in keys.values() if isinstance(held, dict) and SAMPLE in held]
+    for key, value in (*keys.items(), *within):
         if not _is_watched(key) or key in reading.metadata or says_nothing(value):
             continue
         if key in MEDIA or (_matches(_MEDIA, key) and isinstance(value, str | list | dict)) or _attaches(key, value):
@@ -260,15 +262,19 @@ def refuse_media_in(turns: Sequence[Turn]) -> None:
                 )
 
 
-def refuse_react_in(turns: Sequence[Turn]) -> None:
-    """Raises RecordRefusedError for an answer with a call written as ReAct text. For records that have tools."""
+def refuse_calls_in(turns: Sequence[Turn], tools: Sequence[Mapping[str, Any]]) -> None:
+    """Raises RecordRefusedError for an answer with a call written as ReAct text, or that is the JSON of a call of one
+    of the record's tools."""
+    names = frozenset(tool["name"] for tool in tools)
     for turn in turns:
-        if turn.role == "assistant" and any(map(has_react, turn.texts)):
-            raise RecordRefusedError(
-                Refusal.MARKUP,
-                f"message {turn.number} writes a call as text (Action: … Action Input: …), and the record has tools",
-                "--text-as-is keeps it as text",
-            )
+        for text in turn.texts if names and turn.role == "assistant" else ():
+            if (react := has_react(text)) or is_json_of_call(text, names):
+                how = "Action: … Action Input: …" if react else "its JSON"
+                raise RecordRefusedError(
+                    Refusal.MARKUP,
+                    f"message {turn.number} writes a call as text ({how}), and the record has tools",
+                    "--text-as-is keeps it as text",
+                )
 
 
 def refuse_beside_messages(

@@ -11,6 +11,7 @@ In: `tools`, `functions`, `tool_calls`, `function_call` of a record. Out: descri
 import ast
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -86,8 +87,12 @@ def _description(tool: Any, where: str, dropping: Dropping) -> dict[str, Any]:
     return described if parameters is None else {**described, "parameters": parameters}
 
 
-def calls_of(value: Any, where: str, dropping: Dropping) -> list[Call]:
-    """`tool_calls`: a list of calls, the JSON text of one, or calls in Python's notation (Olmo's `function_calls`)."""
+def calls_of(value: Any, where: str, dropping: Dropping, *, written: bool = False) -> list[Call]:
+    """`tool_calls`: a list of calls, the JSON text of one, or calls in Python's notation (Olmo's `function_calls`).
+
+    `written`: the calls were a text, as a text's are. Its nulls are arguments: Arrow pads objects alone.
+    """
+    written = written or isinstance(value, str)
     if isinstance(value, str) and value.strip():
         text = value
         try:
@@ -101,7 +106,8 @@ def calls_of(value: Any, where: str, dropping: Dropping) -> list[Call]:
         return []
     if not isinstance(value, list):
         raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, f"{where}: the calls are {kind(value)}, not a list")
-    return [call_of(call, f"{where}, call {number}", dropping) for number, call in enumerate(value)]
+    calls = [call_of(call, f"{where}, call {number}", dropping) for number, call in enumerate(value)]
+    return [replace(call, nulls=False) if call.nulls else call for call in calls] if written else calls
 
 
 def call_of(value: Any, where: str, dropping: Dropping) -> Call:
