@@ -197,6 +197,21 @@ def test_nulls_of_a_call_that_was_a_text_are_its_arguments(record: dict[str, Any
     assert json.loads(call.arguments) == {"at": None}
 
 
+def test_rendered_text_of_harmony_is_refused_where_no_parser_is_brought() -> None:
+    """As by tool calls and traces."""
+    text = "<|start|>user<|message|>Q<|end|><|start|>assistant<|channel|>final<|message|>A<|return|>"
+    assert refused({"text": text})[0] is Refusal.MARKUP_UNCLEAR
+
+
+def test_tools_in_metadata_that_is_a_text_are_not_passed_over() -> None:
+    called = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look", "arguments": {}}}]}
+    record = {"messages": [USER, called], "metadata": json.dumps({"tools": [LOOK], "at": 1})}
+    reason, remedy = refused(record)
+    assert (reason, '.tools = (.["metadata"] | fromjson)["tools"]' in remedy) == (Refusal.TOOLS_INVALID, True)
+    for other in (json.dumps({"at": 1, "tool": "x"}), '{"tools": [', "{tools}"):
+        assert read({**record, "metadata": other}).rest == {"metadata": other}
+
+
 # --- NeMo Gym --------------------------------------------------------------------------------------------------------
 
 

@@ -201,9 +201,12 @@ def refuse_tools_beside(keys: Mapping[str, Any], names: KeyMap) -> None:
                 f"{key!r} beside the conversation looks like definitions of its tools",
                 f"--map tools={key} reads them, --metadata {key} leaves them out",
             )
-        for inner, held in value.items() if isinstance(value, dict) else ():
+        is_text = isinstance(value, str) and value.startswith("{") and TOOLS.search(value) is not None
+        whole = _parsed(value) if is_text else value  # Nemotron's metadata is JSON
+        for inner, held in whole.items() if isinstance(whole, dict) else ():
             if _matches(TOOLS, inner) and _defines_tools(held):
-                program = f'.tools = .["{key}"]["{inner}"]'
+                place = f'(.["{key}"] | fromjson)' if is_text else f'.["{key}"]'
+                program = f'.tools = {place}["{inner}"]'
                 raise RecordRefusedError(
                     Refusal.TOOLS_INVALID,
                     f"{inner!r} within {key!r} looks like definitions of the conversation's tools",
@@ -211,13 +214,18 @@ def refuse_tools_beside(keys: Mapping[str, Any], names: KeyMap) -> None:
                 )
 
 
+def _parsed(text: str) -> Any:
+    """The value of a JSON text; None for any other text."""
+    try:
+        return parsed_json(text, Refusal.TOOLS_INVALID, "")
+    except RecordRefusedError:
+        return None
+
+
 def _defines_tools(value: Any) -> bool:
     """Whether a value is a list of definitions, or the JSON text of one."""
     if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
-        try:
-            value = parsed_json(value, Refusal.TOOLS_INVALID, "")
-        except RecordRefusedError:
-            return False
+        value = _parsed(value)
     items = value if isinstance(value, list) else [value]
     return bool(items) and all(
         isinstance(item, dict) and ("function" in item or ("name" in item and not _OF_TOOLS.isdisjoint(item)))
