@@ -172,6 +172,14 @@ def test_a_turn_with_a_call_that_python_wrote() -> None:
     assert [(call.name, call.arguments) for call in turns[1].calls] == [("look", '{"at": "it\'s"}')]
 
 
+def test_a_function_call_that_is_a_list_of_calls() -> None:
+    called = {"role": "assistant", "function_call": [{"name": "look", "arguments": {"at": at}} for at in "ab"]}
+    results = {"role": "observation", "content": [{"found": True}, {"found": False}]}
+    turns = read({"conversations": [USER, called, results, ANSWER], "functions": [LOOK]}).turns
+    assert [call.arguments for call in turns[1].calls] == ['{"at": "a"}', '{"at": "b"}']
+    assert turns[2].texts == ('[{"found": true}, {"found": false}]',)
+
+
 def test_a_result_names_its_tool_as_ollama_does() -> None:
     called = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look", "arguments": {}}}]}
     turns = read({"messages": [USER, called, {"role": "tool", "tool_name": "look", "content": "R"}, ANSWER]}).turns

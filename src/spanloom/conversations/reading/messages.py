@@ -329,7 +329,8 @@ def _assistant(keys: dict[str, Any], content: Any, of: OpenMessage) -> Turn:
     if not says_nothing(value := keys.pop("tool_calls", None)) and not dropping.drops("tool_calls", value):
         calls += calls_of(value, where, dropping)
     if not says_nothing(value := keys.pop(FUNCTION_CALL, None)) and not dropping.drops(FUNCTION_CALL, value):
-        calls.append(call_of(value, f"{where}, {FUNCTION_CALL}", dropping))
+        named = f"{where}, {FUNCTION_CALL}"
+        calls += calls_of(value, named, dropping) if isinstance(value, list) else [call_of(value, named, dropping)]
     if not says_nothing(value := keys.pop(FUNCTION_CALLS, None)) and not dropping.drops(FUNCTION_CALLS, value):
         calls += calls_of(value, where, dropping)
     spoken = reasonings[0] if reasonings else ()
