@@ -172,6 +172,13 @@ def test_a_turn_with_a_call_that_python_wrote() -> None:
     assert [(call.name, call.arguments) for call in turns[1].calls] == [("look", '{"at": "it\'s"}')]
 
 
+@pytest.mark.parametrize("key", ["tool", "tool_name"])
+def test_a_call_names_its_tool_by_other_keys(key: str) -> None:
+    record = says(f'<tool_call>{{"{key}": "look", "args": {{"at": "it"}}}}</tool_call>')
+    (call,) = read(record, call_tags="hermes").turns[-1].calls
+    assert (call.name, call.arguments) == ("look", '{"at": "it"}')
+
+
 def test_a_function_call_that_is_a_list_of_calls() -> None:
     called = {"role": "assistant", "function_call": [{"name": "look", "arguments": {"at": at}} for at in "ab"]}
     results = {"role": "observation", "content": [{"found": True}, {"found": False}]}

@@ -27,6 +27,8 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 PREFIX = "functions."
 ARGUMENTS = ("arguments", "parameters", "args", "input", "params")
 """Keys of a call's arguments."""
+NAMES = ("name", "tool", "tool_name")
+"""Keys of a call's function."""
 
 
 def tool_descriptions(value: Any, dropping: Dropping) -> list[dict[str, Any]]:
@@ -116,7 +118,8 @@ def call_of(value: Any, where: str, dropping: Dropping) -> Call:
     identity = call.pop("id", None)
     if identity is not None and not isinstance(identity, str):
         raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, f"{where}: the id is {kind(identity)}, not text")
-    name = _name(call.pop("name", None), where, Refusal.TOOL_CALL_INVALID)
+    called = next((call.pop(key) for key in NAMES if call.get(key) is not None), None)
+    name = _name(called, where, Refusal.TOOL_CALL_INVALID)
     arguments = next((call.pop(key) for key in ARGUMENTS if call.get(key) is not None), None)
     if call and (twice := [key for key in ARGUMENTS if not says_nothing(call.get(key)) and key not in dropping.names]):
         detail = f"{where} has arguments under {twice[0]!r} too"
