@@ -1,5 +1,6 @@
 """Texts of published data that hold more than text: names of files, tokens of a template."""
 
+import json
 from typing import Any
 
 import pytest
@@ -108,3 +109,144 @@ def test_a_second_question_or_answer_is_not_left_out_silently() -> None:
         "--map answer=answer trains it in place of response, --metadata answer leaves it out",
     )
     assert texts(read({"question": "Q", "answer": "A", "response": "A"}))[-1] == ("assistant", "A")
+
+
+# --- Calls and results, as data of others writes them ----------------------------------------------------------------
+
+
+def says(text: str, role: str = "assistant") -> dict[str, Any]:
+    return {"messages": [USER, {"role": role, "content": text}]}
+
+
+LOOK = {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}
+CALL = '{"name": "look", "arguments": {"at": "it"}}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        CALL,
+        f"[{CALL}]",
+        f"```json\n{CALL}\n```",
+        f'{{"tool_calls": [{CALL}]}}',
+        '{"type": "function", "function": {"name": "look", "arguments": "{}"}}',
+        '{"thought": "I look.", "action": "look", "action_input": {}}',
+    ],
+)
+def test_the_json_of_a_call_of_an_own_tool_is_no_answer(text: str) -> None:
+    record = {"messages": [USER, {"role": "assistant", "content": text}], "tools": [LOOK]}
+    assert refused(record) == (Refusal.MARKUP, "--text-as-is keeps it as text")
+    assert texts(read(record, text_as_is=True))[-1] == ("assistant", text)
+    for other in ({**record, "tools": [{**LOOK, "name": "seek"}]}, {"messages": record["messages"]}):
+        assert texts(read(other))[-1] == ("assistant", text)  # an answer in JSON, as its question may ask for
+
+
+@pytest.mark.parametrize("text", ['{"name": "Ada", "at": "look"}', "[]", '["look"]', f"Write {CALL}", "{look"])
+def test_other_json_beside_tools_is_an_answer(text: str) -> None:
+    record = {"messages": [USER, {"role": "assistant", "content": text}], "tools": [LOOK]}
+    assert texts(read(record))[-1] == ("assistant", text)
+
+
+def test_calls_of_toolace_are_also_known_by_the_tools_of_the_record() -> None:
+    record = {"messages": [USER, {"role": "assistant", "content": '[look(at="it")]'}], "tools": [LOOK]}
+    reason, remedy = refused(record)
+    assert (reason, "--call-tags toolace" in remedy) == (Refusal.MARKUP, True)
+    (call,) = read(record, call_tags="toolace").turns[-1].calls
+    assert (call.name, call.arguments) == ("look", '{"at": "it"}')
+
+
+def test_calls_one_a_line_between_two_tags_are_all_read() -> None:
+    text = 'I do.\n<tool_call>\n{"name": "Look Up", "parameters": {"at": "a"}}\n{"name": "seek"}\n</tool_call>'
+    turn = read({"messages": [USER, {"role": "assistant", "content": text}]}, call_tags="hermes").turns[-1]
+    assert turn.texts == ("I do.",)
+    assert [(call.name, call.arguments) for call in turn.calls] == [("Look_Up", '{"at": "a"}'), ("seek", "{}")]
+    for wrong in ("{]", "{}\nand", "1\n2", "[]", ""):
+        text = f"<tool_call>{wrong}</tool_call>"
+        record = {"messages": [USER, {"role": "assistant", "content": text}]}
+        assert refused(record, call_tags="hermes")[0] in (Refusal.MARKUP_UNCLEAR, Refusal.TOOL_CALL_INVALID)
+
+
+def test_a_turn_with_a_call_that_python_wrote() -> None:
+    called = {"role": "tool_call", "content": "{'name': 'look', 'arguments': '{\"at\": \"it\\'s\"}'}"}
+    turns = read({"messages": [USER, called, {"role": "tool_response", "content": "R"}, ANSWER]}).turns
+    assert [(call.name, call.arguments) for call in turns[1].calls] == [("look", '{"at": "it\'s"}')]
+
+
+@pytest.mark.parametrize("key", ["tool", "tool_name"])
+def test_a_call_names_its_tool_by_other_keys(key: str) -> None:
+    record = says(f'<tool_call>{{"{key}": "look", "args": {{"at": "it"}}}}</tool_call>')
+    (call,) = read(record, call_tags="hermes").turns[-1].calls
+    assert (call.name, call.arguments) == ("look", '{"at": "it"}')
+
+
+def test_a_function_call_that_is_a_list_of_calls() -> None:
+    called = {"role": "assistant", "function_call": [{"name": "look", "arguments": {"at": at}} for at in "ab"]}
+    results = {"role": "observation", "content": [{"found": True}, {"found": False}]}
+    turns = read({"conversations": [USER, called, results, ANSWER], "functions": [LOOK]}).turns
+    assert [call.arguments for call in turns[1].calls] == ['{"at": "a"}', '{"at": "b"}']
+    assert turns[2].texts == ('[{"found": true}, {"found": false}]',)
+
+
+def test_a_result_names_its_tool_as_ollama_does() -> None:
+    called = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look", "arguments": {}}}]}
+    turns = read({"messages": [USER, called, {"role": "tool", "tool_name": "look", "content": "R"}, ANSWER]}).turns
+    assert (turns[2].name, turns[2].texts) == ("look", ("R",))
+
+
+WITHOUT = '{"name": "look", "arguments": {"at": null}}'
+
+
+@pytest.mark.parametrize(
+    ("record", "options"),
+    [
+        (says(f"<tool_call>{WITHOUT}</tool_call>"), {"call_tags": "hermes"}),
+        (says("[look(at=None)]"), {"call_tags": "toolace"}),
+        (says(WITHOUT, "function_call"), {}),
+        (says("{'name': 'look', 'arguments': {'at': None}}", "tool_call"), {}),
+        ({"query": "Q", "answers": f"[{WITHOUT}]"}, {}),
+        ({"messages": [USER, {"role": "assistant", "tool_calls": f"[{WITHOUT}]"}]}, {}),
+    ],
+)
+def test_nulls_of_a_call_that_was_a_text_are_its_arguments(record: dict[str, Any], options: dict[str, Any]) -> None:
+    (call,) = read({**record, "tools": [LOOK]}, **options).turns[-1].calls
+    assert json.loads(call.arguments) == {"at": None}
+
+
+def test_rendered_text_of_harmony_is_refused_where_no_parser_is_brought() -> None:
+    """As by tool calls and traces."""
+    text = "<|start|>user<|message|>Q<|end|><|start|>assistant<|channel|>final<|message|>A<|return|>"
+    assert refused({"text": text})[0] is Refusal.MARKUP_UNCLEAR
+
+
+def test_tools_in_metadata_that_is_a_text_are_not_passed_over() -> None:
+    called = {"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "look", "arguments": {}}}]}
+    record = {"messages": [USER, called], "metadata": json.dumps({"tools": [LOOK], "at": 1})}
+    reason, remedy = refused(record)
+    assert (reason, '.tools = (.["metadata"] | fromjson)["tools"]' in remedy) == (Refusal.TOOLS_INVALID, True)
+    for other in (json.dumps({"at": 1, "tool": "x"}), '{"tools": [', "{tools}"):
+        assert read({**record, "metadata": other}).rest == {"metadata": other}
+
+
+# --- NeMo Gym --------------------------------------------------------------------------------------------------------
+
+
+def test_reasoning_that_nemo_gym_writes_as_a_summary() -> None:
+    said = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "A"}]}
+    thought = {"type": "reasoning", "summary": [{"type": "summary_text", "text": text} for text in ("R1", "R2")]}
+    record = {
+        "responses_create_params": {"input": "Q", "reasoning": {"effort": "low"}},
+        "response": {"output": [thought, said]},
+    }
+    reason, remedy = refused(record)
+    assert (reason, "--map reasoning=summary" in remedy) == (Refusal.KEY_UNKNOWN, True)
+    read_as = read(record, ("reasoning=summary",))
+    assert [turn.reasoning for turn in read_as.turns] == [(), ("R1\n\nR2",)]
+    assert read_as.settings == {"reasoning_effort": "low"}
+
+
+@pytest.mark.parametrize("flag", [{"mask_sample": True}, {"instance_config": {"id": "i", "mask_sample": True}}])
+def test_a_record_that_nemo_gym_masks_is_not_trained(flag: dict[str, Any]) -> None:
+    record = {"messages": [USER, ANSWER]}
+    assert refused({**record, **flag})[0] is Refusal.LABEL_UNCLEAR
+    off = json.loads(json.dumps(flag).replace("true", "false"))
+    assert texts(read({**record, **off})) == [("user", "Q"), ("assistant", "A")]

@@ -48,7 +48,7 @@ class Convert:
         ),
     ] = None
     turns: toolcalls_options.Turns = "last"
-    tools: Annotated[str, option("Registry of tools that B4's samples name.")] = defaults.B4_TOOLS
+    tools: Annotated[str | None, option(f"Registry of messages without tools, and of B4 ({defaults.B4_TOOLS}).")] = None
     security_means: Annotated[
         Literal["by-shape", "resisted", "attack-succeeded"],
         option(

@@ -10,7 +10,8 @@ from functools import lru_cache
 from typing import Any
 
 from spanloom.conversations.forms.keys import KNOWN_NAMES, KeyMap
-from spanloom.conversations.reading.flags import FLAGS, SET_ASIDE, TRUE_IS_MASKED, TRUE_IS_TRAINED
+from spanloom.conversations.reading.call_tags import is_json_of_call
+from spanloom.conversations.reading.flags import FLAGS, SAMPLE, SET_ASIDE, TRUE_IS_MASKED, TRUE_IS_TRAINED
 from spanloom.conversations.reading.markup import has_react
 from spanloom.conversations.reading.messages import REASONING_KEYS, ROLE_KEYS, ROLES, TEXT_KEYS
 from spanloom.conversations.reading.tools import parsed_json
@@ -148,7 +149,8 @@ def flags_record(key: str) -> bool:
 
 def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> None:
     """Raises RecordRefusedError for media, and for a flag of the whole record that is false."""
-    for key, value in keys.items():
+    within = [(SAMPLE, held[SAMPLE]) for held in keys.values() if isinstance(held, dict) and SAMPLE in held]
+    for key, value in (*keys.items(), *within):
         if not _is_watched(key) or key in reading.metadata or says_nothing(value):
             continue
         if key in MEDIA or (_matches(_MEDIA, key) and isinstance(value, str | list | dict)) or _attaches(key, value):
@@ -199,9 +201,12 @@ def refuse_tools_beside(keys: Mapping[str, Any], names: KeyMap) -> None:
                 f"{key!r} beside the conversation looks like definitions of its tools",
                 f"--map tools={key} reads them, --metadata {key} leaves them out",
             )
-        for inner, held in value.items() if isinstance(value, dict) else ():
+        is_text = isinstance(value, str) and value.startswith("{") and TOOLS.search(value) is not None
+        whole = _parsed(value) if is_text else value  # Nemotron's metadata is JSON
+        for inner, held in whole.items() if isinstance(whole, dict) else ():
             if _matches(TOOLS, inner) and _defines_tools(held):
-                program = f'.tools = .["{key}"]["{inner}"]'
+                place = f'(.["{key}"] | fromjson)' if is_text else f'.["{key}"]'
+                program = f'.tools = {place}["{inner}"]'
                 raise RecordRefusedError(
                     Refusal.TOOLS_INVALID,
                     f"{inner!r} within {key!r} looks like definitions of the conversation's tools",
@@ -209,13 +214,18 @@ def refuse_tools_beside(keys: Mapping[str, Any], names: KeyMap) -> None:
                 )
 
 
+def _parsed(text: str) -> Any:
+    """The value of a JSON text; None for any other text."""
+    try:
+        return parsed_json(text, Refusal.TOOLS_INVALID, "")
+    except RecordRefusedError:
+        return None
+
+
 def _defines_tools(value: Any) -> bool:
     """Whether a value is a list of definitions, or the JSON text of one."""
     if isinstance(value, str) and value.lstrip().startswith(("[", "{")):
-        try:
-            value = parsed_json(value, Refusal.TOOLS_INVALID, "")
-        except RecordRefusedError:
-            return False
+        value = _parsed(value)
     items = value if isinstance(value, list) else [value]
     return bool(items) and all(
         isinstance(item, dict) and ("function" in item or ("name" in item and not _OF_TOOLS.isdisjoint(item)))
@@ -260,15 +270,19 @@ def refuse_media_in(turns: Sequence[Turn]) -> None:
                 )
 
 
-def refuse_react_in(turns: Sequence[Turn]) -> None:
-    """Raises RecordRefusedError for an answer with a call written as ReAct text. For records that have tools."""
+def refuse_calls_in(turns: Sequence[Turn], tools: Sequence[Mapping[str, Any]]) -> None:
+    """Raises RecordRefusedError for an answer with a call written as ReAct text, or that is the JSON of a call of one
+    of the record's tools."""
+    names = frozenset(tool["name"] for tool in tools)
     for turn in turns:
-        if turn.role == "assistant" and any(map(has_react, turn.texts)):
-            raise RecordRefusedError(
-                Refusal.MARKUP,
-                f"message {turn.number} writes a call as text (Action: … Action Input: …), and the record has tools",
-                "--text-as-is keeps it as text",
-            )
+        for text in turn.texts if names and turn.role == "assistant" else ():
+            if (react := has_react(text)) or is_json_of_call(text, names):
+                how = "Action: … Action Input: …" if react else "its JSON"
+                raise RecordRefusedError(
+                    Refusal.MARKUP,
+                    f"message {turn.number} writes a call as text ({how}), and the record has tools",
+                    "--text-as-is keeps it as text",
+                )
 
 
 def refuse_beside_messages(

@@ -20,8 +20,8 @@ from spanloom.conversations.forms.beside import (
     labels,
     refuse_beside,
     refuse_beside_messages,
+    refuse_calls_in,
     refuse_media_in,
-    refuse_react_in,
     refuse_system_beside,
     refuse_tools_beside,
 )
@@ -184,14 +184,14 @@ def read_record(
         elif message is not None:
             if type(message) is dict and ("tools" in message or "functions" in message):
                 message, tools = _without_tools(message, number, tools)
-            written = _system_text(draft.messages, record, form) if written is None else written
+            if written is None:
+                stated = tools if isinstance(tools, str) else json.dumps(tools)
+                written = f"{_system_text(draft.messages, record, form)}\n{stated}"
             for turn in of_message(message, number, reading, dropping, written):
                 turns.append(turn)
                 in_parts = in_parts or turn.is_part
     if not reading.text_as_is:
         refuse_media_in(turns)
-        if not says_nothing(tools):
-            refuse_react_in(turns)
     if in_parts:
         turns = joined_parts(turns)
     if truncated and turns and turns[-1].role == "assistant":
@@ -201,6 +201,8 @@ def read_record(
     if says_nothing(tools) and reading.call_tags is not None:
         tools = written_tools(_system_text(draft.messages, record, form), reading.call_tags)
     described = () if says_nothing(tools) else tuple(tool_descriptions(tools, dropping))
+    if not reading.text_as_is:
+        refuse_calls_in(turns, described)
     if any(call.nulls for turn in turns if turn.calls for call in turn.calls):
         turns = _without_padding(turns, described, dropping)
     return ChatRecord(

@@ -19,9 +19,10 @@ A text whose key or role says that it holds calls needs no option: `json_of_call
 import ast
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from itertools import islice, pairwise
+from itertools import chain, islice, pairwise
 from typing import Any
 
 from spanloom.conversations.reading.schemas import json_schema
@@ -73,18 +74,40 @@ _DEFINITIONS = re.compile(r"\[\s*\{\s*\"")
 
 
 def looks_like_toolace(text: str, system: str) -> bool:
-    """Whether a text consists of ToolACE's calls of a function that the system text names."""
+    """Whether a text consists of ToolACE's calls of a function that the system text, or a list of tools, names."""
     if not text.lstrip().startswith("[") or not _TOOLACE.fullmatch(text):
         return False
     return f'"{text.strip()[1:].partition("(")[0].strip()}"' in system
 
 
+_CALLED = ("name", "function", "tool", "tool_name", "action", "tool_calls", "function_call")
+"""Keys of a call that name its function, or hold calls."""
+
+
+def is_json_of_call(text: str, names: Collection[str]) -> bool:
+    """Whether a text, or the code block that it is, consists of the JSON of calls of these functions."""
+    bare = text.strip().removeprefix("```json").strip("`").strip()
+    if not bare.startswith(("{", "[")):
+        return False
+    try:
+        return _calls(unique_keys(bare.encode()), names)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _calls(value: Any, names: Collection[str]) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(_calls(item, names) for item in value)
+    held = [value[key] for key in _CALLED if key in value] if isinstance(value, dict) else []
+    return any(item in names if isinstance(item, str) else _calls(item, names) for item in held)
+
+
 def written_calls(text: str, style: str, where: str) -> tuple[str, list[dict[str, Any]]]:
     """The text before the calls, and the calls; for a text without calls, the whole text and an empty list."""
     if style == "hermes":
-        return _tagged(text, _HERMES, where, lambda match: _hermes_call(match[1], where))
+        return _tagged(text, _HERMES, where, lambda match: _hermes_calls(match[1], where))
     if style == "openhands":
-        return _tagged(text, _OPENHANDS, where, lambda match: _openhands_call(match, where))
+        return _tagged(text, _OPENHANDS, where, lambda match: [_openhands_call(match, where)])
     if style == "glaive":
         before, mark, after = text.partition(_GLAIVE)
         return (before.strip(), [_glaive_call(after, where)]) if mark else (text, [])
@@ -116,6 +139,8 @@ def json_of_calls(text: str, where: str) -> tuple[str, Any]:
             return text[: match.start()].strip(), unique_keys(text[match.start() :].encode())
         except (ValueError, RecursionError) as wrong:
             fault = fault or wrong
+    with suppress(*_NO_VALUE):  # Python's repr of a call, as in Toucan
+        return "", _value(text)
     why = "there is none" if fault is None else str(fault)
     raise RecordRefusedError(
         Refusal.TOOL_CALL_INVALID, f"{where}: the text does not end with the JSON of a call: {why}"
@@ -169,14 +194,20 @@ def _unclear(where: str, what: str) -> RecordRefusedError:
     return RecordRefusedError(Refusal.MARKUP_UNCLEAR, f"{where}: {what}", "--text-as-is keeps such markup as text")
 
 
-def _tagged(text: str, blocks: _Blocks, where: str, read: Any) -> tuple[str, list[dict[str, Any]]]:
+def _tagged(
+    text: str, blocks: _Blocks, where: str, read: Callable[[re.Match[str]], list[dict[str, Any]]]
+) -> tuple[str, list[dict[str, Any]]]:
     tags = list(blocks.all(text))
     if not tags:
         return text, []
     between = [text[before.end() : after.start()] for before, after in pairwise(tags)]
     if "".join([*between, text[tags[-1].end() :]]).strip():
         raise _unclear(where, "text follows a call in it")
-    return text[: tags[0].start()].strip(), [read(match) for match in tags]
+    return text[: tags[0].start()].strip(), list(chain.from_iterable(map(read, tags)))
+
+
+_NO_VALUE = (ValueError, SyntaxError, RecursionError, MemoryError)
+"""What `_value` raises for a text that is neither JSON nor a literal."""
 
 
 def _value(text: str) -> Any:
@@ -187,16 +218,21 @@ def _value(text: str) -> Any:
         return ast.literal_eval(text.strip())
 
 
-def _hermes_call(text: str, where: str) -> dict[str, Any]:
+def _hermes_calls(text: str, where: str) -> list[dict[str, Any]]:
+    """The call between two tags; the calls of a list, or one a line, as in ToolRL."""
     if match := _OPENHANDS.pattern.fullmatch(text.strip()):
-        return _openhands_call(match, where)
+        return [_openhands_call(match, where)]
     try:
-        call = _value(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError) as fault:
-        raise _unclear(where, f"the text of a call is not JSON: {fault}") from None
-    if not isinstance(call, dict):
+        value = _value(text)
+    except _NO_VALUE as fault:
+        try:
+            value = [_value(line) for line in text.splitlines() if line.strip()]
+        except _NO_VALUE:
+            raise _unclear(where, f"the text of a call is not JSON: {fault}") from None
+    calls = value if isinstance(value, list) else [value]
+    if not calls or not all(isinstance(call, dict) for call in calls):
         raise _unclear(where, "the text of a call is no JSON object")
-    return call
+    return [{**call, "name": sayable(call["name"])} if isinstance(call.get("name"), str) else call for call in calls]
 
 
 def _openhands_call(block: re.Match[str], where: str) -> dict[str, Any]:
@@ -293,10 +329,10 @@ def _named(text: str) -> str | None:
     """The name of the function in the JSON of a result."""
     try:
         value = _value(text)
-    except (ValueError, SyntaxError, RecursionError, MemoryError):
+    except _NO_VALUE:
         return None
     name = value.get("name") if isinstance(value, dict) else None
-    return name if isinstance(name, str) else None
+    return sayable(name) if isinstance(name, str) else None
 
 
 def _lists(text: str) -> Iterator[list[dict[str, Any]]]:
@@ -330,7 +366,8 @@ def _definition(tool: Any, style: str) -> Any:
     if isinstance(inner, dict):
         return {**tool, "function": _definition(inner, style)}
     named = {key: json_schema(value) if key == "parameters" else value for key, value in tool.items()}
-    if style == "toolace" and isinstance(named.get("name"), str):
+    if isinstance(named.get("name"), str):
         named["name"] = sayable(named["name"])
+    if style == "toolace":
         named.pop("required", None)
     return named

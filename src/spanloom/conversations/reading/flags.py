@@ -26,7 +26,9 @@ TRUE_IS_TRAINED = (
     "train", "training", "train_on_turn", "trainable", "is_trainable", "trained", "loss", "weight", "loss_weight",
     "loss_scale", "loss_mask", "step_loss_mask", "train_mask",
 )  # fmt: skip
-TRUE_IS_MASKED = ("mask", "masked", "is_masked", "is_demo", "ignore_loss", "no_loss")
+SAMPLE = "mask_sample"
+"""NeMo Gym's flag of a record, or within an object of it, that is true if the record is not to be trained."""
+TRUE_IS_MASKED = ("mask", "masked", "is_masked", "is_demo", "ignore_loss", "no_loss", SAMPLE)
 UNCLEAR = ("label_mask",)
 DETAILS = ("train_detail",)
 _FLAGS = (*TRUE_IS_TRAINED, *TRUE_IS_MASKED, *DETAILS, *UNCLEAR)

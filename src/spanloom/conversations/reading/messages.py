@@ -329,7 +329,8 @@ def _assistant(keys: dict[str, Any], content: Any, of: OpenMessage) -> Turn:
     if not says_nothing(value := keys.pop("tool_calls", None)) and not dropping.drops("tool_calls", value):
         calls += calls_of(value, where, dropping)
     if not says_nothing(value := keys.pop(FUNCTION_CALL, None)) and not dropping.drops(FUNCTION_CALL, value):
-        calls.append(call_of(value, f"{where}, {FUNCTION_CALL}", dropping))
+        named = f"{where}, {FUNCTION_CALL}"
+        calls += calls_of(value, named, dropping) if isinstance(value, list) else [call_of(value, named, dropping)]
     if not says_nothing(value := keys.pop(FUNCTION_CALLS, None)) and not dropping.drops(FUNCTION_CALLS, value):
         calls += calls_of(value, where, dropping)
     spoken = reasonings[0] if reasonings else ()
@@ -357,7 +358,7 @@ def _tagged_calls(texts: tuple[str, ...], of: OpenMessage) -> tuple[tuple[str, .
             if calls and before.strip() and not written:
                 raise RecordRefusedError(Refusal.MARKUP_UNCLEAR, f"{of.where}: text follows a call in it")
             before_calls += [before] if before else []
-            calls += calls_of(written, of.where, of.dropping)
+            calls += calls_of(written, of.where, of.dropping, written=True)
         texts = tuple(before_calls)
     elif style is None and not of.reading.text_as_is and _toolace(texts, of):
         raise RecordRefusedError(
@@ -378,7 +379,8 @@ def _results(keys: dict[str, Any], content: Any, of: OpenMessage) -> list[Turn]:
     where = of.where
     if not (content is None or isinstance(content, str) or are_parts(content)):
         content = json.dumps(content, ensure_ascii=False)
-    call_id, tool = keys.pop("tool_call_id", None), keys.pop("name", None)
+    call_id, named = keys.pop("tool_call_id", None), keys.pop("tool_name", None)  # Ollama's
+    tool = keys.pop("name", named)
     several = keys.pop("tool_call_ids", None)
     if call_id is None and isinstance(several, list) and len(several) == 1:
         call_id = several[0]
@@ -414,10 +416,10 @@ def _written_calls(keys: dict[str, Any], content: Any, of: OpenMessage) -> Turn:
         content = {key: keys.pop(key) for key in named if key in keys}
     elif says_nothing(content) and not says_nothing(keys.get("tool_calls")):
         content = keys.pop("tool_calls")
-    if isinstance(content, str):
+    if written := isinstance(content, str):
         reasoning, rest = without_think_tags((content,), where, of.reading, dropping)
         before, content = json_of_calls("".join(rest), where)
         texts = (before,) if before else ()
         refuse_markup(texts, where, of.reading)
-    calls = calls_of(content if isinstance(content, list) else [content], where, dropping)
+    calls = calls_of(content if isinstance(content, list) else [content], where, dropping, written=written)
     return Turn(number=of.number, role="assistant", texts=texts, reasoning=reasoning, calls=tuple(calls), is_part=True)

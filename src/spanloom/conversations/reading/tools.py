@@ -11,6 +11,7 @@ In: `tools`, `functions`, `tool_calls`, `function_call` of a record. Out: descri
 import ast
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import orjson
@@ -26,6 +27,8 @@ NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 PREFIX = "functions."
 ARGUMENTS = ("arguments", "parameters", "args", "input", "params")
 """Keys of a call's arguments."""
+NAMES = ("name", "tool", "tool_name")
+"""Keys of a call's function."""
 
 
 def tool_descriptions(value: Any, dropping: Dropping) -> list[dict[str, Any]]:
@@ -86,8 +89,12 @@ def _description(tool: Any, where: str, dropping: Dropping) -> dict[str, Any]:
     return described if parameters is None else {**described, "parameters": parameters}
 
 
-def calls_of(value: Any, where: str, dropping: Dropping) -> list[Call]:
-    """`tool_calls`: a list of calls, the JSON text of one, or calls in Python's notation (Olmo's `function_calls`)."""
+def calls_of(value: Any, where: str, dropping: Dropping, *, written: bool = False) -> list[Call]:
+    """`tool_calls`: a list of calls, the JSON text of one, or calls in Python's notation (Olmo's `function_calls`).
+
+    `written`: the calls were a text, as a text's are. Its nulls are arguments: Arrow pads objects alone.
+    """
+    written = written or isinstance(value, str)
     if isinstance(value, str) and value.strip():
         text = value
         try:
@@ -101,7 +108,8 @@ def calls_of(value: Any, where: str, dropping: Dropping) -> list[Call]:
         return []
     if not isinstance(value, list):
         raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, f"{where}: the calls are {kind(value)}, not a list")
-    return [call_of(call, f"{where}, call {number}", dropping) for number, call in enumerate(value)]
+    calls = [call_of(call, f"{where}, call {number}", dropping) for number, call in enumerate(value)]
+    return [replace(call, nulls=False) if call.nulls else call for call in calls] if written else calls
 
 
 def call_of(value: Any, where: str, dropping: Dropping) -> Call:
@@ -110,7 +118,8 @@ def call_of(value: Any, where: str, dropping: Dropping) -> Call:
     identity = call.pop("id", None)
     if identity is not None and not isinstance(identity, str):
         raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, f"{where}: the id is {kind(identity)}, not text")
-    name = _name(call.pop("name", None), where, Refusal.TOOL_CALL_INVALID)
+    called = next((call.pop(key) for key in NAMES if call.get(key) is not None), None)
+    name = _name(called, where, Refusal.TOOL_CALL_INVALID)
     arguments = next((call.pop(key) for key in ARGUMENTS if call.get(key) is not None), None)
     if call and (twice := [key for key in ARGUMENTS if not says_nothing(call.get(key)) and key not in dropping.names]):
         detail = f"{where} has arguments under {twice[0]!r} too"

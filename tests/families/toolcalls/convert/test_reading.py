@@ -290,6 +290,18 @@ def test_the_name_of_a_registry_stays_a_name(tmp_path: Path) -> None:
     assert sample["tools"] == "agentdojo_native"
 
 
+def test_a_record_without_tools_has_those_that_an_option_names_or_none(tmp_path: Path) -> None:
+    """No template shows the model tools that it did not have."""
+    call = {"function": {"name": "look", "arguments": {"x": 1}}}
+    flipped = {"split": "harmful", "expected_tool": "look", "simulated_tool": "send", "is_flip_success": True}
+    records = [answered("A"), answered(None, tool_calls=[call]), {**answered("B"), **flipped}]
+    _, samples = made(tmp_path, *records)
+    assert {sample["assistant_raw"]: sample["tools"] for sample in samples} == {"A": None, LOOK: [], "B": []}
+    (tmp_path / "named").mkdir()
+    _, samples = made(tmp_path / "named", *records, tools="llmail_inject_v1")
+    assert [sample["tools"] for sample in samples] == ["llmail_inject_v1"] * 3
+
+
 def test_nulls_of_absent_arguments_are_padding(tmp_path: Path) -> None:
     """As `Dataset.to_json` writes calls of different tools: each has the arguments of all."""
     properties = {"x": {"type": "integer"}, "zone": None}

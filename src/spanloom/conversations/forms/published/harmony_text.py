@@ -59,7 +59,9 @@ def _draft(taken: Taken) -> Draft:
 
 
 def _parsed(text: str, taken: Taken) -> list[dict[str, Any]]:
-    assert taken.reading.rendered is not None, "what reads this form brings the parser"
+    if taken.reading.rendered is None:
+        detail = "the record is rendered text of Harmony, which only `spanloom convert` and builds for gpt-oss parse"
+        raise RecordRefusedError(Refusal.MARKUP_UNCLEAR, detail, "give it as messages with reasoning_content")
     messages = taken.reading.rendered(text)
     taken.dropping.note(RENDERED)
     return messages

@@ -28,11 +28,13 @@ NAMES = {
     "input": ("input", "items", "messages"),
     "output": ("output",),
     "system": ("instructions", "system"),
+    "reasoning": (),
 }
+"""`reasoning` of a request has its effort: only `--map reasoning=summary` says where the reasoning is."""
 
 
 def _recognises(record: Mapping[str, Any], names: KeyMap) -> bool:
-    values = [record[key] for meaning in NAMES if meaning != "system" for key in names.found(meaning, record)]
+    values = [record[key] for meaning in ("input", "output") for key in names.found(meaning, record)]
     if isinstance(response := record.get("response"), dict):
         values.append(response.get("output"))
     items = list(chain.from_iterable(objects(value) for value in values))
@@ -109,19 +111,21 @@ def _messages(items: list[Any], taken: Taken) -> list[Any]:
 
 
 def _reasoning(keys: dict[str, Any], where: str, taken: Taken) -> list[dict[str, Any]]:
-    content = keys.pop("content", None)
-    summary = keys.pop("summary", None)
+    content, summary, between = keys.pop("content", None), keys.pop("summary", None), ""
+    if says_nothing(content) and "summary" in taken.names.names["reasoning"]:
+        content, summary, between = summary, None, "\n\n"
     if not says_nothing(summary) and not taken.dropping.drops("summary", summary):
         raise RecordRefusedError(
             Refusal.KEY_UNKNOWN,
-            f"{where} has a summary, which is not what the model reasoned",
+            f"{where} has a summary, which may not be what the model reasoned",
+            "--map reasoning=summary reads it as the reasoning, which NeMo Gym writes there; "
             "--drop summary leaves summaries out",
             key="summary",
         )
     texts = [part.get("text") if isinstance(part, dict) else part for part in content or ()]
     if not all(isinstance(text, str) for text in texts):
         raise RecordRefusedError(Refusal.CONTENT_NOT_TEXT, f"{where}: the reasoning is no text")
-    text = "".join(map(str, texts))
+    text = between.join(map(str, texts))
     return [{"role": "assistant", "reasoning": text, **keys}] if text else []
 
 
@@ -144,7 +148,7 @@ RESPONSES = FormKind(
     how='`input` and `output`: lists of `{"type": "message"}`, `reasoning`, `function_call`, `function_call_output`; '
     "`instructions`; `responses_create_params` with `response` (NeMo Gym)",
     peers="OpenAI Responses, NeMo Gym",
-    meanings=("id", "system", "input", "output", "tools"),
+    meanings=("id", "system", "input", "output", "reasoning", "tools"),
     recognises=_recognises,
     draft=_draft,
     names=NAMES,

@@ -5,6 +5,7 @@ calls. xLAM's parameters are converted to JSON Schema: `{"n": {"type": "int, opt
 with the integer property n, not required.
 """
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -25,7 +26,8 @@ def _recognises(record: Mapping[str, Any], names: KeyMap) -> bool:
 
 
 def _draft(taken: Taken) -> Draft:
-    calls = listed(taken.one("answer"))
+    answer = taken.one("answer")
+    calls = listed(answer)
     if not isinstance(calls, list):
         raise RecordRefusedError(Refusal.NO_MESSAGES, f"the answers are {kind(calls)}, not a list of calls")
     if not taken.values["query"]:
@@ -34,7 +36,7 @@ def _draft(taken: Taken) -> Draft:
     return Draft(
         messages=[
             {"role": "user", "content": joined(taken.values["query"])},
-            {"role": "assistant", "tool_calls": calls},
+            {"role": "assistant", "tool_calls": json.dumps(calls) if isinstance(answer, str) else calls},
         ],
         tools=[_described(tool) for tool in tools] if isinstance(tools, list) else tools,
     )

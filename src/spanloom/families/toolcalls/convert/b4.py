@@ -10,6 +10,7 @@ tool, a retain sample if it calls the expected tool, otherwise the reason why th
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from spanloom.families.toolcalls import defaults
 from spanloom.families.toolcalls.convert.dialogues import without_thoughts
 from spanloom.families.toolcalls.convert.drafts import Draft, Options, UnusableError
 from spanloom.families.toolcalls.format.calls import parse_calls
@@ -54,7 +55,7 @@ def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft | Unus
             split=HARMFUL if flipped else RETAIN,
             messages=[{"role": "user", "content": query}],
             assistant_raw=text,
-            tools=options.tools,
+            tools=options.tools or defaults.B4_TOOLS,
             labels={
                 "expected_tool": expected,
                 "simulated_tool": simulated,

@@ -59,7 +59,7 @@ class Options:
 
     system         the system message for records without one
     turns          "last": the last assistant turn of a dialogue; "all": each of them
-    tools          the registry that samples name, unless the source determines it
+    tools          the registry of samples whose source defines no tools; None: B4's own for B4, else none
     security_means the meaning of `security: true` in AgentDojo's traces; "by-shape": see `agentdojo.samples`
     goals          the goals of AgentDojo's injection tasks, by suite and task; None: those of an installed `agentdojo`
     completions    from a file; None if the source has its own
@@ -72,7 +72,7 @@ class Options:
 
     system: str | None = None
     turns: Literal["last", "all"] = "last"
-    tools: str = "b4_standard_v1"
+    tools: str | None = None
     security_means: Literal["by-shape", "resisted", "attack-succeeded"] = "by-shape"
     goals: Goals | None = None
     completions: Completions | None = None

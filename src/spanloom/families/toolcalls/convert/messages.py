@@ -18,7 +18,7 @@ from spanloom.families.toolcalls.convert.dialogues import dialogue_of, exchanges
 from spanloom.families.toolcalls.convert.drafts import Draft, Options, UnusableError
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
 from spanloom.families.toolcalls.format.findings import ToolCallError
-from spanloom.families.toolcalls.format.tables import SPLITS
+from spanloom.families.toolcalls.format.tables import HARMFUL, SPLITS
 from spanloom.records.json_lines import json_lines
 
 SOURCE = "own"
@@ -67,16 +67,18 @@ def drafts(record: Mapping[str, Any], options: Options) -> Iterator[Draft | Unus
         if isinstance(exchange, UnusableError):
             yield exchange
             continue
+        called = PYTHON_TAG in exchange.answer
+        listed = called or split == HARMFUL or record.get("tools") == []  # a sample that must say which tools it has
         yield Draft(
             source=SOURCE,
             id_source=SOURCE,
             split=split,
             messages=exchange.messages,
             assistant_raw=exchange.answer,
-            tools=[] if record.get("tools") == [] else tools,
+            tools=tools or ([] if listed else None),
             labels=labels,
             training={} if chat.weight is None else {"sample_weight": chat.weight},
-            metadata={"has_tool_calls": PYTHON_TAG in exchange.answer, **({"original": original} if original else {})},
+            metadata={"has_tool_calls": called, **({"original": original} if original else {})},
             dropped=exchange.dropped,
         )
 
