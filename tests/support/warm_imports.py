@@ -4,6 +4,7 @@ For a process that is forked: a fork that asks for any of it has it at once. `O2
 """
 
 import atexit
+import ctypes
 import gc
 import importlib.metadata
 import multiprocessing
@@ -101,9 +102,25 @@ def _check_threads() -> None:
         raise RuntimeError(f"threads were started before the first fork: {sorted(names)}")
 
 
+def _take_huge_pages() -> None:
+    """A fork copies the table of what is here: 2 ms of CPU time for pages of 2 MiB, 15 ms for those of 4 KiB.
+
+    Where the system cannot (Linux before 6.1, or without huge pages), all stays as it is.
+    """
+    advise, collapse, size = ctypes.CDLL(None).madvise, 25, 1 << 21
+    advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, access, *_, inode = line.split(maxsplit=5)[:5]
+        if access == "rw-p" and inode == "0":
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            for place in range(-(-start // size) * size, end - size + 1, size):
+                advise(place, size, collapse)
+
+
 _load_tokenizers_once()
 _import_everything()
 _prepare_libraries()
 _forget_what_torch_does_at_exit()
 _check_threads()
 gc.freeze()
+_take_huge_pages()
