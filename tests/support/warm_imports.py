@@ -19,6 +19,7 @@ from typing import Any
 import boto3
 import fastokens
 import torch
+import transformers
 import typer
 
 import spanloom
@@ -75,11 +76,14 @@ def _load_tokenizers_once() -> None:
 
 
 def _prepare_libraries() -> None:
-    """Jinja's templates, S3's description and typer's commands take 0.1 s each; libraries' versions 10 ms a time."""
+    """Jinja's templates, S3's description and typer's commands take 0.1 s each, models of transformers 2 s; libraries'
+    versions 10 ms a time.
+    """
     command = typer.main.get_command(app)
     get_command = typer.main.get_command
     typer.main.get_command = lambda of: command if of is app else get_command(of)
     importlib.metadata.version = cache(importlib.metadata.version)
+    transformers.AutoModelForCausalLM, transformers.LlamaForCausalLM, transformers.Trainer  # noqa: B018
     environment = html._environment()
     for name in environment.list_templates(extensions=["j2"]):
         environment.get_template(name)
