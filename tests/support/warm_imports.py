@@ -23,9 +23,11 @@ import transformers
 import typer
 
 import spanloom
+from spanloom import families
 from spanloom.cli.app import app
 from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
 from spanloom.families.harmony.tokenizer import load_encoding
+from spanloom.provenance import code_sha256
 from spanloom.report.pages import html
 from support.stores.amazon_models import share_models
 
@@ -77,13 +79,15 @@ def _load_tokenizers_once() -> None:
 
 def _prepare_libraries() -> None:
     """Jinja's templates, S3's description and typer's commands take 0.1 s each, models of transformers 2 s; libraries'
-    versions 10 ms a time.
+    versions 10 ms a time, the hash of the sources 30 ms.
     """
     command = typer.main.get_command(app)
     get_command = typer.main.get_command
     typer.main.get_command = lambda of: command if of is app else get_command(of)
     importlib.metadata.version = cache(importlib.metadata.version)
     transformers.AutoModelForCausalLM, transformers.LlamaForCausalLM, transformers.Trainer  # noqa: B018
+    for family in Path(families.__file__).parent.glob("*/__init__.py"):
+        code_sha256(family.parent.name)
     environment = html._environment()
     for name in environment.list_templates(extensions=["j2"]):
         environment.get_template(name)
