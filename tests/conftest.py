@@ -30,7 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 settings.register_profile(
-    "untimed", deadline=None, max_examples=drawn(100, 40), suppress_health_check=[HealthCheck.too_slow]
+    "untimed", deadline=None, max_examples=drawn(100, 25), suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("untimed")  # a loaded machine is no fault of a test
 
