@@ -20,6 +20,7 @@ from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.database import CONNECTIONS, PROMPT_SHOWN, Store, new_row
 from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.trace import Trace
+from support.nightly import drawn
 from support.traces import payloads, store_rows
 
 
