@@ -152,6 +152,11 @@ def run(
     )
 
 
+def run_code(code: str, *arguments: object, cwd: Path | None = None, **environment: str) -> Done:
+    """`python -c CODE ARGUMENTS` to its end, for code that may find all modules imported."""
+    return run("support.script", "-c", code, *arguments, cwd=cwd, env={**os.environ, **environment})
+
+
 def piped(
     module: str,
     *arguments: object,
