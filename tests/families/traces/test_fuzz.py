@@ -19,7 +19,7 @@ from support.http_service import Service, served
 from support.nightly import drawn
 from support.traces import JSON, TEXT, payloads
 
-REQUESTS = int(os.environ.get("SPANLOOM_FUZZ_REQUESTS", drawn(300, 80)))
+REQUESTS = int(os.environ.get("SPANLOOM_FUZZ_REQUESTS", drawn(300, 150)))
 ODD = st.sampled_from(
     ["", "..", "a/b", "%", "\x00", "-1", "1e9", "true", "null", "NaN", "9" * 30, "😀", "zzz", "trace", "latest", "d-1"]
 )
