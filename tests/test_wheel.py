@@ -17,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from conftest import REPOSITORY
+from support.nightly import drawn
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 README = (REPOSITORY / "README.md").read_text()
@@ -194,7 +195,7 @@ def test_raw_rows_go_through(run: Run) -> None:
 
 
 def test_the_quickstart_goes_through_with_the_extra_that_it_installs(wheel: Path, tmp_path: Path, asset: Path) -> None:
-    """Twice, as readers paste it. `model fetch` needs a network: a small model of our own is in the place of Qwen3."""
+    """By night twice, as readers may paste it. `model fetch` needs a network: a small model of our own is in the place of Qwen3."""
     from datasets import load_dataset
 
     made = tmp_path / "made"
@@ -206,7 +207,7 @@ def test_the_quickstart_goes_through_with_the_extra_that_it_installs(wheel: Path
     run("spanloom", "model", "sample", "--out", "data/models/sample")
     (tmp_path / "data/models/qwen3").symlink_to(tmp_path / "data/models/sample/model")
     (tmp_path / "chat.jsonl").write_bytes((tmp_path / "data/models/sample/chat.jsonl").read_bytes())
-    for _ in range(2):
+    for _ in range(drawn(nightly=2, otherwise=1)):
         for arguments in commands:
             run("spanloom", *arguments)
     content = json.loads((tmp_path / "dataset/manifest.json").read_bytes())["content"]
