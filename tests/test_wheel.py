@@ -195,7 +195,7 @@ def test_raw_rows_go_through(run: Run) -> None:
 
 
 def test_the_quickstart_goes_through_with_the_extra_that_it_installs(wheel: Path, tmp_path: Path, asset: Path) -> None:
-    """By night twice, as readers may paste it. `model fetch` needs a network: a small model of our own is in the place of Qwen3."""
+    """`model fetch` needs a network: a small model of our own is in the place of Qwen3. By night it is pasted twice."""
     from datasets import load_dataset
 
     made = tmp_path / "made"
