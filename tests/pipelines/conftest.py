@@ -8,12 +8,12 @@ from collections.abc import Iterator
 import pytest
 
 
-@pytest.fixture(autouse=True, scope="package")
+@pytest.fixture(autouse=True, scope="module")
 def _stacks_without_source() -> Iterator[None]:
     """kfp looks for its caller's name in `inspect.stack`, which reads source lines for each frame.
 
     To find them it goes through all imported modules. After transformers and its like a pipeline takes four seconds of
-    CPU time, instead of 0.1. Of the whole package, since fixtures of modules compile too.
+    CPU time, instead of 0.1. Fixtures of modules compile too.
     """
 
     def stack(_: int = 1) -> list[inspect.FrameInfo]:
