@@ -121,23 +121,23 @@ def assert_that_of_one_machine(cli: Cli, place: Uri, raw: Path, shards: int, fol
 def test_a_finding_in_one_shard_ends_its_task_alone_and_nothing_is_promoted(
     task: Task, seaweedfs_place: Place, tmp_path: Path
 ) -> None:
-    """A token of shard 1 is another one, after the manifest was assembled; sizes are as before."""
+    """A token of shard 3 is another one, after the manifest was assembled; sizes are as before."""
     raw = write_raw(tmp_path / "raw.parquet", sample_rows()[:40], row_group_size=8)
     ended: dict[str, list[tuple[int, str]]] = {}
-    for name, commands in listed(task, seaweedfs_place.uri, raw, 2):
+    for name, commands in listed(task, seaweedfs_place.uri, raw, 4):
         if name == "validate-shard":
             assert all(code == 0 for codes in ended.values() for code, _ in codes), ended
-            change_a_byte(seaweedfs_place, "root/train/shard_01_tokens.bin")
+            change_a_byte(seaweedfs_place, "root/train/shard_03_tokens.bin")
         ended[name] = [task(argv) for argv in commands]
-    assert [code for code, _ in ended["validate-shard"]] == [0, 4], ended["validate-shard"][1]
-    assert "shard_01" in ended["validate-shard"][1][1]
+    assert [code for code, _ in ended["validate-shard"]] == [0, 0, 0, 4], ended["validate-shard"][3]
+    assert "shard_03" in ended["validate-shard"][3][1]
     ((code, text),) = ended["assemble-validation"]
     assert code == 4, text
     joined = json.loads(text[text.index("{") : text.rindex("}") + 1])
     assert joined["found"] == {"inventory": 1, "source": 1}, "the change, and nothing else"
     finding, text = joined["findings"]
-    assert (text["split"], text["shard"]) == ("train", 1), "the text of the source is another"
-    assert finding["file"] == "train/shard_01_tokens.bin"
+    assert (text["split"], text["shard"]) == ("train", 3), "the text of the source is another"
+    assert finding["file"] == "train/shard_03_tokens.bin"
     assert re.fullmatch("sha256 [0-9a-f]{64}, the manifest says [0-9a-f]{64}", finding["message"])
     assert read_object(seaweedfs_place.uri / "root/manifest.json") is None
     assert read_object(seaweedfs_place.uri / "root/manifest.pending.json") is not None
