@@ -18,7 +18,6 @@ from corruption.dataset import Dataset, Document
 from spanloom.errors import ChatError
 from support.chat_datasets import packed, write_transcripts
 from support.forging import Forgeries, forged, validated
-from support.nightly import one_in
 
 forgery = Forgeries()
 WORDS = ["river", "mount", "tidal", "moons", "house", "train", "green", "brown", "olden", "seven"]
@@ -372,7 +371,7 @@ def test_an_honest_dataset_written_again_is_clean(made: tuple[Path, Path], tmp_p
     forgery.assert_honest(*made, tmp_path / "root", nothing, tokenizer=made[1].with_name("tokenizer.json"))
 
 
-@pytest.mark.parametrize("name", one_in(2, forgery.by_name))
+@pytest.mark.parametrize("name", list(forgery.by_name))
 def test_a_forgery_is_found(name: str, made: tuple[Path, Path], tmp_path: Path) -> None:
     assert not report_of(name, made, tmp_path / "root").clean, f"{name} is not found"
 

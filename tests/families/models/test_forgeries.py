@@ -19,7 +19,6 @@ from spanloom.provenance import sha256_json
 from support.chat_models import write_model
 from support.forging import Forgeries
 from support.model_datasets import stored, write_conversations
-from support.nightly import one_in
 
 WORDS = ["river", "mount", "tidal", "moons", "house", "train", "green", "brown", "olden", "seven", "eight", "write"]
 
@@ -255,7 +254,7 @@ def test_an_honest_dataset_written_again_is_clean(made: tuple[Path, Path], tmp_p
     forgery.assert_honest(*made, tmp_path / "root", lambda _: None)
 
 
-@pytest.mark.parametrize("name", one_in(2, forgery.by_name))
+@pytest.mark.parametrize("name", list(forgery.by_name))
 def test_a_forgery_is_found(name: str, made: tuple[Path, Path], tmp_path: Path) -> None:
     root, source = made
     assert not forgery.report(name, root, tmp_path / "root", source).clean, f"{name} is not found"
