@@ -30,7 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
 settings.register_profile(
-    "untimed", deadline=None, max_examples=drawn(100, 40), suppress_health_check=[HealthCheck.too_slow]
+    "untimed", deadline=None, max_examples=drawn(100, 25), suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("untimed")  # a loaded machine is no fault of a test
 
@@ -51,7 +51,7 @@ def pytest_configure_node(node: Any) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The slow files first: each file is run by one worker, and the last ones should be short."""
+    """The slow files first, and those of containers: one worker runs a file, and the last ones should be short."""
     later = [item for item in items if item.get_closest_marker("nightly") and not NIGHTLY]
     config.hook.pytest_deselected(items=later)
     left_out = set(later)
@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if BESIDE & set(getattr(item, "fixturenames", ())):
             item.add_marker("beside")
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    slow = {item.path for item in items if {"slow", "containers"} & {mark.name for mark in item.iter_markers()}}
     items.sort(key=lambda item: item.path not in slow)
 
 

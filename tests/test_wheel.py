@@ -17,6 +17,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from conftest import REPOSITORY
+from support.nightly import drawn
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 README = (REPOSITORY / "README.md").read_text()
@@ -34,29 +35,37 @@ def needed(name: str, extras: frozenset[str] = frozenset(), seen: set[str] | Non
     return seen
 
 
+PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
+OFFLINE = ["--no-deps", "--no-index", "--no-build-isolation", "-q"]
+
+
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A virtual environment with the wheel, made as `make wheel` makes it, and its dependencies."""
-    return installed(tmp_path_factory.mktemp("wheel"))
-
-
-def installed(folder: Path, extras: frozenset[str] = frozenset()) -> Path:
-    """A virtual environment with the wheel, its dependencies, and those of extras."""
-    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check"]
-    offline = ["--no-deps", "--no-index", "--no-build-isolation", "-q"]
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, made as `make wheel` makes it."""
+    folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"  # the build writes the git SHA beside the sources, where other tests look
     source.mkdir()
     for name in ("pyproject.toml", "hatch_build.py", "README.md", "LICENSE", "src"):
         (source / name).symlink_to(REPOSITORY / name) if name != "src" else copy_sources(source / name)
     subprocess.run(
-        [*pip, "wheel", *offline, "--wheel-dir", str(folder), str(source)],
+        [*PIP, "wheel", *OFFLINE, "--wheel-dir", str(folder), str(source)],
         check=True,
         env={**os.environ, "SPANLOOM_GIT_SHA": "0" * 40},
     )
     (wheel,) = folder.glob("spanloom-*.whl")
+    return wheel
+
+
+@pytest.fixture(scope="module")
+def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return installed(wheel, tmp_path_factory.mktemp("environment"))
+
+
+def installed(wheel: Path, folder: Path, extras: frozenset[str] = frozenset()) -> Path:
+    """A virtual environment with the wheel, its dependencies, and those of extras."""
     root = folder / "venv"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(root)], check=True)
-    subprocess.run([*pip, "--python", str(root / "bin/python"), "install", *offline, str(wheel)], check=True)
+    subprocess.run([*PIP, "--python", str(root / "bin/python"), "install", *OFFLINE, str(wheel)], check=True)
     (packages,) = root.glob("lib/python*/site-packages")
     for name in needed("spanloom", extras) - {"spanloom"}:
         for top in {file.parts[0] for file in distribution(name).files or () if file.parts[0] not in ("..", "bin")}:
@@ -185,8 +194,8 @@ def test_raw_rows_go_through(run: Run) -> None:
     assert Path(run.folder, "data/mine_kd/manifest.json").is_file()  # type: ignore[attr-defined]
 
 
-def test_the_quickstart_goes_through_with_the_extra_that_it_installs(tmp_path: Path, asset: Path) -> None:
-    """Twice, as readers paste it. `model fetch` needs a network: a small model of our own is in the place of Qwen3."""
+def test_the_quickstart_goes_through_with_the_extra_that_it_installs(wheel: Path, tmp_path: Path, asset: Path) -> None:
+    """`model fetch` needs a network: a small model of our own is in the place of Qwen3. By night it is pasted twice."""
     from datasets import load_dataset
 
     made = tmp_path / "made"
@@ -194,11 +203,11 @@ def test_the_quickstart_goes_through_with_the_extra_that_it_installs(tmp_path: P
     fetch, *commands = shown("Quickstart: your chat file, Qwen3, TRL")
     assert fetch[:2] == ["model", "fetch"]
     assert len(commands) == 4
-    run = running(installed(made, frozenset({"data"})), asset, tmp_path)
+    run = running(installed(wheel, made, frozenset({"data"})), asset, tmp_path)
     run("spanloom", "model", "sample", "--out", "data/models/sample")
     (tmp_path / "data/models/qwen3").symlink_to(tmp_path / "data/models/sample/model")
     (tmp_path / "chat.jsonl").write_bytes((tmp_path / "data/models/sample/chat.jsonl").read_bytes())
-    for _ in range(2):
+    for _ in range(drawn(nightly=2, otherwise=1)):
         for arguments in commands:
             run("spanloom", *arguments)
     content = json.loads((tmp_path / "dataset/manifest.json").read_bytes())["content"]

@@ -2,11 +2,10 @@
 
 import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 from conftest import REPOSITORY
+from support import warm
 
 PAGE = (REPOSITORY / "docs/api.md").read_text()
 
@@ -18,7 +17,7 @@ def test_the_page_is_a_script_of_thirty_lines_that_runs(tmp_path: Path, asset: P
     assert len([line for block in blocks for line in block.splitlines() if line]) <= 30
     (tmp_path / "docs").symlink_to(REPOSITORY / "docs")
     environment = {**os.environ, "O200K_HARMONY_VOCAB_PATH": str(asset), "SPANLOOM_GIT_SHA": "0" * 40}
-    done = subprocess.run([sys.executable, script], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = warm.run("support.script", script, cwd=tmp_path, env=environment)
     assert (done.returncode, done.stderr) == (0, "")
     made, one, checked, brought, trained = done.stdout.split("--\n")
     # chat.jsonl has ten conversations; at this fraction ten of their documents are in train.

@@ -2,14 +2,12 @@
 
 import json
 import re
+from functools import cache
+from typing import Any
 
 import kubernetes_validate
 import pytest
 import yaml
-from kubeflow_trainer_api.models.trainer_v1alpha1_cluster_training_runtime import (
-    TrainerV1alpha1ClusterTrainingRuntime,
-)
-from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
 
 from support.each import each
 from support.helm_chart import (
@@ -40,11 +38,15 @@ KINDS = {
 }
 
 
-TRAINERS = {
-    "ClusterTrainingRuntime": TrainerV1alpha1ClusterTrainingRuntime,
-    "TrainJob": TrainerV1alpha1TrainJob,
-}
-"""Kinds of Kubeflow Trainer, with its models of them."""
+@cache
+def trainers() -> dict[str, Any]:
+    """Kinds of Kubeflow Trainer, with its models of them, which take a second to import."""
+    from kubeflow_trainer_api.models.trainer_v1alpha1_cluster_training_runtime import (
+        TrainerV1alpha1ClusterTrainingRuntime,
+    )
+    from kubeflow_trainer_api.models.trainer_v1alpha1_train_job import TrainerV1alpha1TrainJob
+
+    return {"ClusterTrainingRuntime": TrainerV1alpha1ClusterTrainingRuntime, "TrainJob": TrainerV1alpha1TrainJob}
 
 
 def test_every_value_set_is_known_here() -> None:
@@ -67,14 +69,14 @@ def test_a_value_set_renders_its_kinds_and_no_other(name: str) -> None:
 @each("name", VALUE_SETS)
 def test_manifests_and_their_pods_fit_the_schemas_of_kubernetes(name: str, version: str) -> None:
     documents = render_set(name, version=version)
-    checked = [document for document in documents if document["kind"] not in TRAINERS] + pods(documents)
+    checked = [document for document in documents if document["kind"] not in trainers()] + pods(documents)
     for document in checked:
         assert kubernetes_validate.validate(document, version, strict=True).startswith(version.rsplit(".", 1)[0])
 
 
 @each("name", [name for name, kinds in KINDS.items() if "TrainJob" in kinds])
 def test_trainer_understands_every_field(name: str) -> None:
-    for kind, model in TRAINERS.items():
+    for kind, model in trainers().items():
         for document in of_kind(render_set(name), kind):
             parsed = model.from_dict(document)
             assert parsed is not None
@@ -110,7 +112,7 @@ def test_the_initializer_fetches_into_the_claim_that_training_reads_afterwards()
 def test_trainers_models_would_show_an_unknown_field() -> None:
     (job,) = of_kind(render_set("train-pvc-values.yaml"), "TrainJob")
     job["spec"]["podTemplateOverrides"] = []
-    parsed = TrainerV1alpha1TrainJob.from_dict(job)
+    parsed = trainers()["TrainJob"].from_dict(job)
     assert parsed is not None
     assert "podTemplateOverrides" not in parsed.to_dict()["spec"]
 

@@ -19,10 +19,13 @@ from spanloom.families.harmony.sample import sample_rows
 from spanloom.storage.publishing import publish_folder
 from spanloom.storage.uri import parse_uri
 from support import pipeline_inputs, sources
+from support.nightly import drawn
 from support.pipeline_inputs import Prepare
 from support.raw_synth import tree, write_raw
 
 SHARDS = [int(number) for number in os.environ.get("SPANLOOM_SHARDS", "1,4,7").split(",")]
+RUN = drawn(nightly=4, otherwise=2)
+"""Shards of the run that most tests look at: 16 or 10 containers. The committed pipeline is of four."""
 PROJECT = "spanloom-test-pipeline"
 pytestmark = pytest.mark.containers
 
@@ -46,12 +49,18 @@ def files(root: Path) -> dict[str, bytes]:
     }
 
 
+def compiled(name: str, folder: Path, shards: int) -> Path:
+    (pipeline,) = (file for file in compile_pipelines(folder, Placement(), {}, shards) if file.stem == name)
+    return pipeline
+
+
 @pytest.fixture(scope="module")
 def run(images: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A work folder: beside it the source, in it the dataset and what kfp keeps of each task."""
     folder = tmp_path_factory.mktemp("run")
-    source = sources.write_source(folder / "source", [sources.rows(6, prefix=f"s{shard}") for shard in range(4)])
-    ran = run_local(source, folder / "work", "valid_fraction=0.5", "deep=8")
+    source = sources.write_source(folder / "source", [sources.rows(6, prefix=f"s{shard}") for shard in range(RUN)])
+    pipeline = compiled("synth_kd", folder, RUN)
+    ran = run_local(source, folder / "work", "--pipeline", str(pipeline), "valid_fraction=0.5", "deep=8")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     return folder / "work"
 
@@ -60,7 +69,8 @@ def test_the_whole_graph_makes_what_a_build_makes(run: Path, tmp_path: Path, cli
     root, source = run / "dataset", run.parent / "source"
     built = tmp_path / "built"
     done = cli(
-        *("build", "--source", source, "--out", built, "--valid-fraction", "0.5", "--deep", "8", "--quiet"),
+        *("build", "--source", source, "--out", built, "--shards", RUN, "--valid-fraction", "0.5"),
+        *("--deep", "8", "--quiet"),
         SPANLOOM_GIT_SHA=checkout_sha(),
     )
     assert done.returncode == 0, done.stderr
@@ -75,9 +85,7 @@ def test_the_whole_graph_makes_what_a_build_makes(run: Path, tmp_path: Path, cli
 @pytest.mark.parametrize("shards", SHARDS)
 def test_the_raw_sample_makes_what_a_build_makes(images: dict[str, Any], tmp_path: Path, cli: Cli, shards: int) -> None:
     """By the pipeline of that number of shards; the parameters are those of the host's commands."""
-    (pipeline,) = (
-        file for file in compile_pipelines(tmp_path, Placement(), {}, shards) if file.stem == "synth_raw_to_kd"
-    )
+    pipeline = compiled("synth_raw_to_kd", tmp_path, shards)
     work, source, built = tmp_path / "work", tmp_path / "source", tmp_path / "built"
     raw = write_raw(work / "raw.parquet", sample_rows(), row_group_size=32)  # containers see one folder, `work`
     parameters = (f"raw_uri={raw}", f"source_uri={work}/source", f"dataset_root={work}/dataset")
@@ -125,7 +133,7 @@ def test_another_committed_pipeline_makes_what_one_process_makes(tmp_path: Path,
 def test_no_artifact_is_a_folder(run: Path) -> None:
     """Kubeflow's launcher copies a folder one file after another, and checks none of them."""
     outputs = [path for task in run.glob("synth-kd-*/*") for path in task.iterdir()]
-    assert len(outputs) > 16
+    assert len(outputs) > 3 * RUN + 4
     assert [path for path in outputs if not path.is_file()] == []
 
 
@@ -181,11 +189,11 @@ def test_every_task_answers_with_its_artifacts_and_numbers(run: Path) -> None:
     for file in run.glob("synth-kd-*/*/executor_output.json"):
         artifacts = json.loads(file.read_bytes())["artifacts"]
         answers[file.parent.name] = {name: entry["artifacts"][0]["metadata"] for name, entry in artifacts.items()}
-    assert len(answers) == 16
+    assert len(answers) == 3 * RUN + 4
     renders = [metadata["metrics"] for task, metadata in answers.items() if task.startswith("render-shard")]
-    assert [metrics["rows"] for metrics in renders] == [6] * 4
+    assert [metrics["rows"] for metrics in renders] == [6] * RUN
     total = answers["assemble-manifest"]["metrics"]
-    assert total["train_sequences"] + total["valid_sequences"] == 24
+    assert total["train_sequences"] + total["valid_sequences"] == 6 * RUN
     assert total["train_tokens"] + total["valid_tokens"] == sum(metrics["tokens"] for metrics in renders)
     assert answers["assemble-validation"]["metrics"]["findings"] == 0
     page = next(run.glob("synth-kd-*/assemble-validation/html"))

@@ -57,7 +57,7 @@ MESSAGES: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=drawn(1000, 330))
+@settings(max_examples=drawn(1000, 165))
 @given(MESSAGES)
 def test_a_plain_turn_is_the_turn(message: dict[str, Any]) -> None:
     try:
@@ -87,7 +87,7 @@ SPOKEN = st.builds(
 )
 
 
-@settings(max_examples=drawn(1000, 330))
+@settings(max_examples=drawn(1000, 165))
 @given(st.lists(SPOKEN, min_size=1, max_size=5), st.sampled_from([None, "low", "none"]))
 def test_harmony_is_said_to_hold_what_it_holds(messages: list[Message], effort: str | None) -> None:
     conversation = Conversation(messages=tuple(messages), settings=Settings(reasoning_effort=effort))

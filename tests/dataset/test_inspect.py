@@ -112,7 +112,7 @@ def test_what_is_shown_is_what_lies_on_disk(demo: Path, vocabulary: O200kVocabul
         ]  # fmt: skip
 
 
-@settings(max_examples=drawn(200, 60))
+@settings(max_examples=drawn(200, 30))
 @given(text=st.text(max_size=40), data=st.data())
 def test_the_texts_of_all_tokens_are_the_text_however_it_is_cut(text: str, data: st.DataObject) -> None:
     """Bytes cut anywhere, inside characters too: together they are the text again, and cuts inside one are marked."""

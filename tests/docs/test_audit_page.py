@@ -1,9 +1,8 @@
 """docs/audit.md: its recipes run as they stand, and find what the page shows."""
 
 import json
+import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from torch.utils.data import Dataset
 
 from spanloom.auditing.auditor import ModelOptions
 from spanloom.auditing.run import AuditOptions, audit
+from support import warm
 from support.model_material import Pair, write_pair
 
 PAGE = (Path(__file__).parents[2] / "docs/audit.md").read_text("utf-8")
@@ -40,7 +40,7 @@ def test_the_recipe_of_trl_has_the_findings_of_the_page(qwen3: tuple[Path, Model
     folder, model = qwen3
     for name in ("chat.jsonl", "prepare.py"):
         (folder / name).write_text(heredoc(name))
-    subprocess.run([sys.executable, "prepare.py"], cwd=folder, check=True, capture_output=True)
+    warm.run("support.script", "prepare.py", cwd=folder, env=os.environ).check_returncode()
     result = audit(AuditOptions(data=folder / "prepared", model=model))
     shown = {name: int(count) for name, count in re.findall(r"^   finding (\w+) +(\d+) ", PAGE, re.MULTILINE)}
     assert result.findings == shown

@@ -4,7 +4,6 @@ import importlib
 import json
 import re
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -23,6 +22,7 @@ from spanloom.errors import ConflictError
 from spanloom.report.progress import Mode, Progress
 from spanloom.steps.validate_alignment import validate_alignment
 from spanloom.storage.scratch import scratch_for
+from support import warm
 from support.cases import REPOSITORY
 
 ROWS, SHARDS = 5000, 2
@@ -127,7 +127,7 @@ def test_validation_finds_a_token_that_is_changed(pairs: ModuleType, folder: Pat
 
 def test_a_killed_build_goes_on(pairs: ModuleType, folder: Path, tmp_path: Path) -> None:
     source, root, whole = folder / "pairs.jsonl", tmp_path / "root", tmp_path / "whole"
-    killed = subprocess.run([sys.executable, "-c", KILLED, str(folder), str(source), str(root)], capture_output=True)
+    killed = warm.run_code(KILLED, folder, source, root)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not (root / "manifest.json").exists()
     assert len(list((root / ".work").rglob("part_*.json"))) >= 1

@@ -34,7 +34,7 @@ def read(path: Path) -> list[Any]:
     return [value for _, value in json_array(path)]
 
 
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 @given(
     records=st.lists(VALUES, max_size=5),
     indent=st.sampled_from([None, 0, 2]),

@@ -1,9 +1,6 @@
 """The dataset card, read by Hugging Face's own parser, and kept when somebody has edited it."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +13,7 @@ from spanloom.families.harmony import dataset as harmony
 from spanloom.findings import Report
 from spanloom.report.card import is_unchanged_card, size_category
 from spanloom.report.views import remove_views, write_card
+from support import warm
 
 
 def parsed(root: Path) -> dict[str, Any]:
@@ -80,9 +78,7 @@ def test_its_python_runs(demo: Path) -> None:
     snippet += (
         "\nassert document.dtype == 'int32' and len(document) == len(lossmask[0]) == len(span[0])\nprint(len(document))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", snippet], cwd=demo, capture_output=True, text=True, env=dict(os.environ)
-    )
+    done = warm.run_code(snippet, cwd=demo)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) > 0
 

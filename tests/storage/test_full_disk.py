@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from support.nightly import nightly
+
 NAMESPACE = ("unshare", "--mount", "--map-root-user")
 SCRIPT = """
 set -e
@@ -33,7 +35,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.parametrize("kilobytes", [16, 100, 250])
+@pytest.mark.parametrize("kilobytes", [nightly(16), 100, nightly(250)])
 def test_a_conversion_names_its_output_and_finishes_when_there_is_room(tmp_path: Path, kilobytes: int) -> None:
     folder = tmp_path / "disk"
     folder.mkdir()

@@ -4,10 +4,7 @@ The real Hub is not reached by any test; the server speaks its HTTP API as huggi
 """
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +14,7 @@ import pytest
 
 import spanloom
 from conftest import REPOSITORY, Cli
+from support import warm
 from support.stores.hub import Hub, Repository, serving_hub
 
 FROZEN = REPOSITORY / "tests/frozen"
@@ -201,9 +199,7 @@ def test_a_dataset_on_the_hub_is_validated_inspected_and_opened(
     assert folder(copy) == folder(FROZEN / "synth_kd")
     downloads = [line for line in hub.asked if "/resolve/" in line]
     script = f"import spanloom; print(spanloom.open_dataset({place!r}, split='train')[0].tokens[:3].tolist())"
-    opened = subprocess.run(
-        [sys.executable, "-c", script], env={**os.environ, **environment}, capture_output=True, text=True
-    )
+    opened = warm.run_code(script, **environment)
     first = spanloom.open_dataset(FROZEN / "synth_kd", split="train")[0]
     assert opened.stdout.strip() == str(first.tokens[:3].tolist())
     again = cli("stats", place, "--json", **environment)

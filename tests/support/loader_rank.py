@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 from spanloom.families.chat.loader import PackedChatDataset, PackedChatLoader
 from support.chat_transcripts import MARKERS, token_records
+from support.nightly import NIGHTLY
 
 
 def main() -> None:
@@ -16,7 +17,7 @@ def main() -> None:
     rank = dist.get_rank()
     dataset = PackedChatDataset(token_records(1200), block_size=24, post_training=True, markers=MARKERS)
     alone = [sample["input_ids"].tolist() for sample in dataset]
-    loader = PackedChatLoader(dataset, batch_size=4, workers=2)
+    loader = PackedChatLoader(dataset, batch_size=4, workers=2 if rank or NIGHTLY else 0)  # each imports torch
     with_workers = [row for batch in loader for row in batch["input_ids"].tolist()]
     (out / f"rank_{rank}.json").write_text(json.dumps({"alone": alone, "with_workers": with_workers}))
     dist.destroy_process_group()

@@ -22,6 +22,11 @@ def nightly(*values: object) -> Any:
     return pytest.param(*values, marks=pytest.mark.nightly)
 
 
+def one_in(every: int, names: Iterable[str]) -> list[Any]:
+    """Parameters: all names, of which `make test` takes one in so many."""
+    return [nightly(name) if number % every else name for number, name in enumerate(names)]
+
+
 def on_one_store(names: Iterable[str]) -> list[Any]:
     """Parameters (store, name): each name with each store; `make test` takes one store a name, in turn."""
     stores = ("gs", "s3")

@@ -9,6 +9,7 @@ exit functions but does not take its libraries apart.
 """
 
 import atexit
+import importlib
 import multiprocessing
 import multiprocessing.process
 import os
@@ -29,12 +30,14 @@ from multiprocessing.reduction import DupFd
 from pathlib import Path
 from typing import Any, Never, TextIO
 
+import huggingface_hub.constants
+
 from spanloom import workers
 
 COLD = os.environ.get("SPANLOOM_TEST_COLD", "") not in ("", "0")
 """Whether all processes are fresh."""
 
-READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "OMP_", "OPENBLAS_", "MPL", "HF_", "MALLOC_")
+READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_", "TZ", "OMP_", "OPENBLAS_", "MPL", "MALLOC_")
 """Beginnings of the variables that an interpreter or a library reads once."""
 
 ASSET = "O200K_HARMONY_VOCAB_PATH"
@@ -147,6 +150,11 @@ def run(
         stdout=output if stdout == subprocess.PIPE else None,
         stderr=errors if stderr == subprocess.PIPE else None,
     )
+
+
+def run_code(code: str, *arguments: object, cwd: Path | None = None, **environment: str) -> Done:
+    """`python -c CODE ARGUMENTS` to its end, for code that may find all modules imported."""
+    return run("support.script", "-c", code, *arguments, cwd=cwd, env={**os.environ, **environment})
 
 
 def piped(
@@ -280,6 +288,7 @@ def become(module: str, words: list[str], folder: str, environment: dict[str, st
     os.environ.clear()
     os.environ.update(environment)
     tempfile.tempdir = None
+    importlib.reload(huggingface_hub.constants)  # of HF_ENDPOINT and the like
     # A process of its own, no worker of another.
     multiprocessing.process._parent_process = None  # type: ignore[attr-defined]
     multiprocessing.process._current_process = sys.modules["support.warm_imports"].MAIN_PROCESS  # type: ignore[attr-defined]

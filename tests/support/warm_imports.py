@@ -4,6 +4,7 @@ For a process that is forked: a fork that asks for any of it has it at once. `O2
 """
 
 import atexit
+import ctypes
 import gc
 import importlib.metadata
 import multiprocessing
@@ -18,12 +19,15 @@ from typing import Any
 import boto3
 import fastokens
 import torch
+import transformers
 import typer
 
 import spanloom
+from spanloom import families
 from spanloom.cli.app import app
 from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
 from spanloom.families.harmony.tokenizer import load_encoding
+from spanloom.provenance import code_sha256
 from spanloom.report.pages import html
 from support.stores.amazon_models import share_models
 
@@ -74,11 +78,16 @@ def _load_tokenizers_once() -> None:
 
 
 def _prepare_libraries() -> None:
-    """Jinja's templates, S3's description and typer's commands take 0.1 s each; libraries' versions 10 ms a time."""
+    """Jinja's templates, S3's description and typer's commands take 0.1 s each, models of transformers 2 s; libraries'
+    versions 10 ms a time, the hash of the sources 30 ms.
+    """
     command = typer.main.get_command(app)
     get_command = typer.main.get_command
     typer.main.get_command = lambda of: command if of is app else get_command(of)
     importlib.metadata.version = cache(importlib.metadata.version)
+    transformers.AutoModelForCausalLM, transformers.LlamaForCausalLM, transformers.Trainer  # noqa: B018
+    for family in Path(families.__file__).parent.glob("*/__init__.py"):
+        code_sha256(family.parent.name)
     environment = html._environment()
     for name in environment.list_templates(extensions=["j2"]):
         environment.get_template(name)
@@ -101,9 +110,25 @@ def _check_threads() -> None:
         raise RuntimeError(f"threads were started before the first fork: {sorted(names)}")
 
 
+def _take_huge_pages() -> None:
+    """A fork copies the table of what is here: 2 ms of CPU time for pages of 2 MiB, 15 ms for those of 4 KiB.
+
+    Where the system cannot (Linux before 6.1, or without huge pages), all stays as it is.
+    """
+    advise, collapse, size = ctypes.CDLL(None).madvise, 25, 1 << 21
+    advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        addresses, access, *_, inode = line.split(maxsplit=5)[:5]
+        if access == "rw-p" and inode == "0":
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            for place in range(-(-start // size) * size, end - size + 1, size):
+                advise(place, size, collapse)
+
+
 _load_tokenizers_once()
 _import_everything()
 _prepare_libraries()
 _forget_what_torch_does_at_exit()
 _check_threads()
 gc.freeze()
+_take_huge_pages()

@@ -3,7 +3,7 @@
 import json
 import os
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from support import warm
 from support.chat_models import write_model
 from support.drawn_teachers import write_signals
 from support.model_datasets import record, stored, without_reasoning, write_conversations
-from support.nightly import NIGHTLY, nightly
+from support.nightly import NIGHTLY, one_in
 from support.teachers import write_teacher
 
 K = 4
@@ -35,11 +35,6 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, Path]:
     write_teacher(model)
     write_signals(root, folder / "signals", content_at(root).tokenizer.vocab_size, k=K)
     return root, model, folder / "signals"
-
-
-def some(names: Iterable[str]) -> list[Any]:
-    """A third of them; the nightly run has all."""
-    return [nightly(name) if number % 3 else name for number, name in enumerate(names)]
 
 
 def refused(*words: object, said: str = "") -> None:
@@ -77,7 +72,7 @@ MANIFESTS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", some(MANIFESTS))
+@pytest.mark.parametrize("name", one_in(3, MANIFESTS))
 def test_a_manifest_that_lies(made: tuple[Path, Path, Path], tmp_path: Path, name: str) -> None:
     root, _, signals = made
     folder = shutil.copytree(signals, tmp_path / "signals")
@@ -85,8 +80,8 @@ def test_a_manifest_that_lies(made: tuple[Path, Path, Path], tmp_path: Path, nam
     refused("teacher", "validate", folder, "--dataset", root, "--reader", "independent")
 
 
-@pytest.mark.parametrize("command", some(["rank", "validate", "stats"]))
-@pytest.mark.parametrize("name", some(["shard_00_own.idx", "shard_00_topk_low.idx", "shard_00_rest.idx"]))
+@pytest.mark.parametrize("command", one_in(3, ["rank", "validate", "stats"]))
+@pytest.mark.parametrize("name", one_in(3, ["shard_00_own.idx", "shard_00_topk_low.idx", "shard_00_rest.idx"]))
 def test_an_index_of_garbage(made: tuple[Path, Path, Path], tmp_path: Path, command: str, name: str) -> None:
     """Of the same size, so that only what reads it can tell."""
     root, _, signals = made
@@ -133,7 +128,7 @@ MODELS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", some(MODELS))
+@pytest.mark.parametrize("name", one_in(3, MODELS))
 def test_a_damaged_model(made: tuple[Path, Path, Path], tmp_path: Path, name: str) -> None:
     root, model, _ = made
     folder = shutil.copytree(model, tmp_path / "model")
@@ -177,7 +172,7 @@ CAPTURES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", some(CAPTURES))
+@pytest.mark.parametrize("name", one_in(3, CAPTURES))
 def test_a_damaged_capture(made: tuple[Path, Path, Path], tmp_path: Path, name: str) -> None:
     bytes_ = pa.list_(pa.list_(pa.uint8()))
     columns = {

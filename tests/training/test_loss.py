@@ -114,7 +114,7 @@ steps = st.lists(
 
 
 @given(step=steps, weight_of=st.lists(st.integers(0, 3), min_size=1, max_size=4))
-@settings(max_examples=drawn(150, 50))
+@settings(max_examples=drawn(150, 25))
 def test_shares_add_up_and_megatrons_quotient_is_the_loss(step: list[Any], weight_of: list[int]) -> None:
     """Against the definition in plain Python, over any cut of a step into micro-batches, for one to four spans.
 

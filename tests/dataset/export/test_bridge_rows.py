@@ -127,7 +127,7 @@ documents_ = st.lists(
 )
 
 
-@settings(max_examples=drawn(200, 60))
+@settings(max_examples=drawn(200, 30))
 @given(documents_, st.integers(20, 60), st.booleans())
 def test_every_trained_label_is_trained_once_and_no_other(
     documents: list[tuple[list[int], list[int]]], length: int, blocks: bool

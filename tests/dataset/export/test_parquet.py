@@ -4,8 +4,6 @@ import json
 import re
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from spanloom.dataset.export.parquet import export_dataset
 from spanloom.errors import ArtifactError, ConflictError, DatasetError
 from spanloom.families.harmony import dataset as harmony
 from spanloom.report.export_views import export_views
+from support import warm
 from support.exported_documents import on_disk
 from support.nightly import nightly
 
@@ -241,7 +240,7 @@ export_dataset(root, content, form, out, beside=beside, tokens_per_file=3000, on
 
 def test_a_killed_export_is_cleared_and_begun_anew_by_the_same_command(demo: Path, tmp_path: Path) -> None:
     out, content = tmp_path / "out", manifest.read(demo).content
-    done = subprocess.run([sys.executable, "-c", KILLED_HALF_WAY, demo, out], check=False)
+    done = warm.run_code(KILLED_HALF_WAY, demo, out)
     assert done.returncode == -signal.SIGKILL
     parts = [path for path in out.rglob("*.parquet") if not path.name.startswith(".")]
     assert len(parts) > 1
@@ -252,7 +251,7 @@ def test_a_killed_export_is_cleared_and_begun_anew_by_the_same_command(demo: Pat
     assert files_of(out) == {"train/shard_99-00000.parquet": b"mine"}
     shutil.rmtree(out)
 
-    done = subprocess.run([sys.executable, "-c", KILLED_HALF_WAY, demo, out], check=False)
+    done = warm.run_code(KILLED_HALF_WAY, demo, out)
     assert done.returncode == -signal.SIGKILL
     export_parquet(demo, content, out, tokens_per_file=5000)
     export_parquet(demo, content, tmp_path / "undisturbed", tokens_per_file=5000)

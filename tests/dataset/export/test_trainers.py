@@ -9,13 +9,13 @@ import os
 import subprocess
 from collections import Counter
 from collections.abc import Callable, Iterable
+from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import datasets
 import pytest
-import trl
 from tokenizers.models import WordLevel
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast
 
@@ -184,4 +184,4 @@ def test_trl_reads_each_document(
     for split, loader in loaders.items():
         batches = ({name: values.tolist() for name, values in batch.items()} for batch in loader)
         found[split] = documents(batches)
-    in_table("TRL", trl.__version__, "documents", found, demo)
+    in_table("TRL", version("trl"), "documents", found, demo)

@@ -42,7 +42,7 @@ packings = st.integers(1, 40).flatmap(
 
 
 @given(case=packings)
-@settings(max_examples=drawn(400, 130))
+@settings(max_examples=drawn(400, 65))
 def test_it_is_packing_one_by_one(case: tuple[int, list[int], int, int]) -> None:
     """Whatever the chunks that units are looked at in."""
     length, values, chunk, seed = case

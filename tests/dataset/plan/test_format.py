@@ -5,8 +5,6 @@ import json
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,7 +19,7 @@ from spanloom.dataset.plan.check import check_plan
 from spanloom.dataset.plan.format import Plan, PlanOptions, open_plan
 from spanloom.dataset.plan.writer import RECORD_NAME, make_plan
 from spanloom.errors import ArtifactError, ConflictError, DatasetError
-from support import plan_reference
+from support import plan_reference, warm
 from support.opened_files import opens_of
 from support.token_datasets import random_shards, write_dataset, write_manifest
 
@@ -328,7 +326,7 @@ def test_the_same_command_finishes_what_a_kill_left(
 ) -> None:
     out = tmp_path / "killed"
     code = KILLED.format(stage=stage, before=before, options=OPTIONS)
-    done = subprocess.run([sys.executable, "-c", code, root, out], check=False)
+    done = warm.run_code(code, root, out)
     assert done.returncode == -signal.SIGKILL
     assert (out / RECORD_NAME).is_file()
     if stage != "finish" or before == "pass":
@@ -342,7 +340,7 @@ def test_the_same_command_finishes_what_a_kill_left(
 def test_other_options_clear_what_a_kill_left(root: Path, tmp_path: Path) -> None:
     out = tmp_path / "killed"
     code = KILLED.format(stage="check_plan", before="pass", options=OPTIONS)
-    subprocess.run([sys.executable, "-c", code, root, out], check=False)
+    warm.run_code(code, root, out)
     other = planned(root, out, sequence_length=32)
     assert other.options.sequence_length == 32
     check_plan(other)

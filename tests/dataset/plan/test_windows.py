@@ -47,7 +47,7 @@ documents = st.tuples(
 
 
 @given(document=documents, length=st.integers(2, 24), share=st.floats(0, 1))
-@settings(max_examples=drawn(600, 200))
+@settings(max_examples=drawn(600, 100))
 def test_windows_are_those_of_the_slow_loop(document: str, length: int, share: float) -> None:
     lossmask = mask(document)
     pinned = 1 + int(share * (length - 2))
@@ -83,7 +83,7 @@ def test_what_slicing_does_to_questions(document: str, length: int, labels: int,
 
 
 @given(document=documents, length=st.integers(2, 12))
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 def test_slicing_is_counted_as_by_a_loop(document: str, length: int) -> None:
     stream = mask(document * 3)
     stream = stream[: stream.size // length * length]

@@ -21,7 +21,7 @@ def uint64(numbers: list[int]) -> Digests:
     return np.array(numbers, dtype=np.uint64)
 
 
-@settings(max_examples=drawn(40, 15))
+@settings(max_examples=drawn(40, 12))
 @given(batches=BATCHES, at_once=st.integers(1, 40), expected=st.integers(0, 100))
 def test_what_occurs_more_than_once_does_not_depend_on_how_much_is_held(
     batches: list[list[int]], at_once: int, expected: int
@@ -37,7 +37,7 @@ def test_what_occurs_more_than_once_does_not_depend_on_how_much_is_held(
     assert not Path(name).exists()
 
 
-@settings(max_examples=drawn(40, 15))
+@settings(max_examples=drawn(40, 12))
 @given(batches=BATCHES, at_once=st.integers(1, 40))
 def test_files_of_digests_are_as_good_as_digests_that_are_added(batches: list[list[int]], at_once: int) -> None:
     """Each shard writes its own file; who joins them finds what is in several."""

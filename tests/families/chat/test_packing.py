@@ -196,7 +196,7 @@ def test_the_reference_agrees_with_every_case(packing_cases: list[dict[str, Any]
 # Laws
 
 
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 @given(streams, widths, st.booleans())
 def test_packing_equals_the_rules_read_token_by_token(stream: list[int], width: int, strict: bool) -> None:
     blocks, counts = pack(stream, block_size=width, markers=MARKERS, strict_user=strict)
@@ -213,7 +213,7 @@ def test_packing_equals_the_rules_read_token_by_token(stream: list[int], width: 
     assert counts.tokens_in == len(stream) == kept(counts, width)
 
 
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 @given(streams, widths, st.booleans(), st.booleans(), st.lists(st.integers(0, 40), max_size=12))
 def test_how_the_stream_is_cut_into_calls_does_not_matter(
     stream: list[int], width: int, post_training: bool, keep_lossless: bool, cuts: list[int]
@@ -236,7 +236,7 @@ def test_how_the_stream_is_cut_into_calls_does_not_matter(
     assert kept(counts, width) == len(stream)
 
 
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 @given(streams, widths, st.integers(0, 120))
 def test_a_block_is_handed_out_as_soon_as_its_last_token_is_fed(stream: list[int], width: int, cut: int) -> None:
     packer = Packer(block_size=width, markers=MARKERS)
@@ -244,7 +244,7 @@ def test_a_block_is_handed_out_as_soon_as_its_last_token_is_fed(stream: list[int
     assert fed == len(token_by_token(stream[:cut], width).blocks)
 
 
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 @given(streams, widths, st.integers(0, 120), st.sampled_from([None, PAD]), st.booleans())
 def test_a_packer_goes_on_from_its_state(
     stream: list[int], width: int, cut: int, pad_tail: int | None, post_training: bool
@@ -260,7 +260,7 @@ def test_a_packer_goes_on_from_its_state(
     assert packer.state() == other.state()
 
 
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 @given(streams, widths)
 def test_every_token_stands_in_one_block_unless_it_was_given_up_or_in_the_tail(stream: list[int], width: int) -> None:
     numbered = [token if token < 100 else 1000 + place for place, token in enumerate(stream)]
@@ -271,7 +271,7 @@ def test_every_token_stands_in_one_block_unless_it_was_given_up_or_in_the_tail(s
     assert counts.tokens_in - sum(map(len, own)) == counts.tokens_given_up + counts.tail_tokens
 
 
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 @given(streams, widths)
 def test_loss_lies_only_on_assistant_spans_that_are_complete_in_their_block(stream: list[int], width: int) -> None:
     blocks, _ = pack(stream, block_size=width, markers=MARKERS)
@@ -284,7 +284,7 @@ def test_loss_lies_only_on_assistant_spans_that_are_complete_in_their_block(stre
             assert U in ids[:first]
 
 
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 @given(streams, widths)
 def test_the_padded_tail_is_what_dropping_would_have_dropped(stream: list[int], width: int) -> None:
     blocks, counts = pack(stream, block_size=width, markers=MARKERS, pad_tail=PAD)
@@ -300,7 +300,7 @@ def test_the_padded_tail_is_what_dropping_would_have_dropped(stream: list[int], 
     assert kept(counts, width) == len(stream)
 
 
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 @given(streams, widths)
 def test_blocks_without_loss_go_where_that_is_asked_for(stream: list[int], width: int) -> None:
     everything, counts = pack(stream, block_size=width, markers=MARKERS)
@@ -314,7 +314,7 @@ def test_blocks_without_loss_go_where_that_is_asked_for(stream: list[int], width
     assert kept(dropping, width) == len(stream)
 
 
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 @given(streams, widths)
 def test_without_post_training_the_stream_is_cut_and_every_token_counts(stream: list[int], width: int) -> None:
     blocks, counts = pack(stream, block_size=width, markers=MARKERS, post_training=False)
@@ -325,7 +325,7 @@ def test_without_post_training_the_stream_is_cut_and_every_token_counts(stream: 
     assert (counts.blocks, counts.tail_tokens) == (whole, len(stream) % width)
 
 
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 @given(st.integers(2, 12), st.integers(1, 60), st.booleans())
 def test_what_is_held_does_not_grow_with_the_stream(width: int, longest: int, close: bool) -> None:
     stream = [S, *[100] * 3, E, S, *[100] * longest, *([E] if close else []), U, *[101] * (3 * longest), 102] * 3
@@ -558,7 +558,7 @@ def test_missing_and_colliding_markers_are_named() -> None:
         Markers(eos=0, system=3, user=-1, assistant=4, end=2)
 
 
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 @given(st.permutations([0, 1, 2, 3, 4, 5, 6, 7, 300]), st.lists(st.integers(0, 8) | st.just(300), max_size=300))
 def test_markers_are_found_whatever_their_ids(ids: list[int], tokens: list[int]) -> None:
     markers = Markers(eos=ids[0], system=ids[1], user=ids[2], assistant=ids[3], end=ids[4])

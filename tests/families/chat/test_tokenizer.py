@@ -17,6 +17,7 @@ from spanloom.errors import ChatError, TokenizerError
 from spanloom.families.chat.blocks.markers import CONTROL_STRINGS, find_markers
 from spanloom.families.chat.root.vocabulary import load_vocabulary
 from spanloom.families.chat.tokenizer import ChatTokenizer, load_tokenizer
+from support.nightly import drawn
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 TRANSCRIPT = "<|SYSTEM|>Kurz.<|END|><|USER|>Zwei\nplus 2?<|END|><|ASSISTANT|>Vier 🎉<|END|>"
@@ -90,7 +91,7 @@ def test_o200k_has_the_control_strings_above_all_of_harmonys_ids(o200k: ChatToke
     assert o200k.vocab_size == 201_094
 
 
-@settings(max_examples=100)
+@settings(max_examples=drawn(100, 33))
 @given(st.lists(records, max_size=5))
 def test_o200k_is_harmonys_encoding_of_the_text_between_the_markers(
     o200k: ChatTokenizer, encoding: openai_harmony.HarmonyEncoding, given_: list[str]
@@ -110,7 +111,7 @@ def test_o200k_is_harmonys_encoding_of_the_text_between_the_markers(
     assert encoded.lengths.tolist() == lengths
 
 
-@settings(max_examples=100)
+@settings(max_examples=drawn(100, 33))
 @given(st.lists(records, max_size=5))
 def test_every_record_is_closed_by_eos_and_comes_back_as_text(tokenizer: ChatTokenizer, given_: list[str]) -> None:
     encoded = tokenizer.encode(given_)
@@ -123,7 +124,7 @@ def test_every_record_is_closed_by_eos_and_comes_back_as_text(tokenizer: ChatTok
     assert tokenizer.count(given_) == (encoded.lengths - 1).tolist()
 
 
-@settings(max_examples=100)
+@settings(max_examples=drawn(100, 33))
 @given(texts)
 def test_text_makes_no_marker(tokenizer: ChatTokenizer, text: str) -> None:
     if not any(control in text for control in CONTROL_STRINGS):

@@ -1,6 +1,6 @@
 """The benchmark's corpus, every row through both renderers: conversations of text found on the machine.
 
-SPANLOOM_CORPUS_ROWS is how many: 400, 1,000 nightly, and 20,000 in `make chaos`.
+SPANLOOM_CORPUS_ROWS is how many: 120, 1,000 nightly, and 20,000 in `make chaos`.
 """
 
 import json
@@ -14,7 +14,7 @@ from bench.corpus import conversations_source
 from conftest import Cli
 from support.nightly import drawn
 
-ROWS = int(os.environ.get("SPANLOOM_CORPUS_ROWS", drawn(1000, 400)))
+ROWS = int(os.environ.get("SPANLOOM_CORPUS_ROWS", drawn(1000, 120)))
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from support.chat_strategies import conversation, flagged
 from support.nightly import drawn, nightly
 
 START, ASSISTANT = 200006, 173781
-LAW = int(os.environ.get("SPANLOOM_CHAT_LAW", drawn(80, 40)))
+LAW = int(os.environ.get("SPANLOOM_CHAT_LAW", drawn(80, 30)))
 """Conversations that are built; `make law` takes 10,000."""
 
 

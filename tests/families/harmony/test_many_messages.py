@@ -19,7 +19,7 @@ from support import chat_sources as chat
 from support.counting import calls_of
 from support.demo_datasets import demo as demo
 
-FEW, MANY = 10_000, 20_000
+FEW, MANY = 2_000, 4_000
 TWICE = 2.1
 """What twice as many messages may take at most; a square would take four times as much."""
 
@@ -58,8 +58,8 @@ def test_a_turn_of_many_calls_is_cut_and_rendered_as_one_document(asset: Path) -
         assert made == [calls + 1]
         return count
 
-    few, many = counted(3_000), counted(6_000)
-    assert 3_000 < few < many < TWICE * few
+    few, many = counted(1_000), counted(2_000)
+    assert 1_000 < few < many < TWICE * few
 
 
 def test_many_turns_are_cut_in_what_their_documents_show() -> None:

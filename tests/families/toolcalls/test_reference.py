@@ -97,7 +97,7 @@ def test_the_reference_says_of_each_case_what_is_said_of_it(fixtures: Path) -> N
         assert as_set(findings(case["sample"], REGISTRIES.files, OPAQUE)) == as_set(case["findings"]), case["case"]
 
 
-@settings(max_examples=drawn(200, 60))
+@settings(max_examples=drawn(200, 30))
 @given(st.integers(0, 2**32))
 def test_the_rules_say_what_the_reference_says(seed: int) -> None:
     random = Random(seed)

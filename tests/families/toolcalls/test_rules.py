@@ -99,7 +99,7 @@ LIKELY = st.sampled_from(
 )
 
 
-@settings(max_examples=drawn(400, 130))
+@settings(max_examples=drawn(400, 65))
 @given(st.sampled_from([harmful(), retain()]), st.lists(st.tuples(st.sampled_from(PATHS), LIKELY | JSON), max_size=5))
 def test_the_schema_accepts_exactly_the_samples_without_faults_of_shape(
     sample: dict[str, Any], changes: list[tuple[str, Any]]

@@ -16,6 +16,7 @@ from spanloom.families.traces.encoding.tokenizer import find_eod, load_tokenizer
 from spanloom.families.traces.encoding.tokens import TokenFormat, TokenizedTrace, tokenized
 from spanloom.families.traces.trace import Trace
 from spanloom.tokenizers.encoding import JsonTokenizer
+from support.nightly import drawn
 from support.traces import CASES, payloads, read_json
 from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
@@ -89,7 +90,7 @@ def test_with_a_token_for_each_character_spans_are_as_long_as_their_texts(
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=100)
+@settings(max_examples=drawn(100, 33))
 @given(payload=payloads())
 def test_the_mask_is_the_response_and_never_the_prompt(
     tokenizer_named: Callable[[str], JsonTokenizer], name: str, payload: dict[str, Any]
@@ -110,7 +111,7 @@ def test_the_mask_is_the_response_and_never_the_prompt(
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
-@settings(max_examples=50)
+@settings(max_examples=drawn(50, 20))
 @given(payload=payloads())
 def test_of_a_pair_the_response_alone_is_learned(
     tokenizer_named: Callable[[str], JsonTokenizer], name: str, payload: dict[str, Any]

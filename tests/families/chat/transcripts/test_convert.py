@@ -173,7 +173,7 @@ texts = st.none() | st.text("ab \n\r\xa0<|", max_size=8) | st.sampled_from([*CON
 conversations = st.lists(st.tuples(roles, texts), max_size=10).map(lambda found: conversation(*found))
 
 
-@settings(max_examples=100)
+@settings(max_examples=drawn(100, 33))
 @given(st.lists(conversations, max_size=6), st.integers(1, 60), st.booleans())
 def test_transcripts_are_well_formed_and_every_pair_fits(
     given_: list[Conversation], context_len: int, line_based: bool
@@ -361,7 +361,7 @@ def words_of(value: Any) -> set[str]:
     return set(re.findall(r"w\d+w", json.dumps(value)))
 
 
-@settings(max_examples=drawn(400, 130))
+@settings(max_examples=drawn(400, 65))
 @given(st.data())
 def test_every_word_of_the_input_is_written_refused_with_its_line_or_dropped_and_counted(data: st.DataObject) -> None:
     words = list(WORDS) * 4

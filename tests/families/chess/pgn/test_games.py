@@ -208,7 +208,7 @@ def test_tags_repeated_after_an_empty_line_are_the_next_game_s() -> None:
     assert _moves(read) == ["d2d4 d7d5"]
 
 
-MANY = drawn(100_000, 40_000)
+MANY = drawn(100_000, 20_000)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from spanloom.families.chess.pgn.notation import ENGLISH
 from spanloom.families.chess.pgn.position import Position, PositionError
+from support.nightly import drawn
 
 SQUARES = [*(piece + square for piece in "NBRQK" for square in chess.SQUARE_NAMES), *chess.SQUARE_NAMES]
 CAPTURES = [f"{file}x{square}" for file in "abcdefgh" for square in chess.SQUARE_NAMES]
@@ -64,13 +65,13 @@ def _played(fen: str, token: str) -> tuple[str, str] | None:
 
 
 def test_every_token_is_the_move_that_python_chess_says() -> None:
-    for board in _positions(25, seed=1):
+    for board in _positions(drawn(25, 8), seed=1):
         for token in TOKENS:
             assert _played(board.fen(), token) == _expected(board, token), (board.fen(), token)
 
 
 def test_every_legal_move_is_read_from_its_shortest_text() -> None:
-    for board in _positions(400, seed=2):
+    for board in _positions(drawn(400, 150), seed=2):
         fen = board.fen()
         assert Position(fen).fen() == fen
         for move in board.legal_moves:

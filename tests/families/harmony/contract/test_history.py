@@ -26,7 +26,7 @@ from support import chat_sources as chat
 from support.chat_strategies import conversation, flagged
 from support.nightly import drawn as nights
 
-LAW = int(os.environ.get("SPANLOOM_CHAT_LAW", nights(150, 75)))
+LAW = int(os.environ.get("SPANLOOM_CHAT_LAW", nights(150, 30)))
 """Conversations of the law; `make law` takes 10,000."""
 SEED = 20261
 BATCH = 50

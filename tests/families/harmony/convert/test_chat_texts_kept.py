@@ -25,7 +25,7 @@ from spanloom.families.harmony.convert.conversion import ChatConversion, Convert
 from spanloom.families.harmony.render.official import render_through_harmony
 from support.nightly import drawn
 
-EXAMPLES = int(os.environ.get("SPANLOOM_EXAMPLES", drawn(1500, 300)))
+EXAMPLES = int(os.environ.get("SPANLOOM_EXAMPLES", drawn(1500, 150)))
 
 DROPS = (
     "refusal", "reasoning", "reasoning_content", "tool_calls", "tools", "name", "audio", "notes", "id",

@@ -2,8 +2,6 @@
 
 import hashlib
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,6 +10,7 @@ import pytest
 
 from spanloom.errors import ConflictError, SourceError, SpanloomError
 from spanloom.families.harmony.convert.synth import Conversion, convert_synth
+from support import warm
 from support.raw_synth import COLUMNS, numbered, tree
 
 
@@ -157,7 +156,7 @@ convert_synth(raw=Path(sys.argv[1]), out=Path(sys.argv[2]), conversion=Conversio
 def test_a_killed_conversion_is_cleared_and_begun_anew_by_the_same_command(tmp_path: Path) -> None:
     raw, out = numbered(tmp_path / "raw.parquet", 300), tmp_path / "out"
     conversion = Conversion(shards=2)
-    done = subprocess.run([sys.executable, "-c", KILLED_HALF_WAY, raw, out], check=False)
+    done = warm.run_code(KILLED_HALF_WAY, raw, out)
     assert done.returncode == -signal.SIGKILL
     assert len(list(out.iterdir())) == 3
     (out / "notes.txt").write_text("mine")

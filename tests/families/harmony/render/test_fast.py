@@ -58,7 +58,7 @@ def assert_same(ours: RenderedBatch, record: RenderedBatch) -> None:
 
 
 @given(batch=st.lists(conversations, max_size=5))
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 def test_a_batch_is_the_record_routes_bit_for_bit(
     fast: FastRenderer, encoding: openai_harmony.HarmonyEncoding, batch: list[Messages]
 ) -> None:
@@ -69,7 +69,7 @@ plain_text = st.text(st.characters(exclude_categories=["Cs", "Cn"]), max_size=60
 
 
 @given(texts=st.lists(st.tuples(plain_text, plain_text, plain_text), min_size=1, max_size=6))
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 def test_plain_conversations_never_fall_back_and_are_the_same(
     fast: FastRenderer, encoding: openai_harmony.HarmonyEncoding, texts: list[tuple[str, str, str]]
 ) -> None:
@@ -155,7 +155,7 @@ def fast_chat(encoding: openai_harmony.HarmonyEncoding, asset: Path) -> FastRend
 @given(
     texts=st.lists(st.one_of(plain_text, st.sampled_from(TRICKY)), min_size=1, max_size=6), tools=st.sampled_from(TOOLS)
 )
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 def test_instructions_of_each_row_are_those_of_openai_harmony_and_only_their_frame_is_rendered_by_it(
     fast_chat: FastRenderer, encoding: openai_harmony.HarmonyEncoding, texts: list[str], tools: dict[str, Any]
 ) -> None:

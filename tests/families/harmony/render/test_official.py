@@ -45,7 +45,7 @@ def test_a_conversation_token_by_token(encoding: openai_harmony.HarmonyEncoding)
 
 
 @given(found=conversations)
-@settings(max_examples=drawn(200, 60))
+@settings(max_examples=drawn(200, 30))
 def test_spans_follow_the_messages_whatever_the_content(
     encoding: openai_harmony.HarmonyEncoding, found: list[dict[str, Any]]
 ) -> None:

@@ -49,7 +49,7 @@ NAMES = st.sampled_from([f"id-{number}" for number in range(12)])
 SHARDS = st.lists(st.lists(st.lists(NAMES, min_size=1, max_size=4), max_size=3), min_size=1, max_size=4)
 
 
-@settings(max_examples=drawn(40, 15))
+@settings(max_examples=drawn(40, 12))
 @given(SHARDS, st.integers(1, 50))
 def test_the_first_id_that_comes_again_is_named_with_both_places_and_copies_are_counted(
     shards: list[Batches], at_once: int

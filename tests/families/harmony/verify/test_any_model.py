@@ -16,7 +16,7 @@ from spanloom.families.harmony.contract.profile import CHAT_OF_ANY_MODEL
 from spanloom.families.harmony.verify.any_model import harmony_or_refusal
 from support.nightly import drawn
 
-EXAMPLES = int(os.environ.get("SPANLOOM_EXAMPLES", drawn(1500, 400)))
+EXAMPLES = int(os.environ.get("SPANLOOM_EXAMPLES", drawn(1500, 200)))
 
 NAMES = st.sampled_from(["f", "g"])
 TEXTS = st.sampled_from(["", "a", "b c", "ü"])

@@ -112,7 +112,7 @@ def said(judgement: Judgement) -> tuple[str | None, str | None, str]:
         conversations.map(lambda value: json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")),
     ),
 )
-@settings(max_examples=drawn(400, 130))
+@settings(max_examples=drawn(400, 65))
 def test_both_refuse_the_same_rows_for_the_same_reasons(
     profile: Profile, rules: CutRules, given_id: str | None, metadata_json: str | None, text: bytes | None
 ) -> None:

@@ -411,7 +411,7 @@ JSON = st.recursive(
 KEYS = [*B4, *DOJO, "metadata", "traj", "task_id", "data", "prompt", "type", "label", "completion", "final_label", "id"]
 
 
-@settings(max_examples=drawn(150, 50))
+@settings(max_examples=drawn(150, 25))
 @given(
     st.sampled_from(sorted(CONVERTERS)),
     st.sampled_from([B4, DOJO, TAU2["simulations"][0], CHAT, {"prompt": "a", "label": "safe"}]),

@@ -190,7 +190,7 @@ CONTENT = st.text(max_size=8) | st.lists(
 ).map("".join)
 
 
-@settings(max_examples=drawn(300, 100))
+@settings(max_examples=drawn(300, 50))
 @given(
     st.sampled_from(sorted(TEMPLATES)),
     st.lists(st.tuples(st.sampled_from(["system", "user", "assistant", "tool"]), CONTENT), min_size=1, max_size=4),

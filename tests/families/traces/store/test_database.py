@@ -20,6 +20,7 @@ from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.database import CONNECTIONS, PROMPT_SHOWN, Store, new_row
 from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.trace import Trace
+from support.nightly import drawn
 from support.traces import payloads, store_rows
 
 
@@ -91,7 +92,7 @@ def test_traces_come_in_the_order_that_was_asked_for(store: Store) -> None:
         assert snapshot.present(wanted).keys() == set(wanted) - {new(500)[0]}
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=drawn(50, 20))
 @given(payloads())
 def test_any_text_survives(store: Store, value: dict[str, Any]) -> None:
     trace = Trace.model_validate(value)
@@ -215,6 +216,7 @@ import os, signal
 from spanloom.families.traces.store.ingest import add_traces
 from spanloom.families.traces.store.opening import open_store
 from spanloom.families.traces.trace import Trace
+from support.nightly import drawn
 step = {{"i": 0, "type": "t", "content": "c"}}
 trace = Trace(trace_version="1", prompt="q", final_answer="a", steps=[step])
 add_traces(open_store({url!r}), [trace])
@@ -273,7 +275,7 @@ def test_a_table_of_another_program_is_left_as_it_is(new_store: Any) -> None:
     engine.dispose()
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=50)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=drawn(50, 20))
 @given(payloads(), st.integers(0, 3000))
 def test_a_preview_shows_how_a_prompt_begins(store: Store, value: dict[str, Any], more: int) -> None:
     value["prompt"] = (value["prompt"] + "x\x01" * more)[:50_000]
