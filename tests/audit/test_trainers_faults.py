@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.audit_faults import MARKS, TEMPLATES, outcomes
 from support.model_material import Pair
 from support.nightly import nightly
+from tools.bench.audit_faults import MARKS, TEMPLATES, outcomes
 
 NOT_CERTAIN = {
     "cut in question": "a dialogue may end in the user's turn",

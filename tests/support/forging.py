@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 import spanloom
-from corruption.dataset import Dataset, Document, listed, read
 from spanloom.findings import Report
+from tools.corruption.dataset import Dataset, Document, listed, read
 
 Forge = Callable[[Dataset], Any]
 LEVELS = ("alone", "source", "all")

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corruption.dataset import Dataset, Document
 from spanloom.errors import ChatError
 from support.chat_datasets import packed, write_transcripts
 from support.forging import Forgeries, forged, validated
+from tools.corruption.dataset import Dataset, Document
 
 forgery = Forgeries()
 WORDS = ["river", "mount", "tidal", "moons", "house", "train", "green", "brown", "olden", "seven"]

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from corruption.harmony import manifest, masks, rows, synth, tokens
-from corruption.harmony.kinds import FORGERIES
-from corruption.harmony.made import BASES, SYNTH, maker
 from support.forging import LEVELS, forged, validated
 from support.nightly import nightly
+from tools.corruption.harmony import manifest, masks, rows, synth, tokens
+from tools.corruption.harmony.kinds import FORGERIES
+from tools.corruption.harmony.made import BASES, SYNTH, maker
 
 MODULES = (masks, tokens, rows, manifest, synth)
 BY_DAY = ("flags", "last")

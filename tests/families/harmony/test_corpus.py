@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from openai_harmony import HarmonyEncoding
 
-from bench.corpus import conversations_source
 from conftest import Cli
 from support.nightly import drawn
+from tools.bench.corpus import conversations_source
 
 ROWS = int(os.environ.get("SPANLOOM_CORPUS_ROWS", drawn(1000, 120)))
 

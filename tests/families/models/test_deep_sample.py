@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 import spanloom
-from corruption.dataset import Dataset
 from spanloom.families.models.verify import source as checked
 from spanloom.report.summary import findings_text
 from support.chat_models import write_model
 from support.forging import forged
 from support.model_datasets import stored, write_conversations
+from tools.corruption.dataset import Dataset
 
 TURNS = 40
 

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import spanloom
-from corruption.dataset import Dataset, Document, write_manifest
 from spanloom.report.summary import findings_text
 from support.chat_models import CHATML, small_tokenizer, write_model
 from support.forging import forged
 from support.model_datasets import stored, write_conversations
+from tools.corruption.dataset import Dataset, Document, write_manifest
 
 FORGETS = CHATML.replace(
     "{% if add_generation_prompt %}<|start|>assistant\n{% endif %}",

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import spanloom
-from corruption.dataset import Dataset, Document, listed
 from spanloom.provenance import sha256_json
 from support.chat_models import write_model
 from support.forging import Forgeries
 from support.model_datasets import stored, write_conversations
+from tools.corruption.dataset import Dataset, Document, listed
 
 WORDS = ["river", "mount", "tidal", "moons", "house", "train", "green", "brown", "olden", "seven", "eight", "write"]
 

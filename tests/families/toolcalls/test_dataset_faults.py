@@ -10,8 +10,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from corruption.leaves import leaf_edits
-from corruption.trial import ROOT
 from spanloom.dataset.manifest import ManifestError
 from spanloom.dataset.root.layout import rows_file
 from spanloom.dataset.rows.table import rows_schema
@@ -23,6 +21,8 @@ from support.nightly import drawn
 from support.strange_files import INSTEAD
 from support.toolcall_datasets import documents, samples
 from support.toolcall_samples import write_samples
+from tools.corruption.leaves import leaf_edits
+from tools.corruption.trial import ROOT
 
 EOT, EOD = "<|eot_id|>", "<|end_of_text|>"
 

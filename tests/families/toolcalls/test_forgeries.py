@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corruption.dataset import Dataset, Document, sha256_json
 from families.toolcalls.conftest import values
 from spanloom.families.toolcalls.build import BuildOptions, build
 from spanloom.families.toolcalls.recipe import TokenizeRules
 from support.forging import Forgeries, as_another, exchanged, kept, tokens_of, trained, without
 from support.toolcall_samples import changed, retain, write_samples
+from tools.corruption.dataset import Dataset, Document, sha256_json
 
 forgery = Forgeries()
 WORDS = ["river", "mount", "tidal", "moons", "house", "train", "green", "brown", "olden", "seven"]

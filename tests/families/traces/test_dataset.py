@@ -12,8 +12,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import Cli
-from corruption.leaves import leaf_edits
-from corruption.trial import ROOT
 from spanloom.building.make import BuildResult
 from spanloom.dataset import manifest
 from spanloom.dataset.manifest import ManifestError
@@ -40,6 +38,8 @@ from support.killed import STRIDE, killed_before
 from support.nightly import drawn
 from support.traces import store_rows
 from tokenizers import Tokenizer
+from tools.corruption.leaves import leaf_edits
+from tools.corruption.trial import ROOT
 
 KEY = "d-1"
 FORMS: tuple[TokenFormat, ...] = ("tunix_sft", "training_example")

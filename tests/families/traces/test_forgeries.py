@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corruption.dataset import Dataset, Document
 from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.export.lines import ExportOptions, export_lines
 from spanloom.families.traces.recipe import TokenizeRules
@@ -21,6 +20,7 @@ from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 from support.forging import Forgeries, as_another, exchanged, kept, tokens_of, trained, without
 from support.traces import CASES, store_rows
+from tools.corruption.dataset import Dataset, Document
 
 forgery = Forgeries()
 WORDS = ["river", "mount", "tidal", "moons", "house", "train", "green", "brown", "olden", "seven"]

@@ -2,7 +2,7 @@
 
 In: texts. Out: their tokens end to end, and how many each has. Text never becomes a special token.
 
-fastokens encodes: the fastest of the encoders that are exact (`python -m bench.encoders`).
+fastokens encodes: the fastest of the encoders that are exact (`python -m tools.bench.encoders`).
 tests/o200k/test_encoder.py compares it with openai-harmony on every code point.
 """
 
