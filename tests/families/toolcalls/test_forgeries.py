@@ -310,6 +310,19 @@ def _the_template_adds_no_end(dataset: Dataset) -> None:
 
 
 @forgery("alone")
+def _another_text_than_the_template_writes_is_behind_the_answers(dataset: Dataset) -> None:
+    text = (dataset.root / "chat_template.jinja").read_text()
+    carried(dataset, "chat_template.jinja", text.replace("{{ '<|eot_id|>' }}", "{{ '<|eot_id|>?' }}"))
+    other = json.loads((dataset.root / "tokenizer.json").read_bytes())["model"]["vocab"]["!"]
+    for document in (each for group in dataset.documents.values() for each in group):
+        if set(document.span.tolist()) == {0, PROSE}:
+            last = int(answer(document)[-1])
+            kept(document, np.insert(np.arange(document.tokens.size), last + 1, last))
+            trained(document, last + 1, 0)
+            document.tokens[last + 1] = other
+
+
+@forgery("alone")
 def _the_fraction_is_another(dataset: Dataset) -> None:
     config(dataset)["valid_fraction"] = dataset.manifest["content"]["split"]["valid_fraction"] = 0.6
     dataset.manifest["content"]["split"]["threshold"] = str(2**64 * 6 // 10)

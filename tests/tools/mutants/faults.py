@@ -669,7 +669,7 @@ FAULTS: tuple[Fault, ...] = (
         module="spanloom.families.toolcalls.verify.frames",
         old="if stop in self.stops and self.text.endswith(behind):",
         new="if stop in self.stops:",
-        why="an answer whose end token is not trained would pass",
+        why="any text behind an answer would pass",
         tests=("tests/families/toolcalls/test_forgeries.py",),
     ),
     Fault(
