@@ -216,7 +216,6 @@ import os, signal
 from spanloom.families.traces.store.ingest import add_traces
 from spanloom.families.traces.store.opening import open_store
 from spanloom.families.traces.trace import Trace
-from support.nightly import drawn
 step = {{"i": 0, "type": "t", "content": "c"}}
 trace = Trace(trace_version="1", prompt="q", final_answer="a", steps=[step])
 add_traces(open_store({url!r}), [trace])
