@@ -80,8 +80,9 @@ FAULTS: tuple[Fault, ...] = (
         module="spanloom.storage.folders.repeated",
         old="if name not in moved]",
         new="]",
-        why="a run after a kill would remove new files that were moved up already",
+        why="a run after a kill would look for new files that were moved up already",
         tests=("tests/storage/test_repeated.py",),
+        raises=("FileNotFoundError",),
     ),
     Fault(
         name="files-of-others-replaced-without-a-word",
