@@ -17,6 +17,7 @@ def _fault(name: str, module: str, old: str, new: str, why: str, *builds: str) -
 
 _WRITING, _MAKING = "building.shards.writing", "building.shards.making"
 _DOCUMENTS, _MADE = "families.models.prove.documents", "families.models.documents.made"
+_PATHS = "families.models.paths.prover"
 _HISTORY, _FAST = "families.harmony.contract.history", "families.harmony.render.fast"
 _PACKING, _MASKS = "families.chat.packing", "families.chat.blocks.masks"
 _TRACES, _OF_TRACES = "families.traces.encoding.tokens", "families.traces.recipe"
@@ -121,9 +122,9 @@ BUILDERS: tuple[Fault, ...] = (
     ),
     _fault(
         "last-run-alone",
-        _DOCUMENTS,
-        "for run in chain:\n        mask",
-        "for run in chain[-1:]:\n        mask",
+        _PATHS,
+        "for run in chain.runs:\n        mask",
+        "for run in chain.runs[-1:]:\n        mask",
         "earlier answers of a document would not be trained",
         "model_chat/plain",
     ),
@@ -137,7 +138,7 @@ BUILDERS: tuple[Fault, ...] = (
     ),
     _fault(
         "text-trained-one-token-on",
-        _DOCUMENTS,
+        _PATHS,
         "spans[run.first : run.end] = run.spans",
         "spans[run.first : run.end] = np.roll(run.spans, 1)",
         "the ends of reasoning would be labelled as the answer",
