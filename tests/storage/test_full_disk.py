@@ -1,6 +1,6 @@
 """A disk that is really full: a tmpfs of some kilobytes, mounted in a namespace of the test's own.
 
-What `tests/chaos` injects at each call, here the kernel says. Nothing that looks finished is left, the message says
+What `tools/chaos` injects at each call, here the kernel says. Nothing that looks finished is left, the message says
 what to do, and the same command finishes once there is room.
 """
 
