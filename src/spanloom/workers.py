@@ -17,9 +17,12 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing import resource_tracker
 from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.reduction import ForkingPickler
 from multiprocessing.util import Finalize
+from types import ModuleType
 from typing import Any, TypeVar, cast
 from weakref import WeakSet
 
@@ -122,6 +125,7 @@ class _SpawnContext(SpawnContext):
 
 
 _SPAWN = _SpawnContext()
+ForkingPickler.register(ModuleType, lambda module: (import_module, (module.__name__,)))  # a family is a module
 
 
 class Counters:

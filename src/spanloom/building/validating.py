@@ -35,7 +35,6 @@ def validating(
     `validator`: the process, if it is running already; `unit`: what progress counts; `given`: further options of
     `validate_dataset`.
     """
-    name = str(family.__name__)  # type: ignore[attr-defined]  # a family is a module
     with validating_process(reader) if validator is None else nullcontext(validator) as process:
         if ahead is not None:
             process.pool.submit(ahead)
@@ -43,7 +42,7 @@ def validating(
         def validate(root: Path, written: Manifest) -> tuple[Report, float]:
             total = written.content.totals.sequences
             with progress.stage("validate"), progress.checking(process.counters, total, unit):
-                future = process.pool.submit(validated, root, name, reader=reader, **given)
+                future = process.pool.submit(validated, root, family, reader=reader, **given)
                 return process.pool.result(future, "validation")
 
         yield validate

@@ -53,16 +53,14 @@ class CheckRun(Protocol):
     """The validation run that a check belongs to."""
 
     def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], T]) -> list[T]:
-        """Runs `check` on all shards in parallel; adds their reports, and returns their results, in shard order."""
+        """Runs `check` on the shards that are checked here; adds the reports, and returns the results, of all shards in
+        order. None stands for a shard that is checked elsewhere."""
 
     def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Digests:
         """Counts documents as checked, and adds a digest of each one's tokens. `tokens` int32 [T]; `lengths` int32 [N].
 
-        Returns the digests, uint64 [N]. Raises CancelledError if the run was cancelled.
+        Returns the digests, uint64 [N].
         """
-
-    def go_on(self) -> None:
-        """Raises CancelledError if the run was cancelled."""
 
 
 @dataclass(frozen=True, kw_only=True)

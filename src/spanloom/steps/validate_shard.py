@@ -13,7 +13,7 @@ from spanloom.dataset import manifest
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.root.places import listed_root, staged_root
 from spanloom.dataset.validate.by_shard import files_of_shard, validate_shard
-from spanloom.dataset.validate.dataset import GivenSource
+from spanloom.dataset.validate.checks import GivenSource
 from spanloom.findings import Report
 from spanloom.provenance import readable_json
 from spanloom.storage import write_atomically

@@ -13,6 +13,7 @@ import pytest
 
 from spanloom.dataset import manifest
 from spanloom.dataset.facts import dataset_facts
+from spanloom.dataset.validate import processes
 from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import SpanloomError
 from spanloom.families import dataset_family
@@ -22,6 +23,7 @@ from spanloom.families.traces.verify.content import NOT_CHECKABLE as OF_TRACES
 from spanloom.findings import Report
 from spanloom.split import id_digests, is_valid
 from spanloom.steps import assemble_validation, validate_shard
+from spanloom.workers import process_pool
 from support.damaged_datasets import Damage, change_rows
 from support.family_datasets import FAMILIES, FRACTION, Case
 from support.nightly import drawn, nightly
@@ -217,6 +219,33 @@ def test_the_joined_report_of_the_shards_is_that_of_one_process(
     assert facts["statistics"] == json.loads(json.dumps(dataset_facts(case.root, written, family, whole)["statistics"]))
     if damage == "a row":
         assert [report.clean for report in of_shards] == [shard != 1 for shard in range(case.shards)]
+
+
+@pytest.mark.parametrize(
+    "damage", ["clean", "an id in both splits", *(nightly(name) for name in ("tokens that are none", "files", "shape"))]
+)
+def test_the_report_of_several_processes_is_that_of_one(
+    case: Case, damage: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if damage in OF_IDS and not case.ids:
+        pytest.skip("blocks have no ids, and no split")
+    DAMAGES[damage](case)
+    family = dataset_family(manifest.read_any(case.root).content.family)
+    monkeypatch.setattr(processes, "TOKENS_A_PROCESS", 1)
+    started: list[int] = []
+    monkeypatch.setattr(processes, "process_pool", lambda *given: started.append(given[0]) or process_pool(*given))
+
+    def report(workers: int) -> tuple[Report, list[tuple[int, int]]]:
+        seen: list[tuple[int, int]] = []
+        given: dict[str, Any] = {"source": case.source, "deep": DEEP, "tokenizer": case.tokenizer, "workers": workers}
+        return validate_dataset(case.root, family, on_progress=lambda *at: seen.append(at), **given), seen
+
+    (one, of_one), (several, of_several) = report(1), report(2)
+    assert several == one
+    assert started == ([] if damage == "shape" else [1])
+    assert one.clean == (damage in unfound(case, with_source=True))
+    assert of_several[-1:] == of_one[-1:]
+    assert [done for done, _ in of_several] == sorted(done for done, _ in of_several)
 
 
 def told(report: Report, work: Path, case: Case) -> Any:

@@ -178,7 +178,6 @@ def check_row_places(
     root: Path,
     shard: ShardEntry,
     splits: Sequence[str],
-    go_on: Callable[[], object],
     *,
     id_column: str,
     several: bool = False,
@@ -189,7 +188,7 @@ def check_row_places(
     its split several times. Also checks the counts of the reasons for rejects.
 
     `id_column`: of the rejects. `rows`: the numbers of the shard's rows, by default from 0 to `rows_read`. `unlisted`:
-    how many rows are in no split, where no file lists them. `go_on` is called once a batch. Raises ArtifactError if a
+    how many rows are in no split, where no file lists them. Raises ArtifactError if a
     row table cannot be read.
     """
     faults: list[Finding] = []
@@ -203,7 +202,6 @@ def check_row_places(
         return Finding(check="source", message=f"{at}{message}", shard=shard.shard)
 
     for first in range(0, len(rows), BATCH_ROWS):
-        go_on()
         batch = rows[first : first + BATCH_ROWS]
         placed = places.before(batch[-1] + 1)
         if placed.empty and not unlisted and not places.rest():

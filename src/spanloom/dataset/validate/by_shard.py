@@ -4,43 +4,39 @@ In: first, a shard's own files; then the reports of all shards, the digests of i
 listing of the root.
 Out: first, a report of the shard; then the same `Report` that one process would make of the whole dataset.
 
-Both steps, and validation in one process, run the same code, `check_beyond_files`. Its checks by shard go through
-`CheckRun.each`: the first step checks its own shard there, and records the report of each call; the second step only
-returns the recorded reports. Beyond that, only row tables and the files that belong to no shard are read.
+Both steps run the code that validation of a whole dataset runs where it uses several processes (`processes`). Checks by
+shard go through `CheckRun.each`: the first step checks its own shard there, and records the report of each call; the
+second step only returns the recorded reports. Beyond that, only row tables and the files that belong to no shard are
+read.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar, cast
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
 from spanloom.dataset.family import DatasetFamily
-from spanloom.dataset.manifest import Content, ListedFile, ShardEntry
+from spanloom.dataset.manifest import Content, ListedFile
 from spanloom.dataset.root.inventory import AT_ONCE, file_fault, unlisted
 from spanloom.dataset.root.places import staged_root
-from spanloom.dataset.rows.digests import DigestRuns, Digests
+from spanloom.dataset.rows.digests import DigestRuns
+from spanloom.dataset.validate.checks import DatasetCheck, GivenSource, joined_checks
 from spanloom.dataset.validate.content import check_shape
-from spanloom.dataset.validate.dataset import CONTENTS_AT_ONCE, GivenSource, check_beyond_files, joined_checks
-from spanloom.dataset.validate.disk_documents import token_digests
+from spanloom.dataset.validate.processes import CONTENTS_AT_ONCE, checked_group, documents_of
+from spanloom.dataset.validate.run import AGAIN, JoinedRun, Parts, counted
 from spanloom.errors import ArtifactError, SpanloomError
 from spanloom.findings import Finding, Report
 from spanloom.machine import usable_cpus
 from spanloom.megatron.official import require_megatron
 from spanloom.provenance import sha256_json
-from spanloom.storage import read_json, sha256_file
+from spanloom.storage import read_json, sha256_file, write_atomically
 from spanloom.storage.scratch import Scratch
 from spanloom.storage.uri import is_uri
 from spanloom.workers import OnProgress
 
 ARTIFACT = "shard_validation_v3"
-_AGAIN = "run validate-shard of all shards again"
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,35 +70,6 @@ def stage_shards(scratch: Scratch, root: str, content: Content, numbers: Iterabl
 # --- One shard --------------------------------------------------------------------------------------------------------
 
 
-class _ShardRun:
-    """A `CheckRun` that checks one shard, and records the report of each check in `parts`."""
-
-    def __init__(self, shard: ShardEntry, contents: DigestRuns, on_progress: OnProgress | None) -> None:
-        self.parts: list[tuple[Report, bool | None]] = []
-        self._shard, self._contents, self._on_progress = shard, contents, on_progress
-        self._sequences = sum(counts.sequences for counts in shard.splits.values())
-        self._checked = 0
-
-    def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], T]) -> list[T]:
-        own = Report()
-        result = check(own, self._shard)
-        report.include(own)
-        self.parts.append((own, result if isinstance(result, bool) else None))
-        nothing = cast(T, None)
-        return [result if shard is self._shard else nothing for shard in shards]
-
-    def go_on(self) -> None:
-        """Never raises: there is only one thread, which an interruption ends."""
-
-    def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Digests:
-        digests = token_digests(tokens, lengths)
-        self._contents.add(digests)
-        self._checked += lengths.size
-        if self._on_progress:
-            self._on_progress(self._checked, self._sequences)
-        return digests
-
-
 def validate_shard(
     root: Path,
     content: Content,
@@ -131,20 +98,17 @@ def validate_shard(
     report.add(faults)
     shape = list(check_shape(content, family))
     report.add(shape)
-    parts: list[tuple[Report, bool | None]] = []
-    shard = next(shard for shard in content.shards if shard.shard == number)
-    documents = sum(counts.sequences for counts in shard.splits.values())
-    with DigestRuns(documents, scratch) as digests, DigestRuns(documents, scratch, CONTENTS_AT_ONCE) as contents:
-        if not shape:
-            run = _ShardRun(shard, contents, on_progress)
-            check_beyond_files(Report(), root, content, family, run, digests, source)
-            parts = run.parts
-            for part, _ in parts:
-                beyond_files.include(part)
-        digests_file.parent.mkdir(parents=True, exist_ok=True)
-        with digests_file.open("wb") as stream:
-            ids = digests.write(stream)
-            contents.write(stream)
+    parts: Parts = []
+    ids = 0
+    if shape:
+        write_atomically(digests_file, b"")
+    else:
+        check = DatasetCheck(root=root, content=content, family=family, source=source, scratch=scratch)
+        on_checked = counted(on_progress, documents_of(content, (number,)))
+        of_shards, ids = checked_group(check, (number,), digests_file, on_checked)
+        parts = of_shards[number]
+        for part, _ in parts:
+            beyond_files.include(part)
     report.include(beyond_files)
     return report, {
         "artifact": ARTIFACT,
@@ -154,7 +118,9 @@ def validate_shard(
         "clean": report.clean,
         "files": [asdict(fault) for fault in faults],
         "versions": dict(versions or {}),
-        "parts": [{"result": result, **_recorded(part)} for part, result in parts],
+        "parts": [
+            {"result": result if isinstance(result, bool) else None, **_recorded(part)} for part, result in parts
+        ],
         "ids": ids,
         "digests_sha256": sha256_file(digests_file),
     }
@@ -170,34 +136,6 @@ def _recorded(report: Report) -> dict[str, Any]:
 
 
 # --- All shards -------------------------------------------------------------------------------------------------------
-
-
-class _JoinRun:
-    """A `CheckRun` that returns the recorded reports of all shards, without checks."""
-
-    def __init__(self, shards: Sequence[Mapping[str, Any]]) -> None:
-        self._parts = [list(shard["parts"]) for shard in shards]
-        self._calls = 0
-
-    def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], T]) -> list[T]:  # noqa: ARG002  # as `CheckRun` has it
-        results = []
-        for shard, parts in zip(shards, self._parts, strict=True):
-            if self._calls >= len(parts):
-                raise ArtifactError(f"the report of shard {shard.shard} lacks a check", remedy=_AGAIN)
-            part = parts[self._calls]
-            part_report = Report(checked=part["checked"], found=part["found"], errors=part["errors"])
-            part_report.findings = [Finding(**finding) for finding in part["findings"]]
-            report.include(part_report)
-            results.append(part["result"])
-        self._calls += 1
-        return results
-
-    def go_on(self) -> None:
-        """Never raises: nothing here takes long."""
-
-    def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Digests:
-        """Never called: no document is checked here."""
-        return token_digests(tokens, lengths)
 
 
 def join_shards(
@@ -220,32 +158,39 @@ def join_shards(
     parts = [_read(report, number, content) for number, (report, _) in enumerate(shards)]
     if len(parts) != len(content.shards):
         raise ArtifactError(
-            f"{len(parts)} reports are given, the dataset has {len(content.shards)} shards", remedy=_AGAIN
+            f"{len(parts)} reports are given, the dataset has {len(content.shards)} shards", remedy=AGAIN
         )
     if len({report["deep"] for report in parts}) > 1:
         message = "the shards were validated with different --deep, or not all with --source"
-        raise ArtifactError(message, remedy=_AGAIN)
+        raise ArtifactError(message, remedy=AGAIN)
     if needs_source and parts[0]["deep"] is None:
-        raise ArtifactError("the shards were not compared with the source", remedy=f"{_AGAIN}, with --source")
+        raise ArtifactError("the shards were not compared with the source", remedy=f"{AGAIN}, with --source")
     with DigestRuns(0, scratch) as digests, DigestRuns(0, scratch, CONTENTS_AT_ONCE) as contents:
         for (_, file), report in zip(shards, parts, strict=True):
             if sha256_file(file) != report["digests_sha256"]:
-                raise ArtifactError("these digests are not those of the report", where=str(file), remedy=_AGAIN)
+                raise ArtifactError("these digests are not those of the report", where=str(file), remedy=AGAIN)
             digests.add_file(file, last=report["ids"])
             contents.add_file(file, first=report["ids"])
         named_source = None if parts[0]["deep"] is None else GivenSource(place=root, at_hand=())
-        inventory = _inventory(root, content, parts, listing)
-        return joined_checks(root, content, family, _JoinRun(parts), digests, contents, inventory, named_source)
+        check = DatasetCheck(root=root, content=content, family=family, source=named_source, scratch=scratch)
+        run = JoinedRun([[_part(recorded) for recorded in report["parts"]] for report in parts])
+        return joined_checks(check, run, digests, contents, _inventory(root, content, parts, listing))
+
+
+def _part(recorded: Mapping[str, Any]) -> tuple[Report, bool | None]:
+    report = Report(checked=recorded["checked"], found=recorded["found"], errors=recorded["errors"])
+    report.findings = [Finding(**finding) for finding in recorded["findings"]]
+    return report, recorded["result"]
 
 
 def _read(path: Path, number: int, content: Content) -> dict[str, Any]:
-    stored = read_json(path, ArtifactError, "the report of a shard", _AGAIN)
+    stored = read_json(path, ArtifactError, "the report of a shard", AGAIN)
     wanted = {"artifact": ARTIFACT, "shard": number, "content_sha256": sha256_json(content.as_dict())}
     for name, value in wanted.items():
         if not isinstance(stored, dict) or stored.get(name) != value:
             stated = stored.get(name) if isinstance(stored, dict) else None
             message = f"this is not the report of shard {number} of this dataset: {name} is {stated!r}, not {value!r}"
-            raise ArtifactError(message, where=str(path), remedy=_AGAIN)
+            raise ArtifactError(message, where=str(path), remedy=AGAIN)
     return dict(stored)
 
 

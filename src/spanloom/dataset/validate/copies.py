@@ -72,9 +72,6 @@ class CountedRun:
     def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], T]) -> list[T]:
         return self.run.each(report, shards, check)
 
-    def go_on(self) -> None:
-        self.run.go_on()
-
     def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Digests:
         digests = self.run.checked(tokens, lengths)
         self.copies.add(digests)

@@ -1,19 +1,19 @@
-"""A validation in a process of its own, by the name of the family: what that process imports, and no builder.
+"""A validation in a process of its own, which imports it, and no builder.
 
-In: a root, the module of a family, options. Out: the findings. What is checked is counted for the parent's progress.
+In: a root, a family, options. Out: the findings. What is checked is counted for the parent's progress.
 """
 
-from importlib import import_module
 from pathlib import Path
 from time import monotonic
 from typing import Any
 
 from spanloom import workers
+from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.findings import Report
 
 
-def validated(root: Path, family: str, **options: Any) -> tuple[Report, float]:
+def validated(root: Path, family: DatasetFamily, **options: Any) -> tuple[Report, float]:
     """Runs `validate_dataset` and counts in `workers.counters_here`. Returns the seconds too."""
     counters, checked = workers.counters_here, 0
 
@@ -24,5 +24,5 @@ def validated(root: Path, family: str, **options: Any) -> tuple[Report, float]:
         checked = done
 
     began = monotonic()
-    report = validate_dataset(root, import_module(family), on_progress=count, **options)
+    report = validate_dataset(root, family, on_progress=count, **options)
     return report, monotonic() - began

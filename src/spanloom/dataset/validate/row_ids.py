@@ -79,7 +79,7 @@ def check_rows_and_ids(
             unlisted = len(rows) - written if shard.rejects_file is None else None
         check = partial(check_row_places, id_column=id_column, several=several, rows=rows, unlisted=unlisted)
         try:
-            own.add(check(whole.root, shard, splits, whole.run.go_on))
+            own.add(check(whole.root, shard, splits))
             if also is not None:
                 own.add(also(shard, [rows_file(whole.root, split, shard.shard) for split in splits]))
         except ArtifactError as unreadable:
@@ -129,7 +129,6 @@ def _ids(whole: WholeCheck, place: tuple[str, int], id_column: str) -> Iterator[
     try:
         wanted = pa.schema([pa.field(id_column, pa.string(), nullable=False)])
         for batch in row_batches(rows_file(whole.root, *place), wanted):
-            whole.run.go_on()
             yield first, digests_of(batch.column(id_column))
             first += batch.num_rows
     except ArtifactError:

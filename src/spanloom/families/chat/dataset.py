@@ -26,8 +26,8 @@ from spanloom.dataset.family import (
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.rows.places import rejected_rows, rows_of_file
+from spanloom.dataset.validate.checks import TOKENS_AT_ONCE, check_span_tokens, take_rows
 from spanloom.dataset.validate.content import wrong
-from spanloom.dataset.validate.dataset import TOKENS_AT_ONCE, check_span_tokens, take_rows
 from spanloom.families.chat.root import blocks, vocabulary
 from spanloom.families.chat.transcripts.places import staged_tokenizer, staged_transcripts
 from spanloom.families.chat.verify import blocks as verify

@@ -27,8 +27,8 @@ from spanloom.dataset.family import (
 )
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.rows.digests import DigestRuns, Digests
+from spanloom.dataset.validate.checks import check_documents_with_ids
 from spanloom.dataset.validate.content import check_rejected, wrong
-from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.row_ids import check_rows_and_ids, firsts_in_turn
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony import tokenizer

@@ -25,7 +25,7 @@ from spanloom.dataset.family import (
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import MODEL_FOLDER, TOKENIZER_NAME
 from spanloom.dataset.rows.digests import DigestRuns, Digests
-from spanloom.dataset.validate.dataset import check_documents_with_ids
+from spanloom.dataset.validate.checks import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_vocabulary
 from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer

@@ -25,8 +25,8 @@ from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.rows.table import weighed
+from spanloom.dataset.validate.checks import check_documents_with_ids
 from spanloom.dataset.validate.content import check_no_links
-from spanloom.dataset.validate.dataset import check_documents_with_ids
 from spanloom.dataset.validate.disk_documents import SpanDocuments
 from spanloom.dataset.validate.json_tokenizer import check_tokenizer, own_vocabulary
 from spanloom.dataset.validate.json_tokenizer import stage_tokenizer as stage_tokenizer

@@ -98,7 +98,7 @@ def test_who_stops_waiting_stops_the_checks(
     root: Path, shut_down: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ctrl-C must not have to wait for every shard to be read to its end."""
-    monkeypatch.setattr("spanloom.dataset.validate.dataset.TOKENS_AT_ONCE", 1)  # one document at a time
+    monkeypatch.setattr("spanloom.dataset.validate.checks.TOKENS_AT_ONCE", 1)  # one document at a time
     seen: list[Any] = []
     with pytest.raises(KeyboardInterrupt):
         validate_dataset(root, workers=1, on_progress=interrupted_at_the_first(seen, shut_down, lambda *_: None))

@@ -183,7 +183,6 @@ class ShardSource:
             for first, batch in read_batches(file, self.source, small_columns(profile), BATCH_ROWS * 16):
                 if first >= self.shard.rows_read:
                     return
-                self.whole.run.go_on()
                 cells, torn = cells_of(batch, profile)
                 for split, table in rows.before(first + batch.num_rows).tables.items():
                     inside = table.filter(pa.array(row_numbers(table) >= first))  # earlier rows were checked
@@ -236,7 +235,6 @@ class ShardSource:
         waiting = next(placed, None)
         with open_source_shard(self.source) as file:
             for first, batch in read_batches(file, self.source, ("messages_json",), BATCH_ROWS):
-                self.whole.run.go_on()
                 texts = batch.column("messages_json").cast(pa.large_binary())
                 while waiting is not None and waiting[0] < first + batch.num_rows:
                     row, documents = waiting[0], [*waiting[1]]
@@ -260,7 +258,6 @@ class ShardSource:
                 yield reject.row
 
         for row in whole_rows(self.source, numbers()):
-            self.whole.run.go_on()
             line = waiting.popleft()
             by_harmony = line.reason == Reason.RENDERER_REFUSED
             is_long = line.reason == Reason.TOO_LONG
@@ -329,7 +326,6 @@ class ShardSource:
                 yield finding("rerender", str(fault))
                 continue
             for at, place in enumerate(documents[: len(shown)]):
-                self.whole.run.go_on()
                 if at in wanted and (stored := place.read(self.whole.root, ARRAY_DTYPES)) is not None:
                     for check, offset, message in (
                         *_differences(wanted[at], encoding, stored),

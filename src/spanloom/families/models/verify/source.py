@@ -118,7 +118,6 @@ class _ShardCheck:
         )
         rows = 0
         for batch in first_rows(source, self.shard.rows_read):
-            whole.run.go_on()
             self._check_batch(batch, places.before(batch.first_row + len(batch)), open_with)
             rows += len(batch)
         self.report.ran("source rows", rows)

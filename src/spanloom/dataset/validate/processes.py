@@ -1,0 +1,155 @@
+"""The checks of shards, in as many processes as are worth it. Threads are of no use: most checks hold the GIL.
+
+In: a dataset, its source if given. Out: the reports of all shards, and the digests of ids and of documents' tokens.
+Each process has some of the shards; the calling process has the first of them.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import wait
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from multiprocessing import current_process
+from pathlib import Path
+
+from spanloom import workers
+from spanloom.dataset.family import CheckRun
+from spanloom.dataset.manifest import Content
+from spanloom.dataset.rows.digests import DigestRuns
+from spanloom.dataset.validate.checks import DatasetCheck, check_beyond_files
+from spanloom.dataset.validate.content import check_shape
+from spanloom.dataset.validate.run import JoinedRun, OnChecked, Parts, Run, counted
+from spanloom.findings import Report
+from spanloom.machine import workers_that_fit
+from spanloom.storage.temporaries import temporary_folder
+from spanloom.workers import Counters, OnProgress, process_pool
+
+TOKENS_A_PROCESS, TOKENS_WITHOUT_SOURCE = 1 << 23, 1 << 25
+"""Tokens of a dataset that are worth a process: they take longer to check than a process takes to begin."""
+
+PROCESS_BYTES = 500 << 20
+"""Memory of a process, where the caller did not say how many there may be."""
+
+CONTENTS_AT_ONCE = 1 << 24
+"""Digests of documents' tokens in memory: 128 MiB, in addition to the digests of ids."""
+
+_REPORT_EVERY = 0.2
+"""Seconds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """What joins the checks of all shards; see `joined_checks`."""
+
+    check: DatasetCheck
+    run: CheckRun
+    ids: DigestRuns
+    contents: DigestRuns
+
+
+@contextmanager
+def checked_shards(check: DatasetCheck, processes: int | None, on_progress: OnProgress | None) -> Iterator[Checked]:
+    """Yields a run of the checks of all shards: one that returns their reports, or one that is still to check them.
+
+    `processes`: how many there may be; None: as many as CPUs and memory allow.
+    """
+    scratch, shards = check.scratch, check.content.shards
+    groups = _groups(check, processes)
+    on_checked = counted(on_progress, check.content.totals.sequences)
+    if len(groups) == 1:
+        with collections(check.content, groups[0], scratch) as (ids, contents):
+            yield Checked(check=check, run=Run(shards, contents, on_checked), ids=ids, contents=contents)
+        return
+    with (
+        temporary_folder("spanloom-", scratch) as folder,
+        DigestRuns(0, scratch) as ids,
+        DigestRuns(0, scratch, CONTENTS_AT_ONCE) as contents,
+    ):
+        files = [Path(folder) / f"{number}" for number in range(len(groups))]
+        parts: dict[int, Parts] = {}
+        for file, (of_group, count) in zip(files, _in_processes(check, groups, files, on_checked), strict=True):
+            parts |= of_group
+            ids.add_file(file, last=count)
+            contents.add_file(file, first=count)
+        joined = JoinedRun([parts[shard.shard] for shard in shards])
+        rest = replace(check, source=check.source and replace(check.source, at_hand=()))
+        yield Checked(check=rest, run=joined, ids=ids, contents=contents)
+
+
+def _groups(check: DatasetCheck, processes: int | None) -> Sequence[tuple[int, ...]]:
+    """The numbers of the shards that each process checks."""
+    content = check.content
+    tokens = sum(counts.tokens for counts in content.totals.splits.values())
+    most = min(len(content.shards), tokens // (TOKENS_WITHOUT_SOURCE if check.source is None else TOKENS_A_PROCESS))
+    # A dataset without the shape of its family cannot be read; and Python lets a daemonic process start no others.
+    if most < 2 or current_process().daemon or any(check_shape(content, check.family)):
+        return [tuple(shard.shard for shard in content.shards)]
+    count = min(most, processes or workers_that_fit(PROCESS_BYTES))
+    return [tuple(shard.shard for shard in content.shards[first::count]) for first in range(count)]
+
+
+def _in_processes(
+    check: DatasetCheck, groups: Sequence[tuple[int, ...]], files: Sequence[Path], on_checked: OnChecked
+) -> list[tuple[dict[int, Parts], int]]:
+    """What `checked_group` gives for each group."""
+    counters, seen = Counters(1), 0
+
+    def report_others() -> None:
+        nonlocal seen
+        more = counters.read(range(1)).checked - seen
+        seen += more
+        on_checked(more)
+
+    def report(more: int) -> None:
+        on_checked(more)
+        report_others()
+
+    with process_pool(len(groups) - 1, counters) as pool:
+        given = zip(groups[1:], files[1:], strict=True)
+        others = [pool.submit(checked_group, check, group, file) for group, file in given]
+        first = checked_group(check, groups[0], files[0], report)
+        while wait(others, timeout=_REPORT_EVERY).not_done:
+            report_others()
+        results = [first, *(pool.result(other, "validation") for other in others)]
+        report_others()
+        pool.abort()  # its work is done
+    return results
+
+
+def _count_here(more: int) -> None:
+    if workers.counters_here:
+        workers.counters_here.add(0, checked=more)
+
+
+def checked_group(
+    check: DatasetCheck, numbers: tuple[int, ...], digests_file: Path, on_checked: OnChecked = _count_here
+) -> tuple[dict[int, Parts], int]:
+    """Checks these shards, from their own files. Returns what their checks gave, and the number of their ids.
+
+    Writes `digests_file`: the digests of the ids of all of them, then those of their documents' tokens.
+    """
+    shards = [shard for shard in check.content.shards if shard.shard in numbers]
+    with collections(check.content, numbers, check.scratch) as (ids, contents):
+        run = Run(shards, contents, on_checked)
+        own = replace(check, source=check.source and replace(check.source, at_hand=numbers))
+        check_beyond_files(Report(), own, run, ids)
+        digests_file.parent.mkdir(parents=True, exist_ok=True)
+        with digests_file.open("wb") as stream:
+            count = ids.write(stream)
+            contents.write(stream)
+    return run.parts, count
+
+
+@contextmanager
+def collections(
+    content: Content, numbers: Collection[int], scratch: Path | None
+) -> Iterator[tuple[DigestRuns, DigestRuns]]:
+    """Empty collections for the digests of these shards: of ids, and of documents' tokens."""
+    documents = documents_of(content, numbers)
+    with DigestRuns(documents, scratch) as ids, DigestRuns(documents, scratch, CONTENTS_AT_ONCE) as contents:
+        yield ids, contents
+
+
+def documents_of(content: Content, numbers: Collection[int]) -> int:
+    """How many documents these shards have."""
+    shards = (shard for shard in content.shards if shard.shard in numbers)
+    return sum(counts.sequences for shard in shards for counts in shard.splits.values())
