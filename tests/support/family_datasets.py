@@ -65,7 +65,7 @@ def synth_kd(folder: Path) -> Case:
     shards = [sources.rows(20, "a"), sources.rows(16, "b")]
     for copy, (shard, original) in {3: (0, 3), 4: (0, 19), 12: (1, 11)}.items():
         shards[1][copy]["messages_json"] = shards[shard][original]["messages_json"]
-    source = sources.write_source(folder / "source", shards)
+    source = sources.write_source(folder / "source", shards, row_group_size=4)
     options = HarmonyOptions(source=source, out=folder / "root", shards=2, valid_fraction=FRACTION, workers=1, **SHA)
     return Case(root=build_harmony(options).root, source=source, ids=("synth_id",))
 

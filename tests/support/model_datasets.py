@@ -102,7 +102,7 @@ def stored(record: Record, **more: Any) -> dict[str, str]:
 
 def write_conversations(folder: Path, shards: Sequence[Sequence[Mapping[str, str]]]) -> Path:
     """A `conversations_v1` folder. Returns it."""
-    write_source(folder, [[dict(row) for row in shard] for shard in shards], row_group_size=16)
+    write_source(folder, [[dict(row) for row in shard] for shard in shards], row_group_size=4)
     write_manifest(folder, len(shards), schema_version="conversations_v1")
     return folder
 

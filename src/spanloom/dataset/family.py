@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from spanloom.conversations.source.folder import Part
 from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.rows.digests import DigestRuns, Digests
@@ -56,6 +57,10 @@ class CheckRun(Protocol):
         """Runs `check` on the shards that are checked here; adds the reports, and returns the results, of all shards in
         order. None stands for a shard that is checked elsewhere."""
 
+    def spread(self, work: Callable[[Sequence[Part]], T], parts: Sequence[Part]) -> list[T]:
+        """Runs `work` on the parts of a shard's source, in order: on all of them, or on as many pieces of them as there
+        are processes for. `work` is pickled; in a worker, a `WholeCheck` has no run."""
+
     def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Digests:
         """Counts documents as checked, and adds a digest of each one's tokens. `tokens` int32 [T]; `lengths` int32 [N].
 
@@ -76,6 +81,9 @@ class WholeCheck:
     readable: frozenset[tuple[str, int]]
     run: CheckRun
     open_with: OpenIndexed
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "run": None}
 
     def readable_splits(self, shard: ShardEntry) -> list[str]:
         """The splits of a shard whose files could be read."""

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from spanloom.conversations.source import folder
 from spanloom.dataset import manifest
 from spanloom.dataset.facts import dataset_facts
 from spanloom.dataset.validate import processes
@@ -121,6 +122,14 @@ def a_token(case: Case) -> None:
     damage.seal()
 
 
+def a_late_token(case: Case) -> None:
+    damage = Damage(case.root, "train", 1)
+    tokens = np.fromfile(damage.path("tokens.bin"), dtype=np.int32)
+    last, at = damage.lengths().size - 1, int(damage.lengths()[:-1].sum()) + 2
+    damage.set("tokens", last, 2, int(tokens[at]) + 1)
+    damage.seal()
+
+
 def tokens_that_are_none(case: Case) -> None:
     """In several shards, more than are kept."""
     for shard in range(case.shards):
@@ -178,6 +187,7 @@ def carried(case: Case) -> None:
 DAMAGES: dict[str, Callable[[Case], None]] = {
     "clean": lambda case: None,  # noqa: ARG005
     "a token": a_token,
+    "a late token": a_late_token,
     "tokens that are none": tokens_that_are_none,
     "an id": an_id,
     "an id in both splits": an_id_of_shard("valid"),
@@ -222,16 +232,18 @@ def test_the_joined_report_of_the_shards_is_that_of_one_process(
 
 
 @pytest.mark.parametrize(
-    "damage", ["clean", "an id in both splits", *(nightly(name) for name in ("tokens that are none", "files", "shape"))]
+    "damage", ["clean", "a late token", *(nightly(name) for name in ("an id in both splits", "files", "shape"))]
 )
 def test_the_report_of_several_processes_is_that_of_one(
     case: Case, damage: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A shard a process; and two processes for each shard, which halve the rows of its source."""
     if damage in OF_IDS and not case.ids:
         pytest.skip("blocks have no ids, and no split")
     DAMAGES[damage](case)
     family = dataset_family(manifest.read_any(case.root).content.family)
     monkeypatch.setattr(processes, "TOKENS_A_PROCESS", 1)
+    monkeypatch.setattr(folder, "ROWS_PER_PART", 4)
     started: list[int] = []
     monkeypatch.setattr(processes, "process_pool", lambda *given: started.append(given[0]) or process_pool(*given))
 
@@ -240,9 +252,9 @@ def test_the_report_of_several_processes_is_that_of_one(
         given: dict[str, Any] = {"source": case.source, "deep": DEEP, "tokenizer": case.tokenizer, "workers": workers}
         return validate_dataset(case.root, family, on_progress=lambda *at: seen.append(at), **given), seen
 
-    (one, of_one), (several, of_several) = report(1), report(2)
-    assert several == one
-    assert started == ([] if damage == "shape" else [1])
+    (one, of_one), (several, of_several), (halves, _) = report(1), report(case.shards), report(2 * case.shards)
+    assert several == halves == one
+    assert started == ([] if damage == "shape" else [case.shards - 1, case.shards - 1, 2])
     assert one.clean == (damage in unfound(case, with_source=True))
     assert of_several[-1:] == of_one[-1:]
     assert [done for done, _ in of_several] == sorted(done for done, _ in of_several)
@@ -262,7 +274,8 @@ def unfound(case: Case, with_source: bool) -> Sequence[str]:
     no_file = () if manifest.read_any(case.root).content.files else ("a file of no shard",)
     if with_source:
         return "clean", *no_file
-    token = () if case.ids in (("trace_id",), ("synth_id",)) else ("a token",)  # of these, it is the template's
+    # Of traces and SYNTH, the token is the template's.
+    token = () if case.ids in (("trace_id",), ("synth_id",)) else ("a token", "a late token")
     return "clean", *no_file, *token, "another source", "the size of the source"
 
 

@@ -66,8 +66,12 @@ def conversations_source(work: Path, rows: int, encoding: HarmonyEncoding) -> tu
         for index, (kind, messages) in zip(range(rows), _conversations(encoding), strict=False):
             synth_id = f"bench-{index:08d}"
             metadata = {"synth_id": synth_id, "language": kind, "exercise": "bench", "model": None, "constraints": None}
+            texts_as_converted = {
+                "messages_json": json.dumps({"messages": messages}, ensure_ascii=False),
+                "metadata_json": json.dumps(metadata, ensure_ascii=False),
+            }
             shards[index % SHARDS].append(
-                row(synth_id, messages, metadata_json=json.dumps(metadata), language=kind, exercise="bench")
+                row(synth_id, messages, **texts_as_converted, language=kind, exercise="bench")
             )
         write_source(directory, shards, row_group_size=ROW_GROUP)
     manifest = json.loads((directory / "manifest.json").read_bytes())

@@ -135,6 +135,11 @@ class RowPlaces:
         self._rejects = rejected_rows(root, shard, id_column, fault, rows)
         self._next = next(self._rejects, None)
 
+    def skip(self, first: int) -> None:
+        """Passes over the source rows below `first`, some at a time."""
+        for row in range(0, first, BATCH_ROWS):
+            self.before(min(row + BATCH_ROWS, first))
+
     def before(self, end: int) -> PlacedRows:
         """The source rows below `end` that were not returned yet."""
         rejected = []

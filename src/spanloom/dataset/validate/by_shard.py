@@ -24,7 +24,7 @@ from spanloom.dataset.root.places import staged_root
 from spanloom.dataset.rows.digests import DigestRuns
 from spanloom.dataset.validate.checks import DatasetCheck, GivenSource, joined_checks
 from spanloom.dataset.validate.content import check_shape
-from spanloom.dataset.validate.processes import CONTENTS_AT_ONCE, checked_group, documents_of
+from spanloom.dataset.validate.processes import CONTENTS_AT_ONCE, checked_group, documents_of, processes_for
 from spanloom.dataset.validate.run import AGAIN, JoinedRun, Parts, counted
 from spanloom.errors import ArtifactError, SpanloomError
 from spanloom.findings import Finding, Report
@@ -105,7 +105,8 @@ def validate_shard(
     else:
         check = DatasetCheck(root=root, content=content, family=family, source=source, scratch=scratch)
         on_checked = counted(on_progress, documents_of(content, (number,)))
-        of_shards, ids = checked_group(check, (number,), digests_file, on_checked)
+        processes = processes_for(check, (number,), workers)
+        of_shards, ids = checked_group(check, (number,), digests_file, processes, on_checked)
         parts = of_shards[number]
         for part, _ in parts:
             beyond_files.include(part)

@@ -124,8 +124,11 @@ def reading_in_order(open_with: OpenIndexed) -> OpenIndexed:
     return cache(lambda prefix: _InOrder(open_with(prefix)))
 
 
-def documents_by_row(whole: WholeCheck, shard: ShardEntry, columns: pa.Schema) -> Iterator[PlacedDocument]:
+def documents_by_row(
+    whole: WholeCheck, shard: ShardEntry, columns: pa.Schema, rows: range | Sequence[int] | None = None
+) -> Iterator[PlacedDocument]:
     """The documents of a shard by ascending `row`, of all splits. `columns`: of the row tables, including `row`.
+    `rows`: the source rows whose documents are wanted; None: all.
 
     The tables are read side by side, a batch of each at a time. Raises ArtifactError if one cannot be read.
     """
@@ -133,9 +136,18 @@ def documents_by_row(whole: WholeCheck, shard: ShardEntry, columns: pa.Schema) -
     open_with = reading_in_order(whole.open_with)
 
     def documents(split: str) -> Iterator[PlacedDocument]:
-        batches = row_batches(rows_file(whole.root, split, shard.shard), columns)
-        for sequence, row in enumerate(row for batch in batches for row in batch.to_pylist()):
-            yield PlacedDocument(split=split, shard=shard.shard, sequence=sequence, row=row, open_with=open_with)
+        first = 0
+        for batch in row_batches(rows_file(whole.root, split, shard.shard), columns):
+            numbers = batch.column("row").to_numpy()
+            chosen = np.arange(numbers.size)
+            if isinstance(rows, range):
+                chosen = np.flatnonzero((numbers >= rows.start) & (numbers < rows.stop))
+            elif rows is not None:
+                chosen = np.flatnonzero(np.isin(numbers, rows))
+            for at, row in zip(chosen.tolist(), batch.take(pa.array(chosen)).to_pylist(), strict=True):
+                place = {"split": split, "shard": shard.shard, "sequence": first + at}
+                yield PlacedDocument(**place, row=row, open_with=open_with)
+            first += batch.num_rows
 
     return merge(*map(documents, whole.readable_splits(shard)), key=lambda document: document.row["row"])
 

@@ -1,13 +1,15 @@
 """The checks of shards, in as many processes as are worth it. Threads are of no use: most checks hold the GIL.
 
 In: a dataset, its source if given. Out: the reports of all shards, and the digests of ids and of documents' tokens.
-Each process has some of the shards; the calling process has the first of them.
+Each process has some of the shards; the calling process has the first of them. Where there are fewer shards than
+processes, the rows of a shard's source are compared in pieces, see `CheckRun.spread`.
 """
 
 from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib import import_module
 from multiprocessing import current_process
 from pathlib import Path
 
@@ -21,9 +23,9 @@ from spanloom.dataset.validate.run import JoinedRun, OnChecked, Parts, Run, coun
 from spanloom.findings import Report
 from spanloom.machine import workers_that_fit
 from spanloom.storage.temporaries import temporary_folder
-from spanloom.workers import Counters, OnProgress, process_pool
+from spanloom.workers import Counters, OnProgress, Pool, process_pool
 
-TOKENS_A_PROCESS, TOKENS_WITHOUT_SOURCE = 1 << 23, 1 << 25
+TOKENS_A_PROCESS, TOKENS_WITHOUT_SOURCE = 1 << 24, 1 << 26
 """Tokens of a dataset that are worth a process: they take longer to check than a process takes to begin."""
 
 PROCESS_BYTES = 500 << 20
@@ -53,11 +55,13 @@ def checked_shards(check: DatasetCheck, processes: int | None, on_progress: OnPr
     `processes`: how many there may be; None: as many as CPUs and memory allow.
     """
     scratch, shards = check.scratch, check.content.shards
-    groups = _groups(check, processes)
+    numbers = tuple(shard.shard for shard in shards)
+    count = processes_for(check, numbers, processes)
+    groups = [numbers[first::count] for first in range(min(count, len(numbers)))]
     on_checked = counted(on_progress, check.content.totals.sequences)
-    if len(groups) == 1:
-        with collections(check.content, groups[0], scratch) as (ids, contents):
-            yield Checked(check=check, run=Run(shards, contents, on_checked), ids=ids, contents=contents)
+    if len(groups) < 2:
+        with _collections(check.content, numbers, scratch) as (ids, contents), _pool(check, count) as pool:
+            yield Checked(check=check, run=Run(shards, contents, on_checked, pool), ids=ids, contents=contents)
         return
     with (
         temporary_folder("spanloom-", scratch) as folder,
@@ -66,31 +70,49 @@ def checked_shards(check: DatasetCheck, processes: int | None, on_progress: OnPr
     ):
         files = [Path(folder) / f"{number}" for number in range(len(groups))]
         parts: dict[int, Parts] = {}
-        for file, (of_group, count) in zip(files, _in_processes(check, groups, files, on_checked), strict=True):
+        of_groups = _in_processes(check, groups, files, count // len(groups), on_checked)
+        for file, (of_group, held) in zip(files, of_groups, strict=True):
             parts |= of_group
-            ids.add_file(file, last=count)
-            contents.add_file(file, first=count)
+            ids.add_file(file, last=held)
+            contents.add_file(file, first=held)
         joined = JoinedRun([parts[shard.shard] for shard in shards])
         rest = replace(check, source=check.source and replace(check.source, at_hand=()))
         yield Checked(check=rest, run=joined, ids=ids, contents=contents)
 
 
-def _groups(check: DatasetCheck, processes: int | None) -> Sequence[tuple[int, ...]]:
-    """The numbers of the shards that each process checks."""
+def processes_for(check: DatasetCheck, numbers: Collection[int], processes: int | None) -> int:
+    """How many processes the checks of these shards are worth, at most `processes`."""
     content = check.content
-    tokens = sum(counts.tokens for counts in content.totals.splits.values())
-    most = min(len(content.shards), tokens // (TOKENS_WITHOUT_SOURCE if check.source is None else TOKENS_A_PROCESS))
+    shards = (shard for shard in content.shards if shard.shard in numbers)
+    tokens = sum(counts.tokens for shard in shards for counts in shard.splits.values())
+    worth = tokens // (TOKENS_WITHOUT_SOURCE if check.source is None else TOKENS_A_PROCESS)
     # A dataset without the shape of its family cannot be read; and Python lets a daemonic process start no others.
-    if most < 2 or current_process().daemon or any(check_shape(content, check.family)):
-        return [tuple(shard.shard for shard in content.shards)]
-    count = min(most, processes or workers_that_fit(PROCESS_BYTES))
-    return [tuple(shard.shard for shard in content.shards[first::count]) for first in range(count)]
+    if worth < 2 or current_process().daemon or any(check_shape(content, check.family)):
+        return 1
+    return min(worth, processes or workers_that_fit(PROCESS_BYTES))
+
+
+@contextmanager
+def _pool(check: DatasetCheck, processes: int) -> Iterator[Pool | None]:
+    """A pool for pieces of shards, which imports the family meanwhile; None where there is no use for one."""
+    if processes < 2 or check.source is None:
+        yield None
+        return
+    with process_pool(processes) as pool:
+        for _ in range(processes):
+            pool.submit(import_module, check.family.__name__)  # type: ignore[attr-defined]  # a family is a module
+        yield pool
+        pool.abort()  # its work is done
 
 
 def _in_processes(
-    check: DatasetCheck, groups: Sequence[tuple[int, ...]], files: Sequence[Path], on_checked: OnChecked
+    check: DatasetCheck,
+    groups: Sequence[tuple[int, ...]],
+    files: Sequence[Path],
+    processes: int,
+    on_checked: OnChecked,
 ) -> list[tuple[dict[int, Parts], int]]:
-    """What `checked_group` gives for each group."""
+    """What `checked_group` gives for each group. `processes`: for each of them."""
     counters, seen = Counters(1), 0
 
     def report_others() -> None:
@@ -105,8 +127,8 @@ def _in_processes(
 
     with process_pool(len(groups) - 1, counters) as pool:
         given = zip(groups[1:], files[1:], strict=True)
-        others = [pool.submit(checked_group, check, group, file) for group, file in given]
-        first = checked_group(check, groups[0], files[0], report)
+        others = [pool.submit(checked_group, check, group, file, processes) for group, file in given]
+        first = checked_group(check, groups[0], files[0], processes, report)
         while wait(others, timeout=_REPORT_EVERY).not_done:
             report_others()
         results = [first, *(pool.result(other, "validation") for other in others)]
@@ -121,15 +143,19 @@ def _count_here(more: int) -> None:
 
 
 def checked_group(
-    check: DatasetCheck, numbers: tuple[int, ...], digests_file: Path, on_checked: OnChecked = _count_here
+    check: DatasetCheck,
+    numbers: tuple[int, ...],
+    digests_file: Path,
+    processes: int,
+    on_checked: OnChecked = _count_here,
 ) -> tuple[dict[int, Parts], int]:
     """Checks these shards, from their own files. Returns what their checks gave, and the number of their ids.
 
     Writes `digests_file`: the digests of the ids of all of them, then those of their documents' tokens.
     """
     shards = [shard for shard in check.content.shards if shard.shard in numbers]
-    with collections(check.content, numbers, check.scratch) as (ids, contents):
-        run = Run(shards, contents, on_checked)
+    with _collections(check.content, numbers, check.scratch) as (ids, contents), _pool(check, processes) as pool:
+        run = Run(shards, contents, on_checked, pool)
         own = replace(check, source=check.source and replace(check.source, at_hand=numbers))
         check_beyond_files(Report(), own, run, ids)
         digests_file.parent.mkdir(parents=True, exist_ok=True)
@@ -140,7 +166,7 @@ def checked_group(
 
 
 @contextmanager
-def collections(
+def _collections(
     content: Content, numbers: Collection[int], scratch: Path | None
 ) -> Iterator[tuple[DigestRuns, DigestRuns]]:
     """Empty collections for the digests of these shards: of ids, and of documents' tokens."""

@@ -3,18 +3,21 @@
 In: shards. Out: the report and the result of each check of each shard, to be joined with those of other shards.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from spanloom.conversations.source.folder import Part
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.validate.disk_documents import token_digests
 from spanloom.errors import ArtifactError
 from spanloom.findings import Report
-from spanloom.workers import OnProgress
+from spanloom.workers import OnProgress, Pool
 
 T = TypeVar("T")
 
@@ -43,12 +46,14 @@ def counted(on_progress: OnProgress | None, total: int) -> OnChecked:
 class Run:
     """A `CheckRun` that checks some of the shards, one after the other. `parts`: what it gave, by number of the shard.
 
-    `contents`: the digests of documents' tokens are added to it.
+    `contents`: the digests of documents' tokens are added to it; `pool`: for pieces of a shard.
     """
 
-    def __init__(self, shards: Sequence[ShardEntry], contents: DigestRuns, on_checked: OnChecked) -> None:
+    def __init__(
+        self, shards: Sequence[ShardEntry], contents: DigestRuns, on_checked: OnChecked, pool: Pool | None
+    ) -> None:
         self.parts: dict[int, Parts] = {shard.shard: [] for shard in shards}
-        self._contents, self._on_checked = contents, on_checked
+        self._contents, self._on_checked, self._pool = contents, on_checked, pool
 
     def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], T]) -> list[T]:
         results: list[Any] = []
@@ -62,11 +67,24 @@ class Run:
             results.append(result)
         return results
 
+    def spread(self, work: Callable[[Sequence[Part]], T], parts: Sequence[Part]) -> list[T]:
+        if self._pool is None:
+            return [work(parts)]
+        futures = [self._pool.submit(work, piece) for piece in pieces(parts, self._pool.workers)]
+        return [self._pool.result(future, "validation") for future in futures]
+
     def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Digests:
         digests = token_digests(tokens, lengths)
         self._contents.add(digests)
         self._on_checked(lengths.size)
         return digests
+
+
+def pieces(parts: Sequence[Part], count: int) -> list[Sequence[Part]]:
+    """Cuts parts, in order, into at most `count` pieces of about as many rows."""
+    ends = list(accumulate(part.rows for part in parts))
+    edges = [bisect_left(ends, ends[-1] * number / count) + 1 for number in range(1, count) if ends]
+    return [parts[first:last] for first, last in pairwise([0, *edges, len(parts)]) if first < last]
 
 
 class JoinedRun:
@@ -86,6 +104,10 @@ class JoinedRun:
             results.append(result)
         self._calls += 1
         return results
+
+    def spread(self, work: Callable[[Sequence[Part]], T], parts: Sequence[Part]) -> list[T]:  # noqa: ARG002
+        """Never called: no row is checked here."""
+        return []
 
     def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Digests:
         """Never called: no document is checked here."""

@@ -23,19 +23,19 @@ import numpy.typing as npt
 import pyarrow as pa
 from openai_harmony import HarmonyEncoding
 
-from spanloom.conversations.source.folder import Source, SourceShard, open_source_shard
+from spanloom.conversations.source.folder import Part, Source, SourceShard, open_source_shard, parts_of
 from spanloom.conversations.source.manifest import ANY_MODEL_V1
 from spanloom.conversations.source.rejects import Reason
 from spanloom.dataset.family import SourceCheck, WholeCheck
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.places import RejectedRow, RowPlaces, rejected_rows, row_numbers
-from spanloom.dataset.validate.placed_documents import PlacedDocument, documents_by_row, reading_in_order
+from spanloom.dataset.validate.placed_documents import PlacedDocument, documents_by_row
 from spanloom.dataset.validate.source import check_against_folder, deep_shares
 from spanloom.families.harmony.contract.history import rules_of
 from spanloom.families.harmony.contract.profile import ARRAY_DTYPES, Profile, profile_of_source
 from spanloom.families.harmony.tiktoken_encoding import load_tiktoken
 from spanloom.families.harmony.tokenizer import load_encoding
-from spanloom.families.harmony.verify.accounts import Wrappers
+from spanloom.families.harmony.verify.accounts import Counts, Wrappers
 from spanloom.families.harmony.verify.compared import ComparedRows, finding_of_row
 from spanloom.families.harmony.verify.equal import TokenBytes, token_bytes
 from spanloom.families.harmony.verify.reference import (
@@ -64,7 +64,6 @@ from spanloom.families.harmony.verify.rules import (
 )
 from spanloom.families.harmony.verify.texts import TextCheck
 from spanloom.findings import Finding, Report
-from spanloom.megatron.readers import OpenIndexed
 from spanloom.records.parquet import BATCH_ROWS
 from spanloom.tokenizers.o200k.asset import locate_asset
 
@@ -105,15 +104,17 @@ def check_source(report: Report, check: SourceCheck) -> None:
         return encodings(check.tokenizer, check.deep)
 
     def check_shard(own: Report, shard: ShardEntry, source: SourceShard, loaded: Encodings) -> None:
-        encoding, table, second = loaded
+        encoding, _, second = loaded
         held, share = ShardSource(whole=whole, shard=shard, source=source), shares[shard.shard]
-        sample: Places = {row: [] for row in sampled_rows(source, shard.rows_read, share)}
         own.ran("source rows", shard.rows_read)
-        own.add(held.check_all(sample))
-        own.add(held.check_documents(own, Wrappers(encoding), table))
+        work = partial(_checked_rows, held, check.tokenizer)
+        of_pieces = whole.run.spread(work, parts_of(source, shard.rows_read))
+        for report in (*(rows for rows, _, _ in of_pieces), *(documents for _, documents, _ in of_pieces)):
+            own.include(report)
+        own.add(held.check_counts([counts for _, _, counts in of_pieces]))
         own.add(held.check_rejected(encoding))
-        places = {row: documents for row, documents in sample.items() if documents}
         if second is not None:
+            places = held.places(sampled_rows(source, shard.rows_read, share))
             texts = TextCheck(second)
             own.ran("rows rendered again", len(places))
             whole_tokens = None if share >= shard.rows_read else WHOLE_TOKENS // len(content.shards)
@@ -122,6 +123,16 @@ def check_source(report: Report, check: SourceCheck) -> None:
             own.ran("texts encoded again", texts.texts)
 
     check_against_folder(report, check, opened, check_shard)
+
+
+def _checked_rows(held: "ShardSource", tokenizer: Path | None, parts: Sequence[Part]) -> tuple[Report, Report, Counts]:
+    """What is found in the rows of these parts, and in their documents; the counts of their conversations."""
+    encoding, table, _ = encodings(tokenizer, 0)
+    of_rows, of_documents = Report(), Report()
+    of_rows.add(held.check_all(parts))
+    compared = held.compared(Wrappers(encoding), table)
+    of_documents.add(held.check_documents(of_documents, parts, compared))
+    return of_rows, of_documents, compared.counts
 
 
 def refusal(row: SourceRow, profile: Profile, config: Mapping[str, Any], encoding: HarmonyEncoding | None) -> Judgement:
@@ -169,48 +180,50 @@ class ShardSource:
     def finding(self, row: int, check: str, message: str, **place: Any) -> Finding:
         return Finding(check=check, message=f"source row {row}: {message}", shard=self.shard.shard, **place)
 
-    def check_all(self, places: Places) -> Iterator[Finding]:
-        """Checks id and metadata of every row in the dataset.
+    @property
+    def _columns(self) -> pa.Schema:
+        """Of the row tables, what places a document."""
+        return pa.schema([field for field in self.profile.about if field.name in ("row", *self._about_cuts)])
 
-        `places`: its keys are rows; the places of their documents are added.
-        """
-        profile = self.profile
-        columns = ("sequence", "row", profile.split_column, *profile.source.metadata_columns, *self._about_cuts)
+    def places(self, rows: Sequence[int]) -> Places:
+        """The documents of these rows, without rows that have none."""
+        placed = documents_by_row(self.whole, self.shard, self._columns, rows)
+        return {row: [*documents] for row, documents in groupby(placed, key=_row_of)}
+
+    def check_all(self, parts: Sequence[Part]) -> Iterator[Finding]:
+        """Checks id and metadata of every row of these parts in the dataset."""
+        profile, rows = self.profile, _rows_of(parts)
+        columns = ("sequence", "row", profile.split_column, *profile.source.metadata_columns)
         splits, id_column = self.whole.readable_splits(self.shard), profile.source.id_column
-        rows = RowPlaces(self.whole.root, self.shard, splits, columns, id_column, lambda _: None)
-        open_with = reading_in_order(self.whole.open_with)
+        places = RowPlaces(self.whole.root, self.shard, splits, columns, id_column, lambda _: None)
+        places.skip(rows.start)
+        for first, batch in self._batches(parts, small_columns(profile), BATCH_ROWS * 16):
+            cells, torn = cells_of(batch, profile)
+            for split, table in places.before(first + batch.num_rows).tables.items():
+                inside = table.filter(pa.array(row_numbers(table) >= first))  # earlier rows were checked
+                yield from self._check_table(split, inside, first, cells, torn)
+
+    def _batches(
+        self, parts: Sequence[Part], columns: Sequence[str], batch_rows: int
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows of these parts, with the number of the first row of each batch."""
+        rows, groups = _rows_of(parts), [group for part in parts for group in part.row_groups]
         with open_source_shard(self.source) as file:
-            for first, batch in read_batches(file, self.source, small_columns(profile), BATCH_ROWS * 16):
-                if first >= self.shard.rows_read:
+            for at, batch in read_batches(file, self.source, columns, batch_rows, groups):
+                if rows.start + at >= rows.stop:
                     return
-                cells, torn = cells_of(batch, profile)
-                for split, table in rows.before(first + batch.num_rows).tables.items():
-                    inside = table.filter(pa.array(row_numbers(table) >= first))  # earlier rows were checked
-                    yield from self._check_table(split, inside, first, cells, torn, places, open_with)
+                yield rows.start + at, batch
 
     def _check_table(
-        self,
-        split: str,
-        table: pa.Table,
-        first: int,
-        cells: Mapping[str, list[str | None]],
-        torn: set[int],
-        places: Places,
-        open_with: OpenIndexed,
+        self, split: str, table: pa.Table, first: int, cells: Mapping[str, list[str | None]], torn: set[int]
     ) -> Iterator[Finding]:
         profile = self.profile
         id_column, metadata = profile.source.id_column, profile.source.metadata_columns
         numbers = row_numbers(table).tolist()
-        stored = {
-            name: table.column(name).to_pylist()
-            for name in ("sequence", profile.split_column, *metadata, *self._about_cuts)
-        }
+        stored = {name: table.column(name).to_pylist() for name in ("sequence", profile.split_column, *metadata)}
         judged, judged_row = Judgement(id=None), -1
         for index, row in enumerate(numbers):
             at, place = row - first, {"split": split, "sequence": stored["sequence"][index]}
-            if row in places and place["sequence"] is not None:  # null: the row table is damaged, which is reported
-                about = {name: stored[name][index] for name in self._about_cuts}
-                places[row].append(PlacedDocument(shard=self.shard.shard, **place, row=about, open_with=open_with))
             if at in torn:
                 yield self.finding(row, "source", "is not UTF-8, yet was not rejected", **place)
                 continue
@@ -226,27 +239,35 @@ class ShardSource:
                     message = f"has {called} {wanted!r}, the dataset says {stored[name][index]!r}"
                     yield self.finding(row, "source", message, **place)
 
-    def check_documents(self, report: Report, wrappers: Wrappers, table: TokenBytes) -> Iterator[Finding]:
-        """Checks that each row in the dataset is one that the rules accept, and that its documents are the row's."""
+    def compared(self, wrappers: Wrappers, table: TokenBytes) -> ComparedRows:
+        """What compares rows with their documents."""
         counting = self.shard.cutting is not None
-        compared = ComparedRows(self.whole.root, self.profile, self.config, wrappers, table, counting=counting)
-        columns = pa.schema([field for field in self.profile.about if field.name in ("row", *self._about_cuts)])
-        placed = groupby(documents_by_row(self.whole, self.shard, columns), key=lambda each: int(each.row["row"]))
+        return ComparedRows(self.whole.root, self.profile, self.config, wrappers, table, counting=counting)
+
+    def check_documents(self, report: Report, parts: Sequence[Part], compared: ComparedRows) -> Iterator[Finding]:
+        """Checks that each row in the dataset is one that the rules accept, and that its documents are the row's."""
+        placed = groupby(documents_by_row(self.whole, self.shard, self._columns, _rows_of(parts)), key=_row_of)
         waiting = next(placed, None)
-        with open_source_shard(self.source) as file:
-            for first, batch in read_batches(file, self.source, ("messages_json",), BATCH_ROWS):
-                texts = batch.column("messages_json").cast(pa.large_binary())
-                while waiting is not None and waiting[0] < first + batch.num_rows:
-                    row, documents = waiting[0], [*waiting[1]]
-                    if row >= first:
-                        report.ran("documents compared", len(documents))
-                        yield from compared.add(row, texts[row - first].as_py(), documents)
-                    waiting = next(placed, None)
+        for first, batch in self._batches(parts, ("messages_json",), BATCH_ROWS):
+            texts = batch.column("messages_json").cast(pa.large_binary())
+            while waiting is not None and waiting[0] < first + batch.num_rows:
+                row, documents = waiting[0], [*waiting[1]]
+                if row >= first:
+                    report.ran("documents compared", len(documents))
+                    yield from compared.add(row, texts[row - first].as_py(), documents)
+                waiting = next(placed, None)
         yield from compared.rest()
-        if self.shard.cutting is not None:
-            rewritten = self.config.get("call_format") == "as-served"
-            for message in compared.counts.differences(self.shard.cutting, rewritten=rewritten):
-                yield Finding(check="source", message=message, shard=self.shard.shard)
+
+    def check_counts(self, of_pieces: Sequence[Counts]) -> Iterator[Finding]:
+        """Checks what the manifest says of the shard's conversations."""
+        if self.shard.cutting is None:
+            return
+        counts = Counts()
+        for piece in of_pieces:
+            counts.counted.update(piece.counted)
+        rewritten = self.config.get("call_format") == "as-served"
+        for message in counts.differences(self.shard.cutting, rewritten=rewritten):
+            yield Finding(check="source", message=message, shard=self.shard.shard)
 
     def check_rejected(self, encoding: HarmonyEncoding) -> Iterator[Finding]:
         """Checks that the rules, or openai-harmony, refuse every rejected row, for the reason in the rejects."""
@@ -359,6 +380,14 @@ def _differences(
             around = encoding.decode(wanted.tokens[max(at - 8, 0) : at + 8])
             message = f"{name}: openai-harmony gives {expected[at]}, the dataset has {held[at]}, around {around!r}"
             yield "rerender", at, message
+
+
+def _rows_of(parts: Sequence[Part]) -> range:
+    return range(parts[0].first_row, parts[-1].first_row + parts[-1].rows) if parts else range(0)
+
+
+def _row_of(document: PlacedDocument) -> int:
+    return int(document.row["row"])
 
 
 def _our_words(detail: str) -> str:

@@ -9,17 +9,18 @@ In: the dataset, a source folder, how many rows are made again. Out: findings.
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
-from spanloom.conversations.source.folder import Source, SourceRows, SourceShard, first_rows
+from spanloom.conversations.source.folder import Part, Source, SourceShard, parts_of, read_rows
 from spanloom.conversations.source.rejects import Reason
 from spanloom.dataset.family import SourceCheck, WholeCheck
 from spanloom.dataset.manifest import ShardEntry
-from spanloom.dataset.rows.places import PlacedRows, RejectedRow, RowPlaces
+from spanloom.dataset.rows.places import PlacedRows, RejectedRow, RowPlaces, row_numbers
 from spanloom.dataset.validate.placed_documents import PlacedDocument, drawn_rows, reading_in_order
 from spanloom.dataset.validate.source import carried, check_against_folder, deep_shares
 from spanloom.families.models.defaults import SPAN_NAMES
@@ -72,9 +73,6 @@ def check_source(report: Report, check: SourceCheck) -> None:
     shares = deep_shares(content, check.deep)
     most = int(check.deep * TOKENS_OF_ROW * LARGEST_SHARE)
 
-    frames, _ = frames_of(check.whole.root, content)
-    texts = None if frames is None else Texts(frames)
-
     def opened(own: Report, source: Source) -> list[Reference] | None:  # noqa: ARG001  # nothing depends on it
         """What makes documents again, or nothing if none is; what tools are described to needs the template too."""
         if not check.deep and "inline_calls" not in content.config:
@@ -84,130 +82,146 @@ def check_source(report: Report, check: SourceCheck) -> None:
     def check_shard(own: Report, shard: ShardEntry, source: SourceShard, references: list[Reference]) -> None:
         again = drawn_rows(shard.rows_read, shares[shard.shard])
         budget = None if len(again) == shard.rows_read else _Budget(len(again) * TOKENS_OF_ROW, most, len(again))
-        _ShardCheck(own, check.whole, shard, source, next(iter(references), None), texts, again, budget).run()
+        reference = next(iter(references), None)
+        rows = _ShardRows(check.whole, shard, source, reference if "inline_calls" in content.config else None)
+        parts = parts_of(source, shard.rows_read)
+        spread = check.whole.run.spread if rows.reference is None else lambda work, parts: [work(parts)]
+        of_pieces = spread(rows.checked, parts)
+        for piece in of_pieces:
+            own.include(piece.report)
+        own.ran("source rows", shard.rows_read)
+        own.add(rows.wrong_counts(of_pieces))
+        if reference is not None:
+            _Again(own, rows, reference, budget).check(parts, again)
 
     check_against_folder(report, check, opened, check_shard)
 
 
-@dataclass
-class _ShardCheck:
-    """Checks one shard against its source file. `again`: the rows that are made again; `budget`: None where these
-    are all."""
+@dataclass(frozen=True)
+class _Row:
+    """A row of the source, with its documents in order, and what the rejects file says of it."""
 
-    report: Report
+    number: int
+    id: str | None
+    messages_json: bytes
+    made: Sequence[PlacedDocument]
+    refused: RejectedRow | None
+
+
+@dataclass(kw_only=True)
+class _Checked:
+    """What is found in rows; how many messages follow a last run, and how many runs are not trained."""
+
+    report: Report = field(default_factory=Report)
+    left_out: int = 0
+    untrained: int = 0
+
+
+@dataclass(frozen=True)
+class _ShardRows:
+    """The rows of a shard's source file, with their documents. `reference`: where conversations need the template."""
+
     whole: WholeCheck
     shard: ShardEntry
     source: SourceShard
     reference: Reference | None
-    texts: Texts | None
-    again: set[int]
-    budget: _Budget | None
-    left_out: int = 0
-    untrained: int = 0
 
-    def run(self) -> None:
-        whole, source = self.whole, self.source
-        open_with = reading_in_order(whole.open_with)
-        places = RowPlaces(
-            whole.root,
-            self.shard,
-            whole.readable_splits(self.shard),
-            _COLUMNS,
-            source.format.id_column,
-            lambda finding: self.report.add([finding]),
-        )
-        rows = 0
-        for batch in first_rows(source, self.shard.rows_read):
-            self._check_batch(batch, places.before(batch.first_row + len(batch)), open_with)
-            rows += len(batch)
-        self.report.ran("source rows", rows)
-        cutting = self.shard.cutting or {}
-        # Conversations of which nothing is trained have no document, and messages behind their last run too.
-        if cutting.get("left_out_messages") != self.left_out and not cutting.get("untrained"):
-            message = f"{self.left_out} messages follow a last run, cutting.left_out_messages is"
-            self.report.wrong("source", f"{message} {cutting.get('left_out_messages')}", shard=self.shard.shard)
-        if cutting.get("untrained_runs", 0) != self.untrained:
-            message = f"{self.untrained} runs are not trained, cutting.untrained_runs is"
-            self.report.wrong("source", f"{message} {cutting.get('untrained_runs', 0)}", shard=self.shard.shard)
+    @property
+    def config(self) -> Mapping[str, Any]:
+        return self.whole.content.config
 
-    def _check_batch(self, batch: SourceRows, placed: PlacedRows, open_with: OpenIndexed) -> None:
+    def read(self, parts: Sequence[Part], wanted: set[int] | None = None) -> Iterator[_Row]:
+        """The rows of these parts, or the wanted ones among them."""
+        open_with = reading_in_order(self.whole.open_with)
+        splits, id_column = self.whole.readable_splits(self.shard), self.source.format.id_column
+        # What is wrong in the rejects file is reported with the places of all rows.
+        places = RowPlaces(self.whole.root, self.shard, splits, _COLUMNS, id_column, lambda _: None)
+        for part in parts:
+            if wanted is not None and wanted.isdisjoint(range(part.first_row, part.first_row + part.rows)):
+                continue
+            places.skip(part.first_row)
+            for batch in read_rows(self.source, part):
+                placed = places.before(batch.first_row + len(batch))
+                documents = self._documents(placed, wanted, open_with)
+                refused = {each.row: each for each in placed.rejected}
+                ids = batch.columns.get(id_column)
+                for at, text in enumerate(batch.messages_json.to_pylist()):
+                    row = batch.first_row + at
+                    if wanted is None or row in wanted:
+                        made = sorted(documents.get(row, ()), key=lambda place: place.row["cut"])
+                        yield _Row(row, None if ids is None else ids[at], text, made, refused.get(row))
+
+    def _documents(
+        self, placed: PlacedRows, wanted: set[int] | None, open_with: OpenIndexed
+    ) -> dict[int, list[PlacedDocument]]:
+        """Row → its documents."""
         documents: dict[int, list[PlacedDocument]] = {}
         for split, table in placed.tables.items():
-            for row in table.to_pylist():
-                place = PlacedDocument(
-                    split=split,
-                    shard=self.shard.shard,
-                    sequence=row["sequence"],
-                    row=row,
-                    open_with=open_with,
-                )
-                documents.setdefault(row["row"], []).append(place)
-        refused = {each.row: each for each in placed.rejected}
-        id_column = self.source.format.id_column
-        for at, text in enumerate(batch.messages_json.to_pylist()):
-            row = batch.first_row + at
-            columns = {name: values[at] for name, values in batch.columns.items()}
-            name = columns.get(id_column)
-            if (each := refused.get(row)) is not None:
-                self.report.add(self._wrong_refusal(each, name, text if row in self.again else None))
-            made = sorted(documents.get(row, ()), key=lambda place: place.row["cut"])
-            if made and name is not None and made[0].row["conversation"] != name:
-                message = f"the conversation is {made[0].row['conversation']!r}, the source has {name!r}"
-                self.report.add([made[0].finding("source", message)])
-            if made:
-                whole = self._conversation(text)
-                conversation = self._trained(whole)
-                if wanted := conversation.runs():
-                    self.left_out += len(conversation.messages) - 1 - wanted[-1]
-                if self._last_alone:
-                    self.untrained += len(whole.runs()) - sum(len(place.row["run"]) for place in made)
-                self.report.add(_wrong_runs(made, conversation, self.whole.content.config))
-                self.report.add(finding for place in made for finding in self._wrong_texts(place, conversation))
-                if row in self.again and self.reference is not None:
-                    self.report.ran("rows rendered again", 1)
-                    self.report.add(finding for place in made for finding in self._wrong_document(place, conversation))
-                    if self.budget is not None:
-                        self.budget.rows -= 1
+            chosen = table if wanted is None else table.filter(pa.array(np.isin(row_numbers(table), [*wanted])))
+            for row in chosen.to_pylist():
+                place = {"split": split, "shard": self.shard.shard, "sequence": row["sequence"]}
+                documents.setdefault(row["row"], []).append(PlacedDocument(**place, row=row, open_with=open_with))
+        return documents
 
-    def _conversation(self, messages_json: bytes) -> PlainConversation:
+    def checked(self, parts: Sequence[Part]) -> _Checked:
+        """Checks ids, runs and texts of the rows of these parts, without rendering."""
+        frames, _ = frames_of(self.whole.root, self.whole.content)
+        texts = None if frames is None else Texts(frames)
+        found = _Checked()
+        for row in self.read(parts):
+            if row.refused is not None and None not in (row.refused.id, row.id) and row.refused.id != row.id:
+                message = f"the rejects file has the id {row.refused.id!r}, the source {row.id!r}"
+                found.report.add([self.finding(row.number, message)])
+            if not row.made:
+                continue
+            if row.id is not None and (stated := row.made[0].row["conversation"]) != row.id:
+                message = f"the conversation is {stated!r}, the source has {row.id!r}"
+                found.report.add([row.made[0].finding("source", message)])
+            whole = self.conversation(row.messages_json)
+            conversation = self.trained(whole)
+            if wanted := conversation.runs():
+                found.left_out += len(conversation.messages) - 1 - wanted[-1]
+            if self._last_alone:
+                found.untrained += len(whole.runs()) - sum(len(place.row["run"]) for place in row.made)
+            found.report.add(_wrong_runs(row.made, conversation, self.config))
+            found.report.add(each for place in row.made for each in self._wrong_texts(place, conversation, texts))
+        return found
+
+    def wrong_counts(self, of_pieces: Sequence[_Checked]) -> Iterator[Finding]:
+        """Checks what the manifest says of the shard's conversations."""
+        left_out, untrained = sum(piece.left_out for piece in of_pieces), sum(piece.untrained for piece in of_pieces)
+        cutting = self.shard.cutting or {}
+        # Conversations of which nothing is trained have no document, and messages behind their last run too.
+        if cutting.get("left_out_messages") != left_out and not cutting.get("untrained"):
+            message = f"{left_out} messages follow a last run, cutting.left_out_messages is"
+            message = f"{message} {cutting.get('left_out_messages')}"
+            yield Finding(check="source", message=message, shard=self.shard.shard)
+        if cutting.get("untrained_runs", 0) != untrained:
+            message = f"{untrained} runs are not trained, cutting.untrained_runs is {cutting.get('untrained_runs', 0)}"
+            yield Finding(check="source", message=message, shard=self.shard.shard)
+
+    def conversation(self, messages_json: bytes) -> PlainConversation:
         version = self.source.format.schema_version
         if self.reference is not None:
             return self.reference.conversation(messages_json, version)
-        return as_proven(plain_conversation(messages_json, version), self.whole.content.config, system=True)
-
-    def _wrong_refusal(self, refused: RejectedRow, name: str | None, text: bytes | None) -> Iterator[Finding]:
-        if refused.id is not None and name is not None and refused.id != name:
-            yield self._finding(refused.row, f"the rejects file has the id {refused.id!r}, the source {name!r}")
-        if refused.reason not in {*REMEDIES, Reason.TOO_LONG} or text is None or self.reference is None:
-            return
-        self.report.ran("refused rows judged again", 1)
-        conversation = self._trained(self._conversation(text))
-        if refused.reason == Reason.TOO_LONG:
-            most, longest = most_tokens(self.reference, conversation), self.whole.content.config["caps"].get("longest")
-            if most is not None and longest is not None and most <= longest:
-                yield self._finding(refused.row, f"it is refused as too_long, but has {most} tokens at most")
-            return
-        fitting = fitting_classes(self.reference, conversation)
-        if not fitting:
-            yield self._finding(refused.row, f"it is refused as {refused.reason}, but nothing is wrong with it")
-        elif refused.reason not in fitting:
-            classes = ", ".join(sorted(fitting))
-            yield self._finding(refused.row, f"it is refused as {refused.reason}, but should be as {classes}")
+        return as_proven(plain_conversation(messages_json, version), self.config, system=True)
 
     @property
     def _last_alone(self) -> bool:
-        return bool(self.whole.content.config.get("turns") == "last")
+        return bool(self.config.get("turns") == "last")
 
-    def _trained(self, conversation: PlainConversation) -> PlainConversation:
+    def trained(self, conversation: PlainConversation) -> PlainConversation:
         """The conversation with what the options leave to be trained."""
         return conversation.with_last_turn() if self._last_alone else conversation
 
-    def _finding(self, row: int, message: str) -> Finding:
+    def finding(self, row: int, message: str) -> Finding:
         return Finding(check="rejects", message=f"source row {row}: {message}", shard=self.shard.shard)
 
-    def _wrong_texts(self, place: PlacedDocument, conversation: PlainConversation) -> Iterator[Finding]:
+    def _wrong_texts(
+        self, place: PlacedDocument, conversation: PlainConversation, texts: Texts | None
+    ) -> Iterator[Finding]:
         """Compares the texts of messages with those in the document, without rendering."""
-        runs, config = place.row["run"], self.whole.content.config
+        runs, config = place.row["run"], self.config
         if not runs or not set(runs) <= set(range(len(conversation.messages))):
             return  # reported with the runs
         if place.row["weight"] != conversation.weight:
@@ -222,18 +236,56 @@ class _ShardCheck:
         if other := {name for each in set(place.row["variables"]) for name in _names(each)} - known:
             yield place.finding("source", f"neither the options nor the source have the variables {sorted(other)}")
         arrays = place.read(self.whole.root, ("tokens", "span"))
-        if arrays is None or self.texts is None or not self.texts.kept or DECLARED in place.row["boundary"]:
+        if arrays is None or texts is None or not texts.kept or DECLARED in place.row["boundary"]:
             return
         spans = np.concatenate([arrays["span"][-1:], arrays["span"][:-1]])
         answers, prompts = texts_of(conversation, runs)
         if len(config["train"]) < TRAINED_SPANS:  # of an answer, some is context
             prompts += [text for reasoning, said in answers for text in (*reasoning, said)]
             answers = []
-        for missing in self.texts.missing(arrays["tokens"], spans, answers, prompts):
+        for missing in texts.missing(arrays["tokens"], spans, answers, prompts):
             yield place.finding("source", f"the document does not hold the text {missing[:40]!r}")
 
+
+@dataclass(frozen=True)
+class _Again:
+    """Makes some rows of a shard again. `budget`: None where these are all."""
+
+    report: Report
+    rows: _ShardRows
+    reference: Reference
+    budget: _Budget | None
+
+    def check(self, parts: Sequence[Part], again: set[int]) -> None:
+        for row in self.rows.read(parts, again):
+            judged = row.refused is not None and row.refused.reason in {*REMEDIES, Reason.TOO_LONG}
+            if not judged and not row.made:
+                continue
+            given = self.reference.conversation(row.messages_json, self.rows.source.format.schema_version)
+            conversation = self.rows.trained(given)
+            if row.refused is not None and judged:
+                self.report.ran("refused rows judged again", 1)
+                self.report.add(self._wrong_refusal(row.refused, conversation))
+            if row.made:
+                self.report.ran("rows rendered again", 1)
+                self.report.add(each for place in row.made for each in self._wrong_document(place, conversation))
+                if self.budget is not None:
+                    self.budget.rows -= 1
+
+    def _wrong_refusal(self, refused: RejectedRow, conversation: PlainConversation) -> Iterator[Finding]:
+        if refused.reason == Reason.TOO_LONG:
+            most, longest = most_tokens(self.reference, conversation), self.rows.config["caps"].get("longest")
+            if most is not None and longest is not None and most <= longest:
+                yield self.rows.finding(refused.row, f"it is refused as too_long, but has {most} tokens at most")
+            return
+        fitting = fitting_classes(self.reference, conversation)
+        if not fitting:
+            yield self.rows.finding(refused.row, f"it is refused as {refused.reason}, but nothing is wrong with it")
+        elif refused.reason not in fitting:
+            classes = ", ".join(sorted(fitting))
+            yield self.rows.finding(refused.row, f"it is refused as {refused.reason}, but should be as {classes}")
+
     def _wrong_document(self, place: PlacedDocument, conversation: PlainConversation) -> Iterator[Finding]:
-        assert self.reference is not None
         lists = [place.row[name] for name in ("run", *LISTS)]
         if len({*map(len, lists)}) > 1 or max(place.row["run"], default=0) >= len(conversation.messages):
             return  # reported with the rows or with the runs
@@ -250,7 +302,8 @@ class _ShardCheck:
             return
         masks = [[int(span > 0) for span in spans] for spans in expected.spans]
         labels = {"span": expected.spans, "lossmask": masks}
-        yield from place.differences_in(expected.known, self.whole.root, "the conversation", expected.tokens, labels)
+        root = self.rows.whole.root
+        yield from place.differences_in(expected.known, root, "the conversation", expected.tokens, labels)
 
 
 @lru_cache(maxsize=64)
