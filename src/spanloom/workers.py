@@ -229,6 +229,11 @@ def process_pool(
         executor.shutdown(wait=True)
 
 
+def import_ahead(module: str) -> None:
+    """Imports a module in a worker, before work needs it."""
+    import_module(module)
+
+
 counters_here: Counters | None = None
 """In a worker: the counters of the run it belongs to."""
 

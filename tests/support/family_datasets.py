@@ -52,7 +52,7 @@ class Case:
 
 def model_chat(folder: Path, records: Sequence[Record] = tuple(map(record, range(24)))) -> Case:
     rows = [*map(stored, records)]
-    source = write_conversations(folder / "source", [rows[:14], rows[14:]])
+    source = write_conversations(folder / "source", [rows[:14], rows[14:]], row_group_size=4)
     rules = ModelRules(valid_fraction=FRACTION)
     made = build_for_model(
         BuildOptions(source=source, model=write_model(folder / "m"), out=folder / "root", rules=rules, **SHA)

@@ -100,9 +100,11 @@ def stored(record: Record, **more: Any) -> dict[str, str]:
     }
 
 
-def write_conversations(folder: Path, shards: Sequence[Sequence[Mapping[str, str]]]) -> Path:
+def write_conversations(
+    folder: Path, shards: Sequence[Sequence[Mapping[str, str]]], *, row_group_size: int = 16
+) -> Path:
     """A `conversations_v1` folder. Returns it."""
-    write_source(folder, [[dict(row) for row in shard] for shard in shards], row_group_size=4)
+    write_source(folder, [[dict(row) for row in shard] for shard in shards], row_group_size=row_group_size)
     write_manifest(folder, len(shards), schema_version="conversations_v1")
     return folder
 

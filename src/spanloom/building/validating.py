@@ -16,6 +16,7 @@ from spanloom.dataset.validate.in_process import validated
 from spanloom.findings import Report
 from spanloom.megatron.readers import ReaderChoice
 from spanloom.megatron.validator import Validator, validating_process
+from spanloom.report.pages.report import load_report_page
 from spanloom.report.progress import Progress
 
 
@@ -43,6 +44,7 @@ def validating(
             total = written.content.totals.sequences
             with progress.stage("validate"), progress.checking(process.counters, total, unit):
                 future = process.pool.submit(validated, root, family, reader=reader, **given)
+                load_report_page()
                 return process.pool.result(future, "validation")
 
         yield validate

@@ -7,10 +7,9 @@ can start the process first and import its own libraries at the same time.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib import import_module
 
 from spanloom.megatron.readers import ReaderChoice, chosen_reader
-from spanloom.workers import Counters, Pool, process_pool
+from spanloom.workers import Counters, Pool, import_ahead, process_pool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,6 +26,6 @@ def validating_process(reader: ReaderChoice = "auto") -> Iterator[Validator]:
     chosen_reader(reader)
     counters = Counters(1)
     with process_pool(1, counters) as pool:
-        pool.submit(import_module, "spanloom.dataset.validate.in_process")
+        pool.submit(import_ahead, "spanloom.dataset.validate.in_process")
         yield Validator(pool=pool, counters=counters)
         pool.abort()  # its work is done

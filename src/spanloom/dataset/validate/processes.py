@@ -9,7 +9,6 @@ from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib import import_module
 from multiprocessing import current_process
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from spanloom.dataset.validate.run import JoinedRun, OnChecked, Parts, Run, coun
 from spanloom.findings import Report
 from spanloom.machine import workers_that_fit
 from spanloom.storage.temporaries import temporary_folder
-from spanloom.workers import Counters, OnProgress, Pool, process_pool
+from spanloom.workers import Counters, OnProgress, Pool, import_ahead, process_pool
 
 TOKENS_A_PROCESS, TOKENS_WITHOUT_SOURCE = 1 << 24, 1 << 26
 """Tokens of a dataset that are worth a process: they take longer to check than a process takes to begin."""
@@ -100,7 +99,7 @@ def _pool(check: DatasetCheck, processes: int) -> Iterator[Pool | None]:
         return
     with process_pool(processes) as pool:
         for _ in range(processes):
-            pool.submit(import_module, check.family.__name__)  # type: ignore[attr-defined]  # a family is a module
+            pool.submit(import_ahead, check.family.__name__)  # type: ignore[attr-defined]  # a family is a module
         yield pool
         pool.abort()  # its work is done
 

@@ -117,7 +117,7 @@ def _request_of(options: BuildOptions, source: Source, asset: Path) -> DatasetRe
         tokens=[caps.share(number, len(rows)).tokens for number in range(len(rows))],
         verb="render",
         useful_workers=partial(_useful_workers, recipe.profile),
-        pooled=True,
+        pooled=sum(rows) >= ROWS_WORTH_LOADING,
         ahead=loading_ahead(options.renderer, asset, sum(rows)),
         check=check,
     )

@@ -45,6 +45,12 @@ def drawing(template: str, **values: Any) -> Markup:
     return Markup(_environment().get_template(template).render(**values).strip())
 
 
+def load(*templates: str) -> None:
+    """Loads templates, and what renders them, before a page is made."""
+    for template in templates:
+        _environment().get_template(template)
+
+
 def _source(text: str) -> str:
     """The hash of a style or script, as in a content security policy."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

@@ -11,12 +11,17 @@ from spanloom.dataset.family import Description
 from spanloom.dataset.statistics import SEQUENCE_LENGTHS
 from spanloom.megatron.readers import reader_in_words
 from spanloom.report.card import duplicate_lines
-from spanloom.report.pages.html import page
+from spanloom.report.pages.html import load, page
 from spanloom.report.pages.plots import fraction_plot, lengths_plot, ratios_plot
 
 FINDINGS_SHOWN = 200
 ROWS_SHOWN = 40
 """Further groups are summed in one line: the page stays small for any source."""
+
+
+def load_report_page() -> None:
+    """Loads what `report_page` needs, while something else is waited for."""
+    load("report.html.j2", "plot.svg.j2")
 
 
 def report_page(facts: dict[str, Any], description: Description, groups: Sequence[str]) -> str:

@@ -19,7 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from enum import StrEnum
+from functools import lru_cache
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -249,31 +251,42 @@ def skip_reason(row: RawRow) -> Skip | None:
 def output_row(row: RawRow, conversion: Conversion) -> OutputRow:
     """A usable raw row → the columns of `SHARD_SCHEMA`; `messages_json` as UTF-8 bytes, because their size matters."""
     kept = {name: row.get(name) for name in ("synth_id", *KEPT_COLUMNS)}
-    return {
-        "messages_json": json.dumps({"messages": messages(row, conversion)}, ensure_ascii=False).encode(),
-        "metadata_json": json.dumps(kept, ensure_ascii=False),
-        **kept,
-    }
-
-
-def messages(row: RawRow, conversion: Conversion) -> list[dict[str, Any]]:
-    """The Harmony messages of a usable row: system, developer (if configured), user, analysis, final."""
     query, seed_text = row["query"], row.get(SEED_TEXT)
     if conversion.with_seed_text and seed_text:
         query = f"{query}\n\n{seed_text}"  # type: ignore[str-bytes-safe]  # a usable row holds no bytes
+    texts = map(_as_json, (query, row["synthetic_reasoning"], row["synthetic_answer"]))
+    written = chain.from_iterable(zip(_around_texts(conversion), (*texts, ""), strict=True))
+    return {"messages_json": "".join(written).encode(), "metadata_json": _as_json(kept), **kept}
+
+
+_as_json = json.JSONEncoder(ensure_ascii=False).encode
+
+_QUERY, _REASONING, _ANSWER = _TEXTS = tuple(f"\0{name}" for name in ("query", "reasoning", "answer"))
+"""Stand for the texts of a row."""
+
+
+@lru_cache(maxsize=1)
+def _around_texts(conversion: Conversion) -> list[str]:
+    """What is before, between and behind the texts in the JSON of every row: the rows differ in the texts alone."""
+    pieces: list[str] = []
+    rest = _as_json({"messages": messages(conversion)})
+    for text in reversed(_TEXTS):  # from the end, so that an option with such a text is none of them
+        rest, _, piece = rest.rpartition(_as_json(text))
+        pieces.insert(0, piece)
+    return [rest, *pieces]
+
+
+def messages(conversion: Conversion) -> list[dict[str, Any]]:
+    """The Harmony messages of a usable row: system, developer (if configured), user, analysis, final."""
     context = [system_message(conversion)]
     if conversion.developer_instructions is not None:
         content = {"type": "developer_content", "instructions": conversion.developer_instructions}
         context.append({"role": "developer", "content": [content]})
     return [
         *context,
-        {"role": "user", "content": [{"type": "text", "text": query}]},
-        {
-            "role": "assistant",
-            "content": [{"type": "text", "text": row["synthetic_reasoning"]}],
-            "channel": "analysis",
-        },
-        {"role": "assistant", "content": [{"type": "text", "text": row["synthetic_answer"]}], "channel": "final"},
+        {"role": "user", "content": [{"type": "text", "text": _QUERY}]},
+        {"role": "assistant", "content": [{"type": "text", "text": _REASONING}], "channel": "analysis"},
+        {"role": "assistant", "content": [{"type": "text", "text": _ANSWER}], "channel": "final"},
     ]
 
 
