@@ -12,7 +12,7 @@ from typing import Any
 from spanloom.building.make import Validate
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.manifest import Manifest
-from spanloom.dataset.validate.in_process import validated
+from spanloom.dataset.validate.dataset import validated
 from spanloom.findings import Report
 from spanloom.megatron.readers import ReaderChoice
 from spanloom.megatron.validator import Validator, validating_process

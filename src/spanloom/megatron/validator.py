@@ -26,6 +26,6 @@ def validating_process(reader: ReaderChoice = "auto") -> Iterator[Validator]:
     chosen_reader(reader)
     counters = Counters(1)
     with process_pool(1, counters) as pool:
-        pool.submit(import_ahead, "spanloom.dataset.validate.in_process")
+        pool.submit(import_ahead, "spanloom.dataset.validate.dataset")
         yield Validator(pool=pool, counters=counters)
         pool.abort()  # its work is done

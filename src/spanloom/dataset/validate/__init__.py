@@ -1,10 +1,8 @@
 """Validates datasets on disk.
 
 dataset           every file, token and label of a dataset
-in_process        the same in a process of its own
 processes         the checks of shards, in several processes
 checks            the checks of files, documents and source
-run               the checks of some shards, and their reports
 by_shard          the same in two steps: each shard where its files are, then the global checks
 content           checks that the `content` of a manifest is consistent
 json_tokenizer    the tokenizer.json of a dataset

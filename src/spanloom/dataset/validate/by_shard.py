@@ -24,8 +24,16 @@ from spanloom.dataset.root.places import staged_root
 from spanloom.dataset.rows.digests import DigestRuns
 from spanloom.dataset.validate.checks import DatasetCheck, GivenSource, joined_checks
 from spanloom.dataset.validate.content import check_shape
-from spanloom.dataset.validate.processes import CONTENTS_AT_ONCE, checked_group, documents_of, processes_for
-from spanloom.dataset.validate.run import AGAIN, JoinedRun, Parts, counted
+from spanloom.dataset.validate.processes import (
+    AGAIN,
+    CONTENTS_AT_ONCE,
+    JoinedRun,
+    Parts,
+    checked_group,
+    counted,
+    documents_of,
+    processes_for,
+)
 from spanloom.errors import ArtifactError, SpanloomError
 from spanloom.findings import Finding, Report
 from spanloom.machine import usable_cpus

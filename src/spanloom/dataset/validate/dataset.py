@@ -9,7 +9,10 @@ the exceptions, with the reason.
 
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from time import monotonic
+from typing import Any
 
+from spanloom import workers as processes
 from spanloom.dataset import manifest
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.root.inventory import AT_ONCE, check_inventory
@@ -83,3 +86,18 @@ def validate_dataset(
         except BaseException:
             threads.shutdown(wait=False, cancel_futures=True)  # otherwise it would hash all files first
             raise
+
+
+def validated(root: Path, family: DatasetFamily, **options: Any) -> tuple[Report, float]:
+    """Runs `validate_dataset` in a process of its own, for whose parent it counts. Returns the seconds too."""
+    counters, checked = processes.counters_here, 0
+
+    def count(done: int, _: int) -> None:
+        nonlocal checked
+        if counters:
+            counters.add(0, checked=done - checked)
+        checked = done
+
+    began = monotonic()
+    report = validate_dataset(root, family, on_progress=count, **options)
+    return report, monotonic() - began

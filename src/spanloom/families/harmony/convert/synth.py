@@ -14,7 +14,7 @@ randomness, so the same input and options give the same bytes (under one version
 
 import json
 import shutil
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -261,22 +261,19 @@ def output_row(row: RawRow, conversion: Conversion) -> OutputRow:
 
 _as_json = json.JSONEncoder(ensure_ascii=False).encode
 
-_QUERY, _REASONING, _ANSWER = _TEXTS = tuple(f"\0{name}" for name in ("query", "reasoning", "answer"))
-"""Stand for the texts of a row."""
-
 
 @lru_cache(maxsize=1)
 def _around_texts(conversion: Conversion) -> list[str]:
     """What is before, between and behind the texts in the JSON of every row: the rows differ in the texts alone."""
-    pieces: list[str] = []
-    rest = _as_json({"messages": messages(conversion)})
-    for text in reversed(_TEXTS):  # from the end, so that an option with such a text is none of them
+    texts = ("\0query", "\0reasoning", "\0answer")
+    rest, pieces = _as_json({"messages": messages(conversion, *texts)}), deque[str]()
+    for text in reversed(texts):  # from the end, so that an option with such a text is none of them
         rest, _, piece = rest.rpartition(_as_json(text))
-        pieces.insert(0, piece)
+        pieces.appendleft(piece)
     return [rest, *pieces]
 
 
-def messages(conversion: Conversion) -> list[dict[str, Any]]:
+def messages(conversion: Conversion, query: str, reasoning: str, answer: str) -> list[dict[str, Any]]:
     """The Harmony messages of a usable row: system, developer (if configured), user, analysis, final."""
     context = [system_message(conversion)]
     if conversion.developer_instructions is not None:
@@ -284,9 +281,9 @@ def messages(conversion: Conversion) -> list[dict[str, Any]]:
         context.append({"role": "developer", "content": [content]})
     return [
         *context,
-        {"role": "user", "content": [{"type": "text", "text": _QUERY}]},
-        {"role": "assistant", "content": [{"type": "text", "text": _REASONING}], "channel": "analysis"},
-        {"role": "assistant", "content": [{"type": "text", "text": _ANSWER}], "channel": "final"},
+        {"role": "user", "content": [{"type": "text", "text": query}]},
+        {"role": "assistant", "content": [{"type": "text", "text": reasoning}], "channel": "analysis"},
+        {"role": "assistant", "content": [{"type": "text", "text": answer}], "channel": "final"},
     ]
 
 

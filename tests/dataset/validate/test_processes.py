@@ -3,7 +3,7 @@
 import pytest
 
 from spanloom.conversations.source.folder import Part
-from spanloom.dataset.validate.run import pieces
+from spanloom.dataset.validate.processes import pieces
 
 
 @pytest.mark.parametrize(
