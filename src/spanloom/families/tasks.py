@@ -34,7 +34,7 @@ def validated(made: str, root: str, source: str, *, deep: str = "{deep}", hours:
             "--report": ("out", "report"),
             "--html": ("out", "html"),
         },
-        **needs("2", "{validate_memory}", hours=hours),
+        **needs("{validate_cpu}", "{validate_memory}", hours=hours),
     }
 
 
@@ -66,7 +66,7 @@ def validated_by_shard(
                 "--report": ("out", "report"),
                 "--digests": ("out", "digests"),
             },
-            **needs("2", "{validate_memory}", hours=24),
+            **needs("{validate_cpu}", "{validate_memory}", hours=24),
         },
         {
             "step": "assemble-validation",

@@ -47,6 +47,7 @@ PARAMETERS: Parameters = {
     "generate_memory": "4Gi",
     "pack_cpu": "8",
     "pack_memory": "16Gi",
+    "validate_cpu": "2",
     "validate_memory": "16Gi",
 }
 

@@ -45,6 +45,7 @@ PARAMETERS: Parameters = {
     "write_cpu": "2",
     "write_memory": "8Gi",
     "split_memory": "8Gi",
+    "validate_cpu": "8",
     "validate_memory": "16Gi",
 }
 

@@ -48,6 +48,7 @@ PARAMETERS: Parameters = {
     "deep": defaults.DEEP,
     "tokenize_cpu": "8",
     "tokenize_memory": "16Gi",
+    "validate_cpu": "8",
     "validate_memory": "16Gi",
 }
 

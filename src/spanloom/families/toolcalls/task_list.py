@@ -58,6 +58,7 @@ PARAMETERS: Parameters = {
     "merge_memory": "16Gi",
     "tokenize_cpu": "2",
     "tokenize_memory": "8Gi",
+    "validate_cpu": "2",
     "validate_memory": "8Gi",
 }
 

@@ -50,6 +50,7 @@ PARAMETERS: Parameters = {
     "ingest_memory": "4Gi",
     "tokenize_cpu": "4",
     "tokenize_memory": "8Gi",
+    "validate_cpu": "2",
     "validate_memory": "16Gi",
 }
 
