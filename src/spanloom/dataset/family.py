@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spanloom.conversations.source.folder import Part
 from spanloom.dataset.document import ShownMessage, ShownToken
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.rows.digests import DigestRuns, Digests
@@ -57,9 +56,9 @@ class CheckRun(Protocol):
         """Runs `check` on the shards that are checked here; adds the reports, and returns the results, of all shards in
         order. None stands for a shard that is checked elsewhere."""
 
-    def spread(self, work: Callable[[Sequence[Part]], T], parts: Sequence[Part]) -> list[T]:
-        """Runs `work` on the parts of a shard's source, in order: on all of them, or on as many pieces of them as there
-        are processes for. `work` is pickled; in a worker, a `WholeCheck` has no run."""
+    def spread(self, work: Callable[[range], T], rows: int) -> list[T]:
+        """Runs `work` on the rows of a shard's source from 0 on: on all of them, or on as many pieces as there are
+        processes for. Returns the results in order. `work` is pickled; in a worker, a `WholeCheck` has no run."""
 
     def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Digests:
         """Counts documents as checked, and adds a digest of each one's tokens. `tokens` int32 [T]; `lengths` int32 [N].

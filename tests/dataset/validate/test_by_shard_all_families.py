@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from spanloom.conversations.source import folder
 from spanloom.dataset import manifest
 from spanloom.dataset.facts import dataset_facts
 from spanloom.dataset.validate import processes
@@ -243,7 +242,6 @@ def test_the_report_of_several_processes_is_that_of_one(
     DAMAGES[damage](case)
     family = dataset_family(manifest.read_any(case.root).content.family)
     monkeypatch.setattr(processes, "TOKENS_A_PROCESS", 1)
-    monkeypatch.setattr(folder, "ROWS_PER_PART", 4)
     started: list[int] = []
     monkeypatch.setattr(processes, "process_pool", lambda *given: started.append(given[0]) or process_pool(*given))
 

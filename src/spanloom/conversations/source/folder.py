@@ -372,27 +372,27 @@ def parts_of(shard: SourceShard, max_rows: int | None = None) -> list[Part]:
     return plan_parts(group_rows(shard), max_rows=max_rows)
 
 
-def first_rows(shard: SourceShard, max_rows: int | None = None) -> Iterator[SourceRows]:
-    """All rows of a shard, or its first `max_rows`, in batches: see `read_rows`."""
+def first_rows(shard: SourceShard, max_rows: int | None = None, *, first: int = 0) -> Iterator[SourceRows]:
+    """All rows of a shard, or its first `max_rows`, in batches; without those below `first`: see `read_rows`."""
     for part in parts_of(shard, max_rows):
-        yield from read_rows(shard, part)
+        if first < part.first_row + part.rows:
+            yield from read_rows(shard, part, first=first)
 
 
-def read_rows(shard: SourceShard, part: Part) -> Iterator[SourceRows]:
-    """The rows of a part, in batches of up to `BATCH_ROWS` rows and `BATCH_BYTES`. Raises SourceError if the file
-    cannot be decoded.
-    """
+def read_rows(shard: SourceShard, part: Part, *, first: int = 0) -> Iterator[SourceRows]:
+    """The rows of a part from `first` on, in batches of up to `BATCH_ROWS` rows and `BATCH_BYTES`. Raises SourceError
+    if the file cannot be decoded."""
     with open_source_shard(shard, _footer(shard)) as file:
         columns = _columns(file.schema_arrow, shard.format)
         row, end = part.first_row, part.first_row + part.rows
         for batch in source_batches(file, shard, part.row_groups, columns, first_row=row):
             if row >= end:
                 break
-            batch = batch.slice(0, end - row)
-            sizes = byte_lengths(batch.column("messages_json"))
-            for first, last in runs_within(sizes, BATCH_BYTES):
-                yield _source_rows(batch.slice(first, last - first), row)
-                row += last - first
+            batch, skipped = batch.slice(0, end - row), min(max(first - row, 0), batch.num_rows)
+            batch, row = batch.slice(skipped), row + skipped
+            for begin, last in runs_within(byte_lengths(batch.column("messages_json")), BATCH_BYTES):
+                yield _source_rows(batch.slice(begin, last - begin), row)
+                row += last - begin
 
 
 def source_batches(

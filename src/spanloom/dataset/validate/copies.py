@@ -14,7 +14,6 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from spanloom.conversations.source.folder import Part
 from spanloom.dataset.family import CheckRun
 from spanloom.dataset.manifest import ShardEntry
 from spanloom.dataset.rows.digests import Digests
@@ -73,8 +72,8 @@ class CountedRun:
     def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], T]) -> list[T]:
         return self.run.each(report, shards, check)
 
-    def spread(self, work: Callable[[Sequence[Part]], T], parts: Sequence[Part]) -> list[T]:
-        return self.run.spread(work, parts)
+    def spread(self, work: Callable[[range], T], rows: int) -> list[T]:
+        return self.run.spread(work, rows)
 
     def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Digests:
         digests = self.run.checked(tokens, lengths)

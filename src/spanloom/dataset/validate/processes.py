@@ -5,12 +5,11 @@ Each process has some of the shards; the calling process has the first of them. 
 processes, the rows of a shard's source are compared in pieces, see `CheckRun.spread`.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import accumulate, pairwise
+from itertools import pairwise
 from multiprocessing import current_process
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -19,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from spanloom import workers
-from spanloom.conversations.source.folder import Part
 from spanloom.dataset.family import CheckRun
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.rows.digests import DigestRuns, Digests
@@ -240,10 +238,11 @@ class Run:
             results.append(result)
         return results
 
-    def spread(self, work: Callable[[Sequence[Part]], T], parts: Sequence[Part]) -> list[T]:
+    def spread(self, work: Callable[[range], T], rows: int) -> list[T]:
         if self._pool is None:
-            return [work(parts)]
-        futures = [self._pool.submit(work, piece) for piece in pieces(parts, self._pool.workers)]
+            return [work(range(rows))]
+        edges = [rows * number // self._pool.workers for number in range(self._pool.workers + 1)]
+        futures = [self._pool.submit(work, range(first, last)) for first, last in pairwise(edges) if first < last]
         return [self._pool.result(future, "validation") for future in futures]
 
     def checked(self, tokens: npt.NDArray[np.int32], lengths: npt.NDArray[np.int32]) -> Digests:
@@ -251,13 +250,6 @@ class Run:
         self._contents.add(digests)
         self._on_checked(lengths.size)
         return digests
-
-
-def pieces(parts: Sequence[Part], count: int) -> list[Sequence[Part]]:
-    """Cuts parts, in order, into at most `count` pieces of about as many rows."""
-    ends = list(accumulate(part.rows for part in parts))
-    edges = [bisect_left(ends, ends[-1] * number / count) + 1 for number in range(1, count) if ends]
-    return [parts[first:last] for first, last in pairwise([0, *edges, len(parts)]) if first < last]
 
 
 class JoinedRun:
@@ -278,7 +270,7 @@ class JoinedRun:
         self._calls += 1
         return results
 
-    def spread(self, work: Callable[[Sequence[Part]], T], parts: Sequence[Part]) -> list[T]:  # noqa: ARG002
+    def spread(self, work: Callable[[range], T], rows: int) -> list[T]:  # noqa: ARG002
         """Never called: no row is checked here."""
         return []
 

@@ -10,11 +10,12 @@ In: the source, the dataset's files, a function that reads one document. Out: fi
 The rules are a second implementation (`rules`), not that of the build. The sample is the same on every machine.
 """
 
+from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -23,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from openai_harmony import HarmonyEncoding
 
-from spanloom.conversations.source.folder import Part, Source, SourceShard, open_source_shard, parts_of
+from spanloom.conversations.source.folder import Source, SourceShard, group_rows, open_source_shard
 from spanloom.conversations.source.manifest import ANY_MODEL_V1
 from spanloom.conversations.source.rejects import Reason
 from spanloom.dataset.family import SourceCheck, WholeCheck
@@ -108,7 +109,7 @@ def check_source(report: Report, check: SourceCheck) -> None:
         held, share = ShardSource(whole=whole, shard=shard, source=source), shares[shard.shard]
         own.ran("source rows", shard.rows_read)
         work = partial(_checked_rows, held, check.tokenizer)
-        of_pieces = whole.run.spread(work, parts_of(source, shard.rows_read))
+        of_pieces = whole.run.spread(work, shard.rows_read)
         for report in (*(rows for rows, _, _ in of_pieces), *(documents for _, documents, _ in of_pieces)):
             own.include(report)
         own.add(held.check_counts([counts for _, _, counts in of_pieces]))
@@ -125,13 +126,13 @@ def check_source(report: Report, check: SourceCheck) -> None:
     check_against_folder(report, check, opened, check_shard)
 
 
-def _checked_rows(held: "ShardSource", tokenizer: Path | None, parts: Sequence[Part]) -> tuple[Report, Report, Counts]:
-    """What is found in the rows of these parts, and in their documents; the counts of their conversations."""
+def _checked_rows(held: "ShardSource", tokenizer: Path | None, rows: range) -> tuple[Report, Report, Counts]:
+    """What is found in some rows, and in their documents; the counts of their conversations."""
     encoding, table, _ = encodings(tokenizer, 0)
     of_rows, of_documents = Report(), Report()
-    of_rows.add(held.check_all(parts))
+    of_rows.add(held.check_all(rows))
     compared = held.compared(Wrappers(encoding), table)
-    of_documents.add(held.check_documents(of_documents, parts, compared))
+    of_documents.add(held.check_documents(of_documents, rows, compared))
     return of_rows, of_documents, compared.counts
 
 
@@ -190,29 +191,29 @@ class ShardSource:
         placed = documents_by_row(self.whole, self.shard, self._columns, rows)
         return {row: [*documents] for row, documents in groupby(placed, key=_row_of)}
 
-    def check_all(self, parts: Sequence[Part]) -> Iterator[Finding]:
-        """Checks id and metadata of every row of these parts in the dataset."""
-        profile, rows = self.profile, _rows_of(parts)
+    def check_all(self, rows: range) -> Iterator[Finding]:
+        """Checks id and metadata of each of these rows in the dataset."""
+        profile = self.profile
         columns = ("sequence", "row", profile.split_column, *profile.source.metadata_columns)
         splits, id_column = self.whole.readable_splits(self.shard), profile.source.id_column
         places = RowPlaces(self.whole.root, self.shard, splits, columns, id_column, lambda _: None)
         places.skip(rows.start)
-        for first, batch in self._batches(parts, small_columns(profile), BATCH_ROWS * 16):
+        for first, batch in self._batches(rows, small_columns(profile), BATCH_ROWS * 16):
             cells, torn = cells_of(batch, profile)
             for split, table in places.before(first + batch.num_rows).tables.items():
                 inside = table.filter(pa.array(row_numbers(table) >= first))  # earlier rows were checked
                 yield from self._check_table(split, inside, first, cells, torn)
 
-    def _batches(
-        self, parts: Sequence[Part], columns: Sequence[str], batch_rows: int
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """The rows of these parts, with the number of the first row of each batch."""
-        rows, groups = _rows_of(parts), [group for part in parts for group in part.row_groups]
+    def _batches(self, rows: range, columns: Sequence[str], batch_rows: int) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """These rows, with the number of the first row of each batch."""
+        ends = [*accumulate(group_rows(self.source))]
+        before, until = bisect_right(ends, rows.start), bisect_left(ends, rows.stop) + 1
+        first = ends[before - 1] if before else 0
         with open_source_shard(self.source) as file:
-            for at, batch in read_batches(file, self.source, columns, batch_rows, groups):
-                if rows.start + at >= rows.stop:
-                    return
-                yield rows.start + at, batch
+            for at, batch in read_batches(file, self.source, columns, batch_rows, range(before, min(until, len(ends)))):
+                begin, end = max(rows.start - first - at, 0), rows.stop - first - at
+                if (inside := batch.slice(begin, max(end - begin, 0))).num_rows:
+                    yield first + at + begin, inside
 
     def _check_table(
         self, split: str, table: pa.Table, first: int, cells: Mapping[str, list[str | None]], torn: set[int]
@@ -244,11 +245,12 @@ class ShardSource:
         counting = self.shard.cutting is not None
         return ComparedRows(self.whole.root, self.profile, self.config, wrappers, table, counting=counting)
 
-    def check_documents(self, report: Report, parts: Sequence[Part], compared: ComparedRows) -> Iterator[Finding]:
-        """Checks that each row in the dataset is one that the rules accept, and that its documents are the row's."""
-        placed = groupby(documents_by_row(self.whole, self.shard, self._columns, _rows_of(parts)), key=_row_of)
+    def check_documents(self, report: Report, rows: range, compared: ComparedRows) -> Iterator[Finding]:
+        """Checks that each of these rows in the dataset is one that the rules accept, and that its documents are the
+        row's."""
+        placed = groupby(documents_by_row(self.whole, self.shard, self._columns, rows), key=_row_of)
         waiting = next(placed, None)
-        for first, batch in self._batches(parts, ("messages_json",), BATCH_ROWS):
+        for first, batch in self._batches(rows, ("messages_json",), BATCH_ROWS):
             texts = batch.column("messages_json").cast(pa.large_binary())
             while waiting is not None and waiting[0] < first + batch.num_rows:
                 row, documents = waiting[0], [*waiting[1]]
@@ -380,10 +382,6 @@ def _differences(
             around = encoding.decode(wanted.tokens[max(at - 8, 0) : at + 8])
             message = f"{name}: openai-harmony gives {expected[at]}, the dataset has {held[at]}, around {around!r}"
             yield "rerender", at, message
-
-
-def _rows_of(parts: Sequence[Part]) -> range:
-    return range(parts[0].first_row, parts[-1].first_row + parts[-1].rows) if parts else range(0)
 
 
 def _row_of(document: PlacedDocument) -> int:

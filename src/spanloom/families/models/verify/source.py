@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from spanloom.conversations.source.folder import Part, Source, SourceShard, parts_of, read_rows
+from spanloom.conversations.source.folder import Source, SourceShard, first_rows
 from spanloom.conversations.source.rejects import Reason
 from spanloom.dataset.family import SourceCheck, WholeCheck
 from spanloom.dataset.manifest import ShardEntry
@@ -84,15 +84,15 @@ def check_source(report: Report, check: SourceCheck) -> None:
         budget = None if len(again) == shard.rows_read else _Budget(len(again) * TOKENS_OF_ROW, most, len(again))
         reference = next(iter(references), None)
         rows = _ShardRows(check.whole, shard, source, reference if "inline_calls" in content.config else None)
-        parts = parts_of(source, shard.rows_read)
-        spread = check.whole.run.spread if rows.reference is None else lambda work, parts: [work(parts)]
-        of_pieces = spread(rows.checked, parts)
+        every = range(shard.rows_read)
+        alone = rows.reference is not None  # it is not pickled
+        of_pieces = [rows.checked(every)] if alone else check.whole.run.spread(rows.checked, len(every))
         for piece in of_pieces:
             own.include(piece.report)
         own.ran("source rows", shard.rows_read)
         own.add(rows.wrong_counts(of_pieces))
         if reference is not None:
-            _Again(own, rows, reference, budget).check(parts, again)
+            _Again(own, rows, reference, budget).check(every, again)
 
     check_against_folder(report, check, opened, check_shard)
 
@@ -130,26 +130,25 @@ class _ShardRows:
     def config(self) -> Mapping[str, Any]:
         return self.whole.content.config
 
-    def read(self, parts: Sequence[Part], wanted: set[int] | None = None) -> Iterator[_Row]:
-        """The rows of these parts, or the wanted ones among them."""
+    def read(self, rows: range, wanted: set[int] | None = None) -> Iterator[_Row]:
+        """These rows, or the wanted ones among them."""
         open_with = reading_in_order(self.whole.open_with)
         splits, id_column = self.whole.readable_splits(self.shard), self.source.format.id_column
         # What is wrong in the rejects file is reported with the places of all rows.
         places = RowPlaces(self.whole.root, self.shard, splits, _COLUMNS, id_column, lambda _: None)
-        for part in parts:
-            if wanted is not None and wanted.isdisjoint(range(part.first_row, part.first_row + part.rows)):
+        places.skip(rows.start)
+        for batch in first_rows(self.source, rows.stop, first=rows.start):
+            placed = places.before(batch.first_row + len(batch))
+            if wanted is not None and wanted.isdisjoint(range(batch.first_row, batch.first_row + len(batch))):
                 continue
-            places.skip(part.first_row)
-            for batch in read_rows(self.source, part):
-                placed = places.before(batch.first_row + len(batch))
-                documents = self._documents(placed, wanted, open_with)
-                refused = {each.row: each for each in placed.rejected}
-                ids = batch.columns.get(id_column)
-                for at, text in enumerate(batch.messages_json.to_pylist()):
-                    row = batch.first_row + at
-                    if wanted is None or row in wanted:
-                        made = sorted(documents.get(row, ()), key=lambda place: place.row["cut"])
-                        yield _Row(row, None if ids is None else ids[at], text, made, refused.get(row))
+            documents = self._documents(placed, wanted, open_with)
+            refused = {each.row: each for each in placed.rejected}
+            ids = batch.columns.get(id_column)
+            for at, text in enumerate(batch.messages_json.to_pylist()):
+                row = batch.first_row + at
+                if wanted is None or row in wanted:
+                    made = sorted(documents.get(row, ()), key=lambda place: place.row["cut"])
+                    yield _Row(row, None if ids is None else ids[at], text, made, refused.get(row))
 
     def _documents(
         self, placed: PlacedRows, wanted: set[int] | None, open_with: OpenIndexed
@@ -163,12 +162,12 @@ class _ShardRows:
                 documents.setdefault(row["row"], []).append(PlacedDocument(**place, row=row, open_with=open_with))
         return documents
 
-    def checked(self, parts: Sequence[Part]) -> _Checked:
-        """Checks ids, runs and texts of the rows of these parts, without rendering."""
+    def checked(self, rows: range) -> _Checked:
+        """Checks ids, runs and texts of these rows, without rendering."""
         frames, _ = frames_of(self.whole.root, self.whole.content)
         texts = None if frames is None else Texts(frames)
         found = _Checked()
-        for row in self.read(parts):
+        for row in self.read(rows):
             if row.refused is not None and None not in (row.refused.id, row.id) and row.refused.id != row.id:
                 message = f"the rejects file has the id {row.refused.id!r}, the source {row.id!r}"
                 found.report.add([self.finding(row.number, message)])
@@ -256,8 +255,8 @@ class _Again:
     reference: Reference
     budget: _Budget | None
 
-    def check(self, parts: Sequence[Part], again: set[int]) -> None:
-        for row in self.rows.read(parts, again):
+    def check(self, rows: range, again: set[int]) -> None:
+        for row in self.rows.read(rows, again):
             judged = row.refused is not None and row.refused.reason in {*REMEDIES, Reason.TOO_LONG}
             if not judged and not row.made:
                 continue
