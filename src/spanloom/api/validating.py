@@ -39,6 +39,7 @@ def validate(
     reader: Literal["auto", "megatron", "independent"] = "auto",
     report: Place | None = None,
     html: Place | None = None,
+    workers: int | None = None,
     scratch: Place | None = None,
     progress: bool | OnStage = False,
 ) -> Report:
@@ -49,6 +50,7 @@ def validate(
     tokenizer     the tokenizer of the dataset, if the dataset does not contain it
     reader        megatron: Megatron's own reader; independent: one in numpy; auto: Megatron's if it is installed
     report, html  files to write the report to, as JSON and as a page
+    workers       the most processes; None: as many as CPUs and memory allow
     progress      True prints to stderr; a function is called with the name of the work, the amount done and the total
 
     Returns a `Report`: `clean`, `findings`, the counts `checked`, and the `reader`. Raises SpanloomError if there is
@@ -74,6 +76,7 @@ def validate(
         reader=reader,
         report=path(report),
         html=path(html),
+        workers=workers,
         scratch=path(scratch),
         progress=Progress.given(progress),
     )
@@ -89,6 +92,7 @@ def validated(
     reader: Literal["auto", "megatron", "independent"],
     report: Path | None,
     html: Path | None,
+    workers: int | None,
     scratch: Path | None,
     progress: Progress,
 ) -> tuple[Report, dict[str, Any]]:
@@ -129,6 +133,7 @@ def validated(
                 source=source_folder,
                 deep=defaults.DEEP if deep is None and sources else deep or 0,
                 tokenizer=tokenizer,
+                workers=workers,
                 reader=chosen,
                 on_progress=on_progress,
             )

@@ -58,6 +58,7 @@ class Validate:
     reader: options.Reader = "auto"
     report_file: Annotated[Path | None, file_option("Write the report as JSON to this file.", "--report")] = None
     html: Annotated[Path | None, file_option("Write the report as an HTML page to this file.")] = None
+    workers: options.Workers = None
     scratch: options.Scratch = None
     printed: Printed
 

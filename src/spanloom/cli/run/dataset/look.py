@@ -33,6 +33,7 @@ def validate(given: Validate) -> None:
         reader=given.reader,
         report=given.report_file,
         html=given.html,
+        workers=given.workers,
         scratch=given.scratch,
         progress=given.printed.progress(),
     )
