@@ -64,8 +64,8 @@ PARAMETERS = {
     "audit": "data model * messages=None mask=None aligned=None declare=() sample=None seed=0 workers=None html=None "
     "progress=False",
     "open_dataset": "root split=None * tokenizer=None teacher=None allow_harmful=False",
-    "validate": "root * source=() deep=None tokenizer=None reader='auto' report=None html=None workers=None scratch=None "
-    "progress=False",
+    "validate": "root * source=() deep=None tokenizer=None reader='auto' report=None html=None workers=None "
+    "scratch=None progress=False",
 }
 """What users' code relies on. A keyword may be added; one that goes or changes breaks that code."""
 

@@ -7,11 +7,13 @@ processes, the rows of a shard's source are compared in pieces, see `CheckRun.sp
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import wait
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from multiprocessing import current_process
 from pathlib import Path
+from time import monotonic
 from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
@@ -28,10 +30,14 @@ from spanloom.errors import ArtifactError
 from spanloom.findings import Report
 from spanloom.machine import workers_that_fit
 from spanloom.storage.temporaries import temporary_folder
-from spanloom.workers import Counters, OnProgress, Pool, import_ahead, process_pool
+from spanloom.workers import Counters, OnProgress, Pool, process_pool
 
 TOKENS_A_PROCESS, TOKENS_WITHOUT_SOURCE = 1 << 24, 1 << 26
 """Tokens of a dataset that are worth a process: they take longer to check than a process takes to begin."""
+
+SECONDS_OF_DOCUMENTS = 2.0
+"""How long the documents are checked at least where the rows of a shard are compared in pieces: comparing them takes
+longer still, and a process takes up to three seconds to begin."""
 
 PROCESS_BYTES = 500 << 20
 """Memory of a process, where the caller did not say how many there may be."""
@@ -77,8 +83,9 @@ def checked_shards(check: DatasetCheck, processes: int | None, on_progress: OnPr
     groups = [numbers[first::count] for first in range(min(count, len(numbers)))]
     on_checked = counted(on_progress, check.content.totals.sequences)
     if len(groups) < 2:
-        with _collections(check.content, numbers, scratch) as (ids, contents), _pool(check, count) as pool:
-            yield Checked(check=check, run=Run(shards, contents, on_checked, pool), ids=ids, contents=contents)
+        with _collections(check.content, numbers, scratch) as (ids, contents), ExitStack() as stack:
+            run = Run(shards, contents, on_checked, count, stack)
+            yield Checked(check=check, run=run, ids=ids, contents=contents)
         return
     with (
         temporary_folder("spanloom-", scratch) as folder,
@@ -107,19 +114,6 @@ def processes_for(check: DatasetCheck, numbers: Collection[int], processes: int 
     if worth < 2 or current_process().daemon or any(check_shape(content, check.family)):
         return 1
     return min(worth, processes or workers_that_fit(PROCESS_BYTES))
-
-
-@contextmanager
-def _pool(check: DatasetCheck, processes: int) -> Iterator[Pool | None]:
-    """A pool for pieces of shards, which imports the family meanwhile; None where there is no use for one."""
-    if processes < 2 or check.source is None:
-        yield None
-        return
-    with process_pool(processes) as pool:
-        for _ in range(processes):
-            pool.submit(import_ahead, check.family.__name__)  # type: ignore[attr-defined]  # a family is a module
-        yield pool
-        pool.abort()  # its work is done
 
 
 def _in_processes(
@@ -171,8 +165,8 @@ def checked_group(
     Writes `digests_file`: the digests of the ids of all of them, then those of their documents' tokens.
     """
     shards = [shard for shard in check.content.shards if shard.shard in numbers]
-    with _collections(check.content, numbers, check.scratch) as (ids, contents), _pool(check, processes) as pool:
-        run = Run(shards, contents, on_checked, pool)
+    with _collections(check.content, numbers, check.scratch) as (ids, contents), ExitStack() as stack:
+        run = Run(shards, contents, on_checked, processes, stack)
         own = replace(check, source=check.source and replace(check.source, at_hand=numbers))
         check_beyond_files(Report(), own, run, ids)
         digests_file.parent.mkdir(parents=True, exist_ok=True)
@@ -217,14 +211,31 @@ def counted(on_progress: OnProgress | None, total: int) -> OnChecked:
 class Run:
     """A `CheckRun` that checks some of the shards, one after the other. `parts`: what it gave, by number of the shard.
 
-    `contents`: the digests of documents' tokens are added to it; `pool`: for pieces of a shard.
+    contents   the digests of documents' tokens are added to it
+    processes  how many there may be for pieces of a shard; they end with `stack`
     """
 
     def __init__(
-        self, shards: Sequence[ShardEntry], contents: DigestRuns, on_checked: OnChecked, pool: Pool | None
+        self,
+        shards: Sequence[ShardEntry],
+        contents: DigestRuns,
+        on_checked: OnChecked,
+        processes: int,
+        stack: ExitStack,
     ) -> None:
         self.parts: dict[int, Parts] = {shard.shard: [] for shard in shards}
-        self._contents, self._on_checked, self._pool = contents, on_checked, pool
+        self._contents, self._on_checked = contents, on_checked
+        self._processes, self._stack = processes, stack
+        self._began = monotonic()
+
+    @cached_property
+    def _pool(self) -> Pool | None:
+        """For pieces of shards, once all documents are checked; None where they are not worth it."""
+        if self._processes < 2 or monotonic() - self._began < SECONDS_OF_DOCUMENTS:
+            return None
+        pool = self._stack.enter_context(process_pool(self._processes))
+        self._stack.callback(pool.abort)  # its work is done
+        return pool
 
     def each(self, report: Report, shards: Sequence[ShardEntry], check: Callable[[Report, ShardEntry], T]) -> list[T]:
         results: list[Any] = []
