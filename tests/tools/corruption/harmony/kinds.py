@@ -7,10 +7,9 @@ tell: hashes, counts, rows, and mask = (span > 0) agree.
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any
 
-from tools.corruption.dataset import Dataset, Document
+from tools.corruption.dataset import Dataset, Document, change
 from tools.corruption.harmony.messages import Part, label, parts, replaced
 
 Forge = Callable[[Dataset], Any]
@@ -84,28 +83,15 @@ def left_out(begin: str, end: str) -> Edit:
     return lambda document, part: replaced(document, _place(part, begin), _place(part, end), [])
 
 
-DELETED = object()
-
-
-def plus(number: int) -> Callable[[int], int]:
-    """Another count."""
-    return lambda count: count + number
-
-
 def on_manifest(forgeries: Mapping[str, tuple[str, str, str, Any]]) -> None:
     """Registers other values of the manifest: name → how it is found, the base, the path below `content`, the value.
 
-    The value may be a function of the one before, or `DELETED`.
+    The value is one that `change` takes.
     """
     for name, (found, base, path, value) in forgeries.items():
 
         def forge(dataset: Dataset, path: str = path, value: Any = value) -> None:
-            *outer, last = (int(key) if key.isdigit() else key for key in path.split("."))
-            inner = reduce(lambda held, key: held[key], outer, dataset.manifest["content"])
-            if value is DELETED:
-                del inner[last]
-            else:
-                inner[last] = value(inner[last]) if callable(value) else value
+            change(dataset.manifest["content"], path, value)
 
         forgery(found, base, name)(forge)
 

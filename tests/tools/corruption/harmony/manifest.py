@@ -1,7 +1,7 @@
 """Forgeries of the manifest and of files."""
 
-from tools.corruption.dataset import Dataset, listed
-from tools.corruption.harmony.kinds import DELETED, config, forgery, on_manifest, plus
+from tools.corruption.dataset import DELETED, Dataset, listed, plus
+from tools.corruption.harmony.kinds import config, forgery, on_manifest
 
 on_manifest(
     {
