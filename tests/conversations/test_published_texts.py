@@ -224,7 +224,7 @@ def test_reasoning_that_nemo_gym_writes_as_a_summary() -> None:
     }
     reason, remedy = refused(record)
     assert (reason, "--map reasoning=summary" in remedy) == (Refusal.KEY_UNKNOWN, True)
-    read_as = read(record, ("reasoning=summary",))
+    read_as = read(record, maps=("reasoning=summary",))
     assert [turn.reasoning for turn in read_as.turns] == [(), ("R1\n\nR2",)]
     assert read_as.settings == {"reasoning_effort": "low"}
 

@@ -29,7 +29,7 @@ def texts(record: ChatRecord) -> list[tuple[str, str]]:
     return [(turn.role, "".join(turn.texts)) for turn in record.turns]
 
 
-def refused(record: Any, **options: Any) -> tuple[Refusal, str | None]:
+def refused(record: Any, **options: Any) -> tuple[Refusal, str]:
     with pytest.raises(RecordRefusedError) as caught:
         read(record, **options)
-    return caught.value.reason, caught.value.remedy
+    return caught.value.reason, caught.value.remedy or ""
