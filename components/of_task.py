@@ -92,8 +92,8 @@ def artifact_of(name: str) -> Any:
     return _ARTIFACTS.get(name, dsl.Artifact)
 
 
-def task_list_of(name: str) -> ModuleType:
-    """A list by its name below families/, such as `harmony.task_list`.
+def task_list_of(name: str) -> Any:
+    """A list by its name below families/, such as `harmony.task_list`; one within it after a colon.
 
     The family's folder is loaded as another package, so that no other module of Spanloom is imported.
     """
@@ -105,4 +105,6 @@ def task_list_of(name: str) -> ModuleType:
         if package not in sys.modules:
             sys.modules[package] = ModuleType(package)
             sys.modules[package].__path__ = [str(folder)]
-    return import_module(f"task_lists.{name}")
+    module, _, inner = name.partition(":")
+    listed = import_module(f"task_lists.{module}")
+    return getattr(listed, inner) if inner else listed

@@ -27,10 +27,10 @@ PIPELINES = {
     "model_chat": "models.task_list",
     "harmony_chat": "harmony.chat_task_list",
     "teacher": "teacher_task_list",
-    "packed_chat_shards": "chat.shards_task_list",
-    "toolcalls_dataset_shards": "toolcalls.shards_task_list",
-    "traces_dataset_shards": "traces.shards_task_list",
-    "model_chat_shards": "models.shards_task_list",
+    "packed_chat_shards": "chat.task_list:BY_SHARD",
+    "toolcalls_dataset_shards": "toolcalls.task_list:BY_SHARD",
+    "traces_dataset_shards": "traces.task_list:BY_SHARD",
+    "model_chat_shards": "models.task_list:BY_SHARD",
 }
 """Pipeline → its task list in src/spanloom/families/. `_shards`: with a task for each shard."""
 

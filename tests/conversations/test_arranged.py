@@ -10,9 +10,7 @@ from spanloom.conversations.forms import key_map, read_record, recognise
 from spanloom.conversations.turns import Dropping, Reading, RecordRefusedError, Refusal, Role
 from spanloom.errors import SpanloomError
 from spanloom.families.harmony.convert.conversion import ChatConversion
-
-USER = {"role": "user", "content": "Q"}
-ANSWER = {"role": "assistant", "content": "A"}
+from support.read_chats import ANSWER, USER
 
 
 def stored(

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from spanloom.conversations.forms import key_map, read_record, recognise
-from spanloom.conversations.turns import ChatRecord, Dropping, Reading, RecordRefusedError, Refusal
+from spanloom.conversations.turns import RecordRefusedError, Refusal
+from support.read_chats import read, texts
 
 WEATHER = {"name": "weather", "description": "d", "parameters": {"type": "object", "properties": {}}}
 TIMES = {"createdAt": "2025-01-01T00:00:00Z", "run_id": "run_1"}
@@ -26,16 +26,6 @@ def azure(*parts: dict[str, Any]) -> dict[str, Any]:
     calls = {**TIMES, "role": "assistant", "content": list(parts)}
     response = [calls, *(result(number) for number in (1, 2)), said]
     return {"query": query, "response": response, "tool_definitions": [WEATHER]}
-
-
-def read(record: Any, *maps: str) -> ChatRecord:
-    return read_record(
-        record, recognise(record, key_map(maps), "here"), Reading(metadata=frozenset()), Dropping(names=frozenset())
-    )
-
-
-def texts(record: ChatRecord) -> list[tuple[str, str]]:
-    return [(turn.role, "".join(turn.texts)) for turn in record.turns]
 
 
 def test_calls_results_and_definitions_of_azure() -> None:
@@ -69,7 +59,7 @@ def test_the_question_of_a_preference_under_another_name_is_mapped() -> None:
     with pytest.raises(RecordRefusedError) as caught:
         read(record)
     assert caught.value.remedy == "--map query=context"
-    assert texts(read(record, "query=context")) == [("user", "Q"), ("assistant", "good")]
+    assert texts(read(record, maps=("query=context",))) == [("user", "Q"), ("assistant", "good")]
 
 
 def test_an_answer_may_be_one_turn_of_sharegpt() -> None:

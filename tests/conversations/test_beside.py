@@ -21,10 +21,8 @@ from spanloom.conversations.turns import (
 from spanloom.errors import SourceError, SpanloomError
 from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion
+from support.read_chats import ANSWER, TALK, USER, texts
 
-USER = {"role": "user", "content": "Q"}
-ANSWER = {"role": "assistant", "content": "A"}
-TALK = [("user", "Q"), ("assistant", "A")]
 EARLIER = [("user", "Q1"), ("assistant", "A1"), *TALK]
 ASKED = {"question": "Q", "answer": "A"}
 
@@ -38,10 +36,6 @@ def read(record: Any, *pasted: str, **options: Any) -> ChatRecord:
     form = recognise(record, key_map(named["--map"], named["--metadata"]), "here")
     reading = Reading(metadata=frozenset(named["--metadata"]), **options)
     return read_record(record, form, reading, Dropping(names=frozenset(named["--drop"])))
-
-
-def texts(record: ChatRecord) -> list[tuple[str, str]]:
-    return [(turn.role, "".join(turn.texts)) for turn in record.turns]
 
 
 def refused(record: Any, *pasted: str, **options: Any) -> tuple[Refusal, list[str]]:

@@ -7,9 +7,8 @@ import pytest
 
 from spanloom.conversations.forms import key_map, read_record, recognise
 from spanloom.conversations.turns import Dropping, Reading, RecordRefusedError, Refusal, Turn
+from support.read_chats import ANSWER, USER
 
-USER = {"role": "user", "content": "Q"}
-ANSWER = {"role": "assistant", "content": "A"}
 TALK = [("user", "Q", []), ("assistant", "A", [])]
 CALL = ("f", '{"a": 1}', "1")
 

@@ -14,10 +14,8 @@ from spanloom.conversations.arranged import Arrangement, arranged
 from spanloom.conversations.forms import ReadingOptions, read_record, recognise
 from spanloom.conversations.turns import ChatRecord, Dropping, RecordLeftOutError, RecordRefusedError, Refusal
 from spanloom.errors import SourceError
+from support.read_chats import ANSWER, TALK, USER, texts
 
-USER = {"role": "user", "content": "Q"}
-ANSWER = {"role": "assistant", "content": "A"}
-TALK = [("user", "Q"), ("assistant", "A")]
 HUMAN = {"from": "human", "value": "Q"}
 GPT = {"from": "gpt", "value": "A"}
 
@@ -29,10 +27,6 @@ def read(record: Any, **options: Any) -> ChatRecord:
     done = read_record(record, form, chosen.reading(), dropping)
     arranged(done, Arrangement(), dropping)
     return done
-
-
-def texts(record: ChatRecord) -> list[tuple[str, str]]:
-    return [(turn.role, "".join(turn.texts)) for turn in record.turns]
 
 
 def refused(record: Any, **options: Any) -> tuple[Refusal, str]:

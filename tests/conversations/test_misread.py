@@ -6,49 +6,21 @@ from typing import Any
 
 import pytest
 
-from spanloom.conversations.forms import key_map, read_record, recognise
+from spanloom.conversations.forms import key_map, recognise
 from spanloom.conversations.reading.flags import FLAGS
 from spanloom.conversations.reading.markup import CALL_STYLES, SOLUTION_TAGS, THINK_TAGS
 from spanloom.conversations.turns import (
-    ChatRecord,
-    Dropping,
     LeftOut,
-    Reading,
     RecordLeftOutError,
-    RecordRefusedError,
     Refusal,
 )
 from spanloom.errors import RejectedRowError, SourceError, SpanloomError
 from spanloom.families.harmony.convert.chat import convert_chat, count_chat
 from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion
+from support.read_chats import ANSWER, USER, read, refused, texts
 
-USER = {"role": "user", "content": "Q"}
-ANSWER = {"role": "assistant", "content": "A"}
 ASKED = {"question": "Q", "answer": "A"}
-
-
-def read(
-    record: Any,
-    *,
-    maps: tuple[str, ...] = (),
-    metadata: tuple[str, ...] = (),
-    drop: tuple[str, ...] = (),
-    **options: Any,
-) -> ChatRecord:
-    form = recognise(record, key_map(maps, metadata), "here")
-    reading = Reading(metadata=frozenset(metadata), **options)
-    return read_record(record, form, reading, Dropping(names=frozenset(drop)))
-
-
-def texts(record: ChatRecord) -> list[tuple[str, str]]:
-    return [(turn.role, "".join(turn.texts)) for turn in record.turns]
-
-
-def refused(record: Any, **options: Any) -> tuple[Refusal, str | None]:
-    with pytest.raises(RecordRefusedError) as caught:
-        read(record, **options)
-    return caught.value.reason, caught.value.remedy
 
 
 def says(text: str) -> dict[str, Any]:

@@ -21,10 +21,9 @@ from spanloom.families.harmony.convert.chat import conversations
 from spanloom.families.harmony.convert.chat_input import open_chat
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted
 from support.cases import cases_of
+from support.read_chats import ANSWER, USER
 
 MORE = cases_of("reports") / "more"
-USER = {"role": "user", "content": "Q"}
-ANSWER = {"role": "assistant", "content": "A"}
 
 
 def case(name: str) -> Path:

@@ -6,25 +6,8 @@ from typing import Any
 import pytest
 
 from spanloom.conversations.forms import key_map, read_record, recognise
-from spanloom.conversations.turns import ChatRecord, Dropping, Reading, RecordRefusedError, Refusal
-
-USER = {"role": "user", "content": "Q"}
-ANSWER = {"role": "assistant", "content": "A"}
-
-
-def read(record: Any, maps: tuple[str, ...] = (), drop: tuple[str, ...] = (), **options: Any) -> ChatRecord:
-    form = recognise(record, key_map(maps), "here")
-    return read_record(record, form, Reading(**options), Dropping(names=frozenset(drop)))
-
-
-def texts(record: ChatRecord) -> list[tuple[str, str]]:
-    return [(turn.role, "".join(turn.texts)) for turn in record.turns]
-
-
-def refused(record: Any, **options: Any) -> tuple[Refusal, str]:
-    with pytest.raises(RecordRefusedError) as caught:
-        read(record, **options)
-    return caught.value.reason, caught.value.remedy or ""
+from spanloom.conversations.turns import Dropping, Reading, Refusal
+from support.read_chats import ANSWER, USER, read, refused, texts
 
 
 @pytest.mark.parametrize("shown", ["<img>pets/cat.png</img>", "<audio>a.wav</audio>", "<video>https://x.y/v</video>"])
@@ -241,7 +224,7 @@ def test_reasoning_that_nemo_gym_writes_as_a_summary() -> None:
     }
     reason, remedy = refused(record)
     assert (reason, "--map reasoning=summary" in remedy) == (Refusal.KEY_UNKNOWN, True)
-    read_as = read(record, ("reasoning=summary",))
+    read_as = read(record, maps=("reasoning=summary",))
     assert [turn.reasoning for turn in read_as.turns] == [(), ("R1\n\nR2",)]
     assert read_as.settings == {"reasoning_effort": "low"}
 

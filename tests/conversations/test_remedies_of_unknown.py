@@ -11,10 +11,7 @@ import pytest
 from spanloom.conversations.forms import key_map, read_record, recognise
 from spanloom.conversations.turns import Dropping, Reading
 from spanloom.errors import SourceError
-
-USER = {"role": "user", "content": "Q"}
-ANSWER = {"role": "assistant", "content": "A"}
-TALK = [("user", "Q"), ("assistant", "A")]
+from support.read_chats import ANSWER, TALK, USER
 
 
 def remedy(record: Any) -> str:

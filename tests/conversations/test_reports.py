@@ -23,12 +23,11 @@ from spanloom.families.harmony.convert.chat_input import open_chat, remedy_of
 from spanloom.families.harmony.convert.conversion import ChatConversion, Converted, Converter
 from spanloom.records.record_files import read_records
 from support.cases import cases_of
+from support.read_chats import ANSWER, USER
 
 REPORTS = cases_of("reports")
 WORD = {"type": "object", "properties": {"word": {"type": "string"}, "max": {"type": "integer"}}, "required": ["word"]}
 TOOL = {"type": "function", "function": {"name": "lookup", "description": "Look a word up", "parameters": WORD}}
-USER = {"role": "user", "content": "Q"}
-ANSWER = {"role": "assistant", "content": "A"}
 
 
 def outcomes(file: Path, **options: Any) -> list[Converted | Rejected]:

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from spanloom.dataset import manifest
-from spanloom.families import dataset_family
 from spanloom.families.harmony.build import build as build_harmony
 from spanloom.families.harmony.options import BuildOptions as HarmonyOptions
 from spanloom.families.models.build import BuildOptions
@@ -25,7 +24,6 @@ from support import sources
 from support.cases import cases_of
 from support.chat_datasets import packed
 from support.chat_models import write_model
-from support.dealt_datasets import deal
 from support.model_datasets import Record, record, stored, write_conversations
 from support.toolcall_samples import harmful, retain, write_samples
 from support.traces import CASES, rows_of, store_rows
@@ -82,15 +80,16 @@ def reasoning_traces(folder: Path) -> Case:
     build_dataset(store, folder, BuildRequest(dataset_name="d", dataset_version="1", limit=40), reproducible=True)
     rules = TraceRules(valid_fraction=FRACTION)
     tokenizer = CASES / "fixtures/masks/tokenizer_gemmalike.json"
-    options = TokenBuildOptions(root=folder, key="d-1", tokenizer=tokenizer, out=folder / "one", rules=rules, **SHA)
+    options = TokenBuildOptions(
+        root=folder, key="d-1", tokenizer=tokenizer, out=folder / "root", rules=rules, shards=3, **SHA
+    )
     made = build_tokens(store, options)
     listed = json.loads((folder / "datasets/d-1/manifest.json").read_bytes())["trace_ids"]
     source = folder / "export.jsonl"
     with store.snapshot() as snapshot:
         source.write_bytes(b"".join(export_lines(snapshot, listed, rules.form, ExportOptions())))
     store.close()
-    root = deal(made.root, folder / "root", dataset_family("reasoning_traces"), ["trace_id"], shards=3)
-    return Case(root=root, source=source, ids=("trace_id",))
+    return Case(root=made.root, source=source, ids=("trace_id",))
 
 
 def tool_calls(folder: Path) -> Case:
@@ -102,10 +101,11 @@ def tool_calls(folder: Path) -> Case:
     template.write_text(json.loads((fixtures / "templates.json").read_bytes())["templates"]["aware"])
     tokenizer, rules = fixtures / "tokenizer_llamalike.json", ToolCallRules(valid_fraction=FRACTION)
     results = build_toolcalls(
-        ToolCallOptions(data=source, template=template, tokenizer=tokenizer, out=folder / "one", rules=rules, **SHA)
+        ToolCallOptions(
+            data=source, template=template, tokenizer=tokenizer, out=folder / "roots", rules=rules, shards=3, **SHA
+        )
     )
-    retained = next(result.root for result in results if result.root.name == "retain")
-    root = deal(retained, folder / "root", dataset_family("tool_calls"), ["sample_id"], shards=3)
+    root = next(result.root for result in results if result.root.name == "retain")
     return Case(root=root, source=source, ids=("sample_id",))
 
 

@@ -2,7 +2,7 @@
 
 import copy
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 import spanloom
 from spanloom.findings import Report
-from tools.corruption.dataset import Dataset, Document, listed, read
+from tools.corruption.dataset import Dataset, Document, change, listed, read
 
 Forge = Callable[[Dataset], Any]
 LEVELS = ("alone", "source", "all")
@@ -35,6 +35,11 @@ class Forgeries:
             return forge
 
         return register
+
+    def values(self, of: Callable[[Dataset], Any], changed: Mapping[str, tuple[str, str, Any]]) -> None:
+        """Registers forgeries of one value: name → with what it is found, its path in what `of` gives, the value."""
+        for name, (found, path, value) in changed.items():
+            self.by_name[name] = found, lambda dataset, path=path, value=value: change(of(dataset), path, value)
 
     def report(self, name: str, root: Path, folder: Path, source: Path, level: str = "", **options: Any) -> Report:
         """Validates the forgery of `root` that is made in `folder`, at its own level or another one."""

@@ -153,13 +153,15 @@ def models_of(pairs_of_one: Sequence[Pair], folder: Path, day: datetime = DAY) -
 def write_pair(pair: Pair, folder: Path) -> Path:
     """The pair as a model's folder."""
     folder.mkdir(exist_ok=True)
-    packed = ROOT / "tokenizers" / f"{pair.tokenizer}.json.gz"
-    tokenizer = json.loads(gzip.decompress(packed.read_bytes()))
-    added, pieces = tokenizer["added_tokens"], tokenizer["model"]["vocab"]
-    for marker in sorted(set(pair.markers) - {each["content"] for each in added}):
-        number = pieces.get(marker, max(each["id"] for each in added) + 1)
-        added.append({**added[0], "id": number, "content": marker, "special": True})
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    data = gzip.decompress((ROOT / "tokenizers" / f"{pair.tokenizer}.json.gz").read_bytes())
+    if pair.markers:
+        tokenizer = json.loads(data)
+        added, pieces = tokenizer["added_tokens"], tokenizer["model"]["vocab"]
+        for marker in sorted(set(pair.markers) - {each["content"] for each in added}):
+            number = pieces.get(marker, max(each["id"] for each in added) + 1)
+            added.append({**added[0], "id": number, "content": marker, "special": True})
+        data = json.dumps(tokenizer).encode()
+    (folder / "tokenizer.json").write_bytes(data)
     config = ROOT / "configs" / f"{pair.tokenizer}.json"
     values = json.loads(config.read_text()) if config.is_file() and not pair.markers else _SPECIAL_TOKENS
     (folder / "tokenizer_config.json").write_text(json.dumps(values))

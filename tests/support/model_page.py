@@ -6,7 +6,7 @@ In: the folder that `SPANLOOM_MODELS` names. Out: the table; as a program, the p
 import json
 import shlex
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +84,10 @@ def cells_of(line: str) -> tuple[str, ...]:
     return tuple(line.strip("\n").removeprefix("| ").removesuffix(" |").split(" | "))
 
 
-def rows(folder: Path, every: int = 1) -> Iterator[str]:
-    """The lines of all templates, or of each `every`-th."""
+def rows(folder: Path, chosen: Sequence[Pair]) -> Iterator[str]:
+    """The lines of these templates."""
     truth = origins()
-    for pair, model in models_of([*pairs(), *stand_ins()][::every], folder):
+    for pair, model in models_of(chosen, folder):
         yield row_of(pair, model, "stand-in" if pair.markers else truth[pair.tokenizer])
 
 
@@ -98,6 +98,6 @@ def table_in(page: str) -> str:
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
-        table = HEAD + grouped(rows(Path(scratch)))
+        table = HEAD + grouped(rows(Path(scratch), [*pairs(), *stand_ins()]))
     page = PAGE.read_text()  # it takes minutes, in which the page may have changed
     PAGE.write_text(page.replace(BEGIN + table_in(page), BEGIN + table))

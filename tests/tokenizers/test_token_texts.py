@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from spanloom.tokenizers.byte_level import byte_level_tokenizer
+from spanloom.families.models import samples
 from spanloom.tokenizers.token_texts import token_texts
 from support.cases import cases_of
 from support.drawn_chats import RARE, WORDS
@@ -62,16 +62,15 @@ def test_normal_forms_and_offsets_without_spaces(parts: dict[str, Any], tmp_path
     check_like_tokenizers(changed(tmp_path, **parts))
 
 
-def test_a_token_inside_a_character_is_at_that_character(tmp_path: Path) -> None:
-    path = tmp_path / "tokenizer.json"
-    path.write_text(json.dumps(byte_level_tokenizer(["<s>"])))
+def test_a_token_inside_a_character_is_at_that_character() -> None:
+    path = Path(samples.__file__).parent / "files/model/tokenizer.json"  # a token is a byte
     texts, loaded = token_texts(path), Tokenizer.from_file(str(path))
     assert texts is not None
-    ids = np.array(loaded.encode("aé<s>中").ids, np.int32)
+    ids = np.array(loaded.encode("aé<|im_end|>中").ids, np.int32)
     read = texts.read(ids)
     assert ids.size == 1 + 2 + 1 + 3
-    assert read.offsets(0, 7)[0].tolist() == [0, 1, 1, 2, 5, 5, 5]
-    assert read.between(1, 4) == "é<s>"
+    assert read.offsets(0, 7)[0].tolist() == [0, 1, 1, 2, 12, 12, 12]
+    assert read.between(1, 4) == "é<|im_end|>"
 
 
 @pytest.mark.parametrize(

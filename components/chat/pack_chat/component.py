@@ -10,5 +10,5 @@ from functools import partial
 from components.of_task import component_of
 
 pack_chat = component_of("chat.task_list", "pack-chat", outputs=("dataset", "metrics"))
-OTHERS = (partial(component_of, "chat.shards_task_list", "pack-chat"),)
+OTHERS = (partial(component_of, "chat.task_list:BY_SHARD", "pack-chat"),)
 """The component for one shard."""

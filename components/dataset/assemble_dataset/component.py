@@ -10,10 +10,10 @@ from components.of_task import component_of
 
 assemble_dataset_of = partial(
     component_of,
-    "models.shards_task_list",
+    "models.task_list:BY_SHARD",
     "assemble-dataset",
     outputs=("dataset", "metrics"),
 )
 assemble_dataset = assemble_dataset_of()
-OTHERS = (partial(component_of, "chat.shards_task_list", "assemble-dataset", outputs=("dataset", "metrics")),)
+OTHERS = (partial(component_of, "chat.task_list:BY_SHARD", "assemble-dataset", outputs=("dataset", "metrics")),)
 """The component for packed chat, which has no ids that are compared."""

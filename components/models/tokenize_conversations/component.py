@@ -10,5 +10,5 @@ from functools import partial
 from components.of_task import component_of
 
 tokenize_conversations = component_of("models.task_list", "tokenize-conversations", outputs=("dataset", "metrics"))
-OTHERS = (partial(component_of, "models.shards_task_list", "tokenize-conversations"),)
+OTHERS = (partial(component_of, "models.task_list:BY_SHARD", "tokenize-conversations"),)
 """The component for one shard."""

@@ -11,5 +11,7 @@ from components.of_task import component_of
 tokenize_toolcalls = component_of(
     "toolcalls.task_list", "tokenize-toolcalls", outputs=("dataset", "metrics"), names={"--root": "dataset_root"}
 )
-OTHERS = (partial(component_of, "toolcalls.shards_task_list", "tokenize-toolcalls", names={"--root": "dataset_root"}),)
+OTHERS = (
+    partial(component_of, "toolcalls.task_list:BY_SHARD", "tokenize-toolcalls", names={"--root": "dataset_root"}),
+)
 """The component for one shard."""

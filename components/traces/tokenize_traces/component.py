@@ -12,6 +12,6 @@ tokenize_traces = component_of(
     "traces.task_list", "tokenize-traces", outputs=("dataset", "metrics"), names={"--control-tokens": "control_tokens"}
 )
 OTHERS = (
-    partial(component_of, "traces.shards_task_list", "tokenize-traces", names={"--control-tokens": "control_tokens"}),
+    partial(component_of, "traces.task_list:BY_SHARD", "tokenize-traces", names={"--control-tokens": "control_tokens"}),
 )
 """The component for one shard."""

@@ -12,6 +12,7 @@ from typing import Any, Generic, TypeVar
 from spanloom.building.conclude import conclude
 from spanloom.building.disk import check_disk
 from spanloom.building.options import RunOptions
+from spanloom.building.validating import validating
 from spanloom.conversations.source.rejects import too_many_rejects
 from spanloom.dataset import manifest
 from spanloom.dataset.family import DatasetFamily
@@ -170,10 +171,6 @@ def made_and_validated(
     return Outcome(root=target, manifest=written, report=report, already_built=finished)
 
 
-Validate = Callable[[Path, Manifest], tuple[Report, float]]
-"""Function: a root and its manifest → the report of its validation, and how many seconds that took."""
-
-
 def build_dataset(
     root: Path,
     record: BuildRecord,
@@ -182,11 +179,11 @@ def build_dataset(
     progress: Progress,
     *,
     make: Callable[[Path], Manifest],
-    validate: Validate,
     bytes_needed: Callable[[], float],
     differs: Differs = lambda _: None,
+    **validation: Any,
 ) -> BuildResult:
-    """`made_and_validated` for a token dataset."""
+    """`made_and_validated` for a token dataset. `validation`: options of `validating`."""
 
     def concluded(target: Path, report: Report, seconds: float) -> None:
         conclude(
@@ -199,15 +196,16 @@ def build_dataset(
             name=root.resolve().name,
         )
 
-    making = Making(
-        make=make,
-        validate=validate,
-        conclude=concluded,
-        check=manifest.check,
-        bytes_needed=bytes_needed,
-        differs=differs,
-    )
-    return BuildResult(**vars(made_and_validated(root, record, options, progress, making)))
+    with validating(family, options.reader, progress, **validation) as validate:
+        making = Making(
+            make=make,
+            validate=validate,
+            conclude=concluded,
+            check=manifest.check,
+            bytes_needed=bytes_needed,
+            differs=differs,
+        )
+        return BuildResult(**vars(made_and_validated(root, record, options, progress, making)))
 
 
 def _to_be_replaced(

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.building.disk import Size
-from spanloom.building.make import BuildResult, Validate, build_dataset
+from spanloom.building.make import BuildResult, build_dataset
 from spanloom.building.options import RunOptions
 from spanloom.building.shards.files import DatasetJob, make_dataset, work_of
 from spanloom.dataset.family import DatasetFamily
@@ -50,13 +50,13 @@ def build_requested(
     options: RunOptions,
     progress: Progress,
     *,
-    validate: Validate,
     differs: Differs = lambda _: None,
+    **validation: Any,
 ) -> BuildResult:
     """Makes and validates a dataset. The same source and options give the same bytes, whatever the workers.
 
     An interrupted build is resumed by the same call. Raises SpanloomError if it cannot finish. Findings do not raise:
-    they are in the report.
+    they are in the report. `validation`: options of `validating`.
     """
     rejects = options.max_rejects is not None
     data = data_names(shards=request.shards, splits=SPLITS, arrays=request.arrays, rejects=rejects)
@@ -73,7 +73,7 @@ def build_requested(
         options,
         progress,
         make=make,
-        validate=validate,
         bytes_needed=lambda: request.size().bytes(request.arrays),
         differs=differs,
+        **validation,
     )

@@ -9,7 +9,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
-from spanloom.building.make import Validate
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.validate.dataset import validated
@@ -18,6 +17,9 @@ from spanloom.megatron.readers import ReaderChoice
 from spanloom.megatron.validator import Validator, validating_process
 from spanloom.report.pages.report import load_report_page
 from spanloom.report.progress import Progress
+
+Validate = Callable[[Path, Manifest], tuple[Report, float]]
+"""Function: a root and its manifest → the report of its validation, and how many seconds that took."""
 
 
 @contextmanager

@@ -7,7 +7,7 @@ Errors that name a path below the scratch folder are raised again with the URI o
 import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -132,6 +132,15 @@ def scratch_for(command: str, places: Sequence[object], chosen: Path | None = No
                 raise
             raise _naming_uris(error, scratch) from error
         scratch.discard()
+
+
+def write_files(command: str, files: Mapping[str, bytes], out: str, chosen: Path | None, *, last: str) -> list[str]:
+    """Writes small files below `out`, a folder or a URI, where the file `last` comes last. Returns their names."""
+    with scratch_for(command, [out], chosen) as scratch:
+        for name, data in files.items():
+            write_atomically(scratch.path(out) / name, data)
+        scratch.publish_folder(out, last=last)
+    return list(files)
 
 
 def _naming_uris(error: SpanloomError, scratch: Scratch) -> SpanloomError:

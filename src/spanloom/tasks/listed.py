@@ -3,7 +3,7 @@
 In: `task_list.py` of a family, values of its parameters, a place for data between steps. Out: `Stage`s.
 Kubeflow's components and pipelines are made of the same lists (`components/of_task.py`, `pipelines/of_list.py`).
 
-A list is a module of constants:
+A list is a module of constants, or what `families/shard_tasks.py` makes of one:
 
     NAME, ABOUT  the pipeline's name, with underscores, and one line about it
     PARAMETERS   name → default; None: a value is required. Names of paths and URIs end in `_uri` or `_root`
@@ -31,7 +31,6 @@ task reads the output of a stage of several tasks, the option is repeated. A tas
 
 from collections.abc import Mapping
 from importlib.metadata import version
-from types import ModuleType
 from typing import Any
 
 from spanloom.errors import SpanloomError
@@ -44,13 +43,13 @@ MOST_SHARDS = 1024
 REGISTRY = "ghcr.io/spanloom"
 
 
-def declared_parameters(task_list: ModuleType) -> dict[str, str | None]:
+def declared_parameters(task_list: Any) -> dict[str, str | None]:
     """The parameters and their defaults as texts; None if a value is required."""
     return {name: None if value is None else str(value) for name, value in task_list.PARAMETERS.items()}
 
 
 def listed_stages(
-    task_list: ModuleType,
+    task_list: Any,
     values: Mapping[str, str],
     *,
     shards: int | None,

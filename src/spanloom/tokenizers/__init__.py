@@ -9,7 +9,6 @@ packages          files of registry packages, for set-up
 encoding          texts → ids and offsets by a tokenizer.json
 control_texts     control tokens in texts, encoded as ordinary text
 json_ids          texts → ids by the fast encoder of such a file; the characters of each token
-byte_level        a small tokenizer.json without merges, for samples
 chat_template     messages → text by a Jinja template
 rendering/        the process that templates run in, with limits
 template_paths/   a template rendered once for each outcome of its tests, then walked

@@ -17,7 +17,7 @@ import pytest
 from spanloom.errors import ChatError
 from support.chat_datasets import packed, write_transcripts
 from support.forging import Forgeries, forged, validated
-from tools.corruption.dataset import Dataset, Document
+from tools.corruption.dataset import Dataset, Document, plus
 
 forgery = Forgeries()
 WORDS = ["river", "mount", "tidal", "moons", "house", "train", "green", "brown", "olden", "seven"]
@@ -114,6 +114,17 @@ def plain(dataset: Dataset, name: str = "assistant") -> tuple[Document, int]:
             ):
                 return block, at + 3
     raise AssertionError(name)
+
+
+forgery.values(
+    lambda dataset: dataset.manifest["content"],
+    {
+        "the_block_size_is_another": ("alone", "config.block_size", 32),
+        "every_token_counts": ("alone", "config.post_training", False),
+        "the_stop_rule_applied_once_more": ("alone", "shards.0.packing.stops", plus(1)),
+        "the_input_is_another_file": ("source", "input.shards.0.path", "others.jsonl"),
+    },
+)
 
 
 @forgery("alone")
@@ -269,11 +280,6 @@ def _blocks_are_of_another_length(dataset: Dataset) -> None:
 
 
 @forgery("alone")
-def _the_block_size_is_another(dataset: Dataset) -> None:
-    dataset.manifest["content"]["config"]["block_size"] = 32
-
-
-@forgery("alone")
 def _conversations_are_counted_that_do_not_end(dataset: Dataset) -> None:
     blocks(dataset)[1].about["conversations"] += 1
 
@@ -288,16 +294,6 @@ def _the_marker_of_answers_is_that_of_questions(dataset: Dataset) -> None:
 def _answers_to_questions_that_were_cut_count(dataset: Dataset) -> None:
     config = dataset.manifest["content"]["config"]
     config["strict_user"] = not config["strict_user"]
-
-
-@forgery("alone")
-def _every_token_counts(dataset: Dataset) -> None:
-    dataset.manifest["content"]["config"]["post_training"] = False
-
-
-@forgery("alone")
-def _the_stop_rule_applied_once_more(dataset: Dataset) -> None:
-    packing(dataset)["stops"] += 1
 
 
 @forgery("alone")
@@ -353,11 +349,6 @@ def _conversations_at_the_end_are_left_out(dataset: Dataset) -> None:
     number = ends[-1] + 1 if ends else len(blocks(dataset)) - 1
     del blocks(dataset)[number:]
     remasked(dataset)
-
-
-@forgery("source")
-def _the_input_is_another_file(dataset: Dataset) -> None:
-    dataset.manifest["content"]["input"]["shards"][0]["path"] = "others.jsonl"
 
 
 def test_an_honest_dataset_written_again_is_clean(made: tuple[Path, Path], tmp_path: Path) -> None:

@@ -70,6 +70,16 @@ def answers(document: Document) -> Any:
     return np.flatnonzero(document.span == 2)
 
 
+forgery.values(
+    lambda dataset: dataset.manifest["content"],
+    {
+        "the_form_is_another": ("alone", "config.form.arguments", "text"),
+        "declared_runs_are_counted_that_are_not_there": ("alone", "shards.0.cutting.declared", 3),
+        "messages_are_left_out_that_are_not": ("source", "shards.0.cutting.left_out_messages", 3),
+    },
+)
+
+
 @forgery("alone")
 def _a_user_token_is_trained(dataset: Dataset) -> None:
     document = several(dataset)
@@ -136,11 +146,6 @@ def _a_stop_has_another_id(dataset: Dataset) -> None:
 
 
 @forgery("alone")
-def _the_form_is_another(dataset: Dataset) -> None:
-    dataset.manifest["content"]["config"]["form"]["arguments"] = "text"
-
-
-@forgery("alone")
 def _a_file_is_no_json(dataset: Dataset) -> None:
     (dataset.root / "model/generation_config.json").write_text("[[[")
 
@@ -159,11 +164,6 @@ def _the_model_has_a_foreign_file(dataset: Dataset) -> None:
 def _the_probe_is_of_another_model(dataset: Dataset) -> None:
     path = dataset.root / "probe.json"
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "model": "<script>alert(1)</script>"}))
-
-
-@forgery("alone")
-def _declared_runs_are_counted_that_are_not_there(dataset: Dataset) -> None:
-    dataset.manifest["content"]["shards"][0]["cutting"]["declared"] = 3
 
 
 @forgery("alone")
@@ -225,11 +225,6 @@ def _variables_are_nobodys(dataset: Dataset) -> None:
 def _a_text_is_trimmed_that_is_not(dataset: Dataset) -> None:
     document = several(dataset)
     document.about["trimmed"] = [True] * document.about["runs"]
-
-
-@forgery("source")
-def _messages_are_left_out_that_are_not(dataset: Dataset) -> None:
-    dataset.manifest["content"]["shards"][0]["cutting"]["left_out_messages"] = 3
 
 
 @forgery("all")

@@ -18,7 +18,7 @@ from spanloom.families.toolcalls.recipe import TokenizeRules
 from support.forging import Forgeries, kept, trained, without
 from support.shared_forgeries import Family, add_shared, answer, documents, one_fewer
 from support.toolcall_samples import changed, retain, write_samples
-from tools.corruption.dataset import Dataset, Document, sha256_json
+from tools.corruption.dataset import DELETED, Dataset, Document, plus, sha256_json
 
 forgery = Forgeries()
 WORDS = ["river", "mount", "tidal", "moons", "house", "train", "green", "brown", "olden", "seven"]
@@ -102,6 +102,38 @@ add_shared(
 )
 
 
+forgery.values(
+    lambda dataset: calling(dataset).about,
+    {
+        "a_call_is_not_counted": ("alone", "calls", False),
+    },
+)
+forgery.values(
+    lambda dataset: talking(dataset).about,
+    {
+        "a_call_is_counted_that_is_not_there": ("alone", "calls", True),
+        "a_token_is_said_to_straddle": ("alone", "straddling", True),
+        "the_subtype_is_unknown": ("alone", "subtype", "benign"),
+    },
+)
+forgery.values(
+    lambda dataset: dataset.manifest["content"],
+    {
+        "samples_to_retain_are_called_harmful": ("alone", "config.harmful", True),
+        "the_documents_are_longer_than_they_may_be": ("alone", "config.max_length", 20),
+        "the_first_token_of_the_template_is_another": (
+            "alone",
+            "config.special_tokens.bos_token",
+            "<|finetune_right_pad_id|>",
+        ),
+        "more_samples_are_left_out_than_there_are": ("alone", "shards.0.rejected", {"the template raises": 9}),
+        "more_samples_are_read_than_the_file_has": ("alone", "input.shards.0.rows", 100),
+        "the_answers_are_one_span": ("alone", "config.spans", DELETED),
+        "the_file_has_fewer_samples": ("source", "input.shards.0.rows", plus(5)),
+    },
+)
+
+
 @forgery("alone")
 def _the_question_is_trained_too(dataset: Dataset) -> None:
     for document in documents(dataset):
@@ -148,41 +180,6 @@ def _a_header_is_cut(dataset: Dataset) -> None:
     without(talking(dataset), answer(talking(dataset))[0] - 2)
 
 
-@forgery("alone")
-def _a_call_is_not_counted(dataset: Dataset) -> None:
-    calling(dataset).about["calls"] = False
-
-
-@forgery("alone")
-def _a_call_is_counted_that_is_not_there(dataset: Dataset) -> None:
-    talking(dataset).about["calls"] = True
-
-
-@forgery("alone")
-def _a_token_is_said_to_straddle(dataset: Dataset) -> None:
-    talking(dataset).about["straddling"] = True
-
-
-@forgery("alone")
-def _the_subtype_is_unknown(dataset: Dataset) -> None:
-    talking(dataset).about["subtype"] = "benign"
-
-
-@forgery("alone")
-def _samples_to_retain_are_called_harmful(dataset: Dataset) -> None:
-    config(dataset)["harmful"] = True
-
-
-@forgery("alone")
-def _the_documents_are_longer_than_they_may_be(dataset: Dataset) -> None:
-    config(dataset)["max_length"] = 20
-
-
-@forgery("alone")
-def _the_first_token_of_the_template_is_another(dataset: Dataset) -> None:
-    config(dataset)["special_tokens"]["bos_token"] = "<|finetune_right_pad_id|>"
-
-
 @forgery("source")
 def _the_template_has_other_headers(dataset: Dataset) -> None:
     text = (dataset.root / "chat_template.jinja").read_text()
@@ -209,23 +206,8 @@ def _another_text_than_the_template_writes_is_behind_the_answers(dataset: Datase
 
 
 @forgery("alone")
-def _more_samples_are_left_out_than_there_are(dataset: Dataset) -> None:
-    dataset.manifest["content"]["shards"][0]["rejected"] = {"the template raises": 9}
-
-
-@forgery("alone")
-def _more_samples_are_read_than_the_file_has(dataset: Dataset) -> None:
-    dataset.manifest["content"]["input"]["shards"][0]["rows"] = 100
-
-
-@forgery("alone")
 def _the_tools_are_no_json(dataset: Dataset) -> None:
     (dataset.root / "tool_registries.json").write_text("[[[")
-
-
-@forgery("alone")
-def _the_answers_are_one_span(dataset: Dataset) -> None:
-    del config(dataset)["spans"]
 
 
 @forgery("alone")
@@ -245,11 +227,6 @@ def _a_sample_of_the_split_is_left_out(dataset: Dataset) -> None:
 def _samples_are_left_out_for_another_reason(dataset: Dataset) -> None:
     for shard in dataset.manifest["content"]["shards"]:
         shard["rejected"] = {"no span that can be proven": sum(shard["rejected"].values())}
-
-
-@forgery("source")
-def _the_file_has_fewer_samples(dataset: Dataset) -> None:
-    dataset.manifest["content"]["input"]["shards"][0]["rows"] += 5
 
 
 @forgery("source")

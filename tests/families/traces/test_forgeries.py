@@ -19,7 +19,7 @@ from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 from support.forging import Forgeries, tokens_of, trained, without
 from support.shared_forgeries import Family, add_shared, documents, one_fewer, token_id
 from support.traces import CASES, store_rows
-from tools.corruption.dataset import Dataset, Document
+from tools.corruption.dataset import Dataset, Document, plus
 
 forgery = Forgeries()
 WORDS = ["river", "mount", "tidal", "moons", "house", "train", "green", "brown", "olden", "seven"]
@@ -102,6 +102,23 @@ add_shared(
 )
 
 
+forgery.values(
+    lambda dataset: one(dataset).about,
+    {
+        "response_start_is_another": ("alone", "response_start", plus(1)),
+        "boundary_tokens_are_counted_that_are_not_there": ("alone", "boundary_tokens", plus(1)),
+        "control_strings_are_counted_that_are_not_there": ("alone", "control_strings", 2),
+    },
+)
+forgery.values(
+    lambda dataset: dataset.manifest["content"],
+    {
+        "the_system_text_is_another": ("alone", "config.system", "Be brief."),
+        "the_export_has_more_rows": ("alone", "input.shards.0.rows", plus(1)),
+    },
+)
+
+
 @forgery("alone")
 def _no_reasoning_is_trained(dataset: Dataset) -> None:
     for document in documents(dataset):
@@ -125,35 +142,10 @@ def _the_label_of_the_answer_is_missing(dataset: Dataset) -> None:
 
 
 @forgery("alone")
-def _response_start_is_another(dataset: Dataset) -> None:
-    one(dataset).about["response_start"] += 1
-
-
-@forgery("alone")
-def _boundary_tokens_are_counted_that_are_not_there(dataset: Dataset) -> None:
-    one(dataset).about["boundary_tokens"] += 1
-
-
-@forgery("alone")
-def _control_strings_are_counted_that_are_not_there(dataset: Dataset) -> None:
-    one(dataset).about["control_strings"] = 2
-
-
-@forgery("alone")
-def _the_system_text_is_another(dataset: Dataset) -> None:
-    dataset.manifest["content"]["config"]["system"] = "Be brief."
-
-
-@forgery("alone")
 def _the_format_is_another(dataset: Dataset) -> None:
     content = dataset.manifest["content"]
     content["config"]["format"] = "training_example"
     content["input"]["shards"][0]["path"] = "d-1.training_example.jsonl"
-
-
-@forgery("alone")
-def _the_export_has_more_rows(dataset: Dataset) -> None:
-    dataset.manifest["content"]["input"]["shards"][0]["rows"] += 1
 
 
 @forgery("source")

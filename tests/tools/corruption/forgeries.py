@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tools.corruption.dataset import Dataset, Document, read, write_manifest
+from tools.corruption.dataset import Dataset, Document, change, read, write_manifest
 from tools.corruption.trial import ROOT, SOURCE, Edit
 
 Change = Callable[[Dataset], None]
@@ -182,16 +182,9 @@ def _shards_exchanged(dataset: Dataset) -> None:
     first["rows_read"], second["rows_read"] = second["rows_read"], first["rows_read"]
 
 
-def _within_content(*path: str | int, value: Any) -> Change:
+def _within_content(path: str, *, value: Any) -> Change:
     """Another value in the manifest, where the files do not say otherwise."""
-
-    def change(dataset: Dataset) -> None:
-        place: Any = dataset.manifest["content"]
-        for part in path[:-1]:
-            place = place[part]
-        place[path[-1]] = value
-
-    return change
+    return lambda dataset: change(dataset.manifest["content"], path, value)
 
 
 def _both(*changes: Change) -> Change:
@@ -228,23 +221,23 @@ CHANGES: dict[str, Change] = {
     "another family": _within_content("family", value="harmony_chat"),
     "another git SHA": _within_content("git_sha", value="1" * 40),
     "valid_fraction and threshold other, config not": _both(
-        _within_content("split", "valid_fraction", value=0.49999),
-        _within_content("split", "threshold", value=str(int(0.49999 * 2**64))),
+        _within_content("split.valid_fraction", value=0.49999),
+        _within_content("split.threshold", value=str(int(0.49999 * 2**64))),
     ),
     "valid_fraction, threshold and config other, no id in between": _both(
-        _within_content("split", "valid_fraction", value=0.49999),
-        _within_content("split", "threshold", value="9223187569414038712"),  # int(Decimal("0.49999") * 2**64)
-        _within_content("config", "valid_fraction", value=0.49999),
+        _within_content("split.valid_fraction", value=0.49999),
+        _within_content("split.threshold", value="9223187569414038712"),  # int(Decimal("0.49999") * 2**64)
+        _within_content("config.valid_fraction", value=0.49999),
     ),
-    "config: a cap that was not there": _within_content("config", "caps", "max_rows", value=1000),
-    "input: another sha256 of a shard": _within_content("input", "shards", 0, "sha256", value=_OTHER_SHA),
+    "config: a cap that was not there": _within_content("config.caps.max_rows", value=1000),
+    "input: another sha256 of a shard": _within_content("input.shards.0.sha256", value=_OTHER_SHA),
     "input: a shard less in the list": lambda dataset: dataset.manifest["content"]["input"]["shards"].pop(),
-    "input: another manifest_sha256": _within_content("input", "manifest_sha256", value=_OTHER_SHA),
-    "input: another name of the data": _within_content("input", "dataset", value="PleIAs/SYNTH"),
-    "input: a licence that was not there": _within_content("input", "license", value="CC0-1.0"),
-    "renderer: another version": _within_content("renderer", "version", value="openai-harmony 0.0.7"),
-    "renderer: one audited row less": _within_content("renderer", "audited_rows", value=15),
-    "renderer: fallback rows that were none": _within_content("renderer", "fallback_rows", value=3),
+    "input: another manifest_sha256": _within_content("input.manifest_sha256", value=_OTHER_SHA),
+    "input: another name of the data": _within_content("input.dataset", value="PleIAs/SYNTH"),
+    "input: a licence that was not there": _within_content("input.license", value="CC0-1.0"),
+    "renderer: another version": _within_content("renderer.version", value="openai-harmony 0.0.7"),
+    "renderer: one audited row less": _within_content("renderer.audited_rows", value=15),
+    "renderer: fallback rows that were none": _within_content("renderer.fallback_rows", value=3),
     "no change: written back as it was": lambda _: None,
 }
 

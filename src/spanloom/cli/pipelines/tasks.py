@@ -8,8 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -39,13 +38,8 @@ LISTS = {
 }
 """Pipeline → its task list in families/."""
 
-BY_SHARD = {
-    "packed_chat": "chat.shards_task_list",
-    "toolcalls_dataset": "toolcalls.shards_task_list",
-    "traces_dataset": "traces.shards_task_list",
-    "model_chat": "models.shards_task_list",
-}
-"""Pipeline whose list has one task for the dataset → its list with a task for each shard."""
+BY_SHARD = ("packed_chat", "toolcalls_dataset", "traces_dataset", "model_chat")
+"""Pipelines whose list has one task for the dataset, and another list with a task for each shard."""
 
 
 Pipeline = Annotated[
@@ -72,10 +66,10 @@ Parameters = Annotated[
 ]
 
 
-def list_of(pipeline: str, shards: int | None) -> ModuleType:
+def list_of(pipeline: str, shards: int | None) -> Any:
     """The task list of a pipeline: with a number of shards, the one with a task for each."""
-    name = LISTS[pipeline] if shards is None else BY_SHARD.get(pipeline, LISTS[pipeline])
-    return import_module(f"spanloom.families.{name}")
+    listed = import_module(f"spanloom.families.{LISTS[pipeline]}")
+    return listed if shards is None or pipeline not in BY_SHARD else listed.BY_SHARD
 
 
 _COMMIT = re.compile("[0-9a-f]{40}")

@@ -3,7 +3,6 @@
     defaults          the defaults of all options
     options/          the options that decide bytes, with their help
     task_list         the pipeline as a list of tasks
-    shards_task_list  the same with a task for each shard
     transcripts/      conversations → transcripts with the length filter; transcripts in files and at URIs
     tokenizer         transcripts → tokens, and the ids of the markers
 

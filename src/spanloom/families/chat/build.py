@@ -11,7 +11,6 @@ from spanloom.building.disk import Size
 from spanloom.building.make import BuildResult, build_dataset
 from spanloom.building.options import RunOptions
 from spanloom.building.shards.files import work_of
-from spanloom.building.validating import validating
 from spanloom.dataset.manifest import Manifest
 from spanloom.dataset.root.lock import WORK_NAME, BuildRecord, check_apart, data_names
 from spanloom.families.chat import dataset, defaults
@@ -63,26 +62,20 @@ def build_chat(options: PackOptions, progress: Progress | None = None) -> BuildR
     shards, rejects = options.rules.shards, options.max_rejects is not None
     files = data_names(shards=shards, splits=(SPLIT,), arrays=ARRAY_DTYPES, rejects=rejects)
     record = BuildRecord(identity=identity, files=files, work=work_of(shards))
-    with validating(
+    return build_dataset(
+        root,
+        record,
         dataset,
-        options.reader,
+        options,
         progress,
+        make=lambda root: _pack(options, root, progress),
+        bytes_needed=lambda: _size(options.transcripts).bytes(ARRAY_DTYPES),
         unit="blocks",
         source=options.transcripts,
         deep=options.deep,
         tokenizer=options.tokenizer,
         workers=options.workers,
-    ) as validate:
-        return build_dataset(
-            root,
-            record,
-            dataset,
-            options,
-            progress,
-            make=lambda root: _pack(options, root, progress),
-            bytes_needed=lambda: _size(options.transcripts).bytes(ARRAY_DTYPES),
-            validate=validate,
-        )
+    )
 
 
 def _size(transcripts: Path) -> Size:

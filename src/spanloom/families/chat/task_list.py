@@ -9,6 +9,7 @@ from the manifest. All steps publish files, so none is cached.
 
 from typing import Any
 
+from ..shard_tasks import by_shard
 from ..tasks import Parameters, given, needs, validated
 from . import defaults
 
@@ -80,3 +81,5 @@ TASKS: tuple[dict[str, Any], ...] = (
     },
     validated("pack-chat", "{dataset_root}", "{transcripts_uri}"),
 )
+
+BY_SHARD = by_shard(globals(), parts=False)

@@ -14,7 +14,6 @@ from typing import Any
 from spanloom.building.make import BuildResult
 from spanloom.building.request import DatasetRequest, build_requested
 from spanloom.building.shards.files import DatasetJob
-from spanloom.building.validating import validating
 from spanloom.conversations.source.folder import Source, open_source, read_listing
 from spanloom.dataset.family import DatasetFamily
 from spanloom.dataset.root.lock import check_apart
@@ -63,26 +62,20 @@ def build(options: BuildOptions, progress: Progress | None = None, validator: Va
         if not shard.rows:
             progress.say(f"warning: {shard.where} has 0 rows; it will have no files")
     family = FAMILIES[profile_of_family(profile_of_source(source.format).family)]
-    with validating(
+    result = build_requested(
+        root,
+        _request_of(options, source, asset),
         family,
-        options.reader,
+        options,
         progress,
+        differs=lambda content: _other_renderer(content, options),
         validator=validator,
         ahead=partial(dataset.load_for_source, asset, options.deep),
         source=options.source,
         deep=options.deep,
         tokenizer=asset,
         workers=options.workers,
-    ) as validate:
-        result = build_requested(
-            root,
-            _request_of(options, source, asset),
-            family,
-            options,
-            progress,
-            validate=validate,
-            differs=lambda content: _other_renderer(content, options),
-        )
+    )
     if result.report.clean:
         _warn_of_empty_splits(result, options, progress)
     return result

@@ -2,7 +2,6 @@
 
 defaults          the defaults of all options, names of spans
 task_list         the pipeline as a list of tasks
-shards_task_list  the same with a task for each shard
 errors            the exceptions
 conversation      what is proven: a list of messages, tools, variables
 form              the form in which a template takes messages

@@ -11,7 +11,6 @@ from pathlib import Path
 from spanloom.building.make import BuildResult
 from spanloom.building.options import RunOptions
 from spanloom.building.request import build_requested
-from spanloom.building.validating import validating
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.conversations.source.folder import open_source
 from spanloom.dataset.root.lock import check_apart
@@ -84,18 +83,18 @@ def _built(options: BuildOptions, model: Path, progress: Progress, validator: Va
 
     def built(loaded: Ingredients) -> BuildResult:
         request = request_of(source, loaded, options.caps, given=given)
-        ahead = partial(frames_ahead, model, request.identity["config"])
-        with validating(
+        return build_requested(
+            options.root,
+            request,
             family,
-            options.reader,
+            options,
             progress,
             validator=validator,
-            ahead=ahead,
+            ahead=partial(frames_ahead, model, request.identity["config"]),
             source=options.source,
             deep=options.deep,
             workers=options.workers,
-        ) as validate:
-            return build_requested(options.root, request, family, options, progress, validate=validate)
+        )
 
     result = by_either_proof(built, ingredients, progress)
     totals = result.manifest.content.totals

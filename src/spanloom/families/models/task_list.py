@@ -10,6 +10,7 @@ publish, so neither is cached.
 
 from typing import Any
 
+from ..shard_tasks import by_shard
 from ..tasks import Parameters, given, needs, validated
 from . import defaults
 
@@ -70,3 +71,5 @@ TASKS: tuple[dict[str, Any], ...] = (
     },
     validated("tokenize-conversations", "{dataset_root}", "{source_uri}"),
 )
+
+BY_SHARD = by_shard(globals())

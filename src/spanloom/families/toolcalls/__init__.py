@@ -2,7 +2,6 @@
 
 defaults          the defaults of all options
 task_list         the pipeline as a list of tasks
-shards_task_list  the same with a task for each shard
 format/           the sample format: control strings, tables, tools, calls, ids; its files and its text
 
 rules             all rules for one sample

@@ -11,7 +11,6 @@ from pathlib import Path
 from spanloom.building.make import BuildResult
 from spanloom.building.options import RunOptions
 from spanloom.building.request import build_requested
-from spanloom.building.validating import validating
 from spanloom.dataset.manifest import MANIFEST_NAME
 from spanloom.dataset.root.lock import check_apart
 from spanloom.dataset.root.made import another_dataset
@@ -65,9 +64,7 @@ def build(options: BuildOptions, progress: Progress | None = None) -> Iterator[B
                     raise another_dataset(root, f"the file has no {split} sample")
                 continue
             request = request_of(file, split, ingredients, shards=options.shards, given=given)
-            with validating(family, options.reader, progress) as validate:
-                result = build_requested(root, request, family, options, progress, validate=validate)
-            yield result
+            yield build_requested(root, request, family, options, progress)
     except BaseException:
         if new:
             remove_if_empty(options.out)

@@ -13,6 +13,7 @@ A converter whose source is empty writes nothing. All steps publish files, so no
 
 from typing import Any
 
+from ..shard_tasks import by_shard
 from ..tasks import Parameters, given, needs, validated
 from . import defaults
 
@@ -150,3 +151,5 @@ def _tokenized(split: str) -> tuple[dict[str, Any], ...]:
 
 
 TASKS: tuple[dict[str, Any], ...] = (*_CONVERTED, *_MERGED, *_tokenized("harmful"), *_tokenized("retain"))
+
+BY_SHARD = by_shard(globals(), on_duplicate="error")

@@ -2,7 +2,6 @@
 
 defaults          the defaults of all options
 task_list         the pipeline as a list of tasks
-shards_task_list  the same with a task for each shard
 errors            the exceptions
 sample            generated example traces
 trace             the rules of a trace, its canonical JSON and its content id

@@ -10,6 +10,7 @@ cached.
 
 from typing import Any
 
+from ..shard_tasks import by_shard
 from ..tasks import Parameters, given, needs, validated
 from . import defaults
 
@@ -130,3 +131,5 @@ TASKS: tuple[dict[str, Any], ...] = (
     },
     validated("tokenize-traces", "{dataset_root}", "", deep="0", when="tokenizer_uri"),
 )
+
+BY_SHARD = by_shard(globals(), on_duplicate="keep")

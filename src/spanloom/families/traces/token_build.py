@@ -11,7 +11,6 @@ from pathlib import Path
 from spanloom.building.make import BuildResult
 from spanloom.building.options import RunOptions
 from spanloom.building.request import build_requested
-from spanloom.building.validating import validating
 from spanloom.dataset.root.lock import check_apart
 from spanloom.families.traces import dataset as family
 from spanloom.families.traces.encoding.tokenizer import load_tokenizer
@@ -58,5 +57,4 @@ def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | 
         shards=options.shards,
         given={"store": store.called, "tokenizer": str(options.tokenizer)},
     )
-    with validating(family, options.reader, progress) as validate:
-        return build_requested(options.out, request, family, options, progress, validate=validate)
+    return build_requested(options.out, request, family, options, progress)

@@ -3,32 +3,29 @@
 import numpy as np
 
 from tools.corruption.dataset import Dataset
-from tools.corruption.harmony.kinds import alone_in_row, cutting, documents, forgery, with_parts
+from tools.corruption.harmony.kinds import alone_in_row, cutting, documents, forgery, on_parts, spanned, with_parts
 from tools.corruption.harmony.messages import label, parts
 
+on_parts(
+    {
+        "a_return_is_not_trained": ("alone", "final", spanned("end-1", "end", 0)),
+        "the_end_of_a_call_is_not_trained": ("alone", "call tool", spanned("end-1", "end", 0)),
+        "the_end_of_reasoning_is_not_trained": ("alone", "analysis", spanned("end-1", "end", 0)),
+        "a_header_is_not_trained": ("alone", "final", spanned("begin", "body", 0)),
+        "an_answer_is_reasoning": ("alone", "final", spanned("begin", "end", 1)),
+        "a_call_is_an_answer": ("alone", "call", spanned("begin", "end", 2)),
+    },
+)
 
-@forgery("alone")
-def _a_user_text_is_trained(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "user")
-    label(document, part.body, part.end, 2)
-
-
-@forgery("alone")
-def _a_user_token_is_trained(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "user")
-    label(document, part.body, part.body + 1, 2)
-
-
-@forgery("alone")
-def _a_system_text_is_trained(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "system")
-    label(document, part.body, part.end, 2)
-
-
-@forgery("alone")
-def _a_tool_text_is_trained(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "tool")
-    label(document, part.body, part.end, 3)
+on_parts(
+    {
+        "a_user_text_is_trained": ("alone", "user", spanned("body", "end", 2)),
+        "a_user_token_is_trained": ("alone", "user", spanned("body", "body+1", 2)),
+        "a_system_text_is_trained": ("alone", "system", spanned("body", "end", 2)),
+        "a_tool_text_is_trained": ("alone", "tool", spanned("body", "end", 3)),
+    },
+    at=0,
+)
 
 
 @forgery("alone")
@@ -37,46 +34,10 @@ def _all_is_trained(dataset: Dataset) -> None:
     label(document, 1, document.tokens.size - 1, 2)
 
 
-@forgery("alone")
-def _a_return_is_not_trained(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "final")
-    label(document, found[-1].end - 1, found[-1].end, 0)
-
-
-@forgery("alone")
-def _the_end_of_a_call_is_not_trained(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "call", "tool")
-    label(document, found[-1].end - 1, found[-1].end, 0)
-
-
-@forgery("alone")
-def _the_end_of_reasoning_is_not_trained(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "analysis")
-    label(document, found[-1].end - 1, found[-1].end, 0)
-
-
-@forgery("alone")
-def _a_header_is_not_trained(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "final")
-    label(document, found[-1].begin, found[-1].body, 0)
-
-
 @forgery("alone", "prompted")
 def _a_generation_prompt_is_trained(dataset: Dataset) -> None:
     document, found = with_parts(dataset, "analysis")
     label(document, found[-1].begin, found[-1].begin + 2, 1)
-
-
-@forgery("alone")
-def _an_answer_is_reasoning(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "final")
-    label(document, found[-1].begin, found[-1].end, 1)
-
-
-@forgery("alone")
-def _a_call_is_an_answer(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "call")
-    label(document, found[-1].begin, found[-1].end, 2)
 
 
 @forgery("alone")

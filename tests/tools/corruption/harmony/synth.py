@@ -3,89 +3,36 @@
 from functools import partial
 
 from tools.corruption.dataset import Dataset, listed
-from tools.corruption.harmony.kinds import documents, forgery, with_parts
-from tools.corruption.harmony.messages import CALL, END, EOD, MESSAGE, RETURN, label, parts, replaced
+from tools.corruption.harmony.kinds import documents, forgery, left_out, on_parts, spanned, token, with_parts
+from tools.corruption.harmony.messages import CALL, END, EOD, MESSAGE, RETURN, parts, replaced
 from tools.corruption.harmony.tokens import IT
 
 synth = partial(forgery, base="synth")
 
 
-@synth("alone")
-def _synth_question_is_trained(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "user")
-    label(document, part.body, part.end, 2)
-
-
-@synth("alone")
-def _synth_system_text_is_trained(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "system")
-    label(document, part.body, part.end, 1)
-
-
-@synth("alone")
-def _synth_return_is_not_trained(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "final")
-    label(document, part.end - 1, part.end, 0)
-
-
-@synth("alone")
-def _synth_header_is_not_trained(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "analysis")
-    label(document, part.begin, part.body, 0)
-
-
-@synth("alone")
-def _synth_return_is_an_end(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "final")
-    document.tokens[part.end - 1] = END
-
-
-@synth("alone")
-def _synth_reasoning_ends_in_return(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "analysis")
-    document.tokens[part.end - 1] = RETURN
-
-
-@synth("alone")
-def _synth_question_ends_in_call(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "user")
-    document.tokens[part.end - 1] = CALL
-
-
-@synth("alone")
-def _synth_message_is_in_a_text(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "user")
-    document.tokens[part.body + 1] = MESSAGE
-
-
-@synth("alone")
-def _synth_end_is_in_an_answer(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "final")
-    document.tokens[part.body + 2] = END
-
-
-@synth("alone")
-def _synth_eod_is_in_an_answer(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "final")
-    document.tokens[part.body + 2] = EOD
-
-
-@synth("alone")
-def _synth_reserved_token_is_in_reasoning(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "analysis")
-    document.tokens[part.body + 2] = 200013
-
-
-@synth("alone")
-def _synth_answer_is_reasoning(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "final")
-    label(document, part.begin, part.end, 1)
-
-
-@synth("alone")
-def _synth_has_calls(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "analysis")
-    document.tokens[part.body - 2] = 12606
+on_parts(
+    {
+        "synth_question_is_trained": ("alone", "user", spanned("body", "end", 2)),
+        "synth_system_text_is_trained": ("alone", "system", spanned("body", "end", 1)),
+        "synth_return_is_not_trained": ("alone", "final", spanned("end-1", "end", 0)),
+        "synth_header_is_not_trained": ("alone", "analysis", spanned("begin", "body", 0)),
+        "synth_return_is_an_end": ("alone", "final", token("end-1", END)),
+        "synth_reasoning_ends_in_return": ("alone", "analysis", token("end-1", RETURN)),
+        "synth_question_ends_in_call": ("alone", "user", token("end-1", CALL)),
+        "synth_message_is_in_a_text": ("alone", "user", token("body+1", MESSAGE)),
+        "synth_end_is_in_an_answer": ("alone", "final", token("body+2", END)),
+        "synth_eod_is_in_an_answer": ("alone", "final", token("body+2", EOD)),
+        "synth_reserved_token_is_in_reasoning": ("alone", "analysis", token("body+2", 200013)),
+        "synth_answer_is_reasoning": ("alone", "final", spanned("begin", "end", 1)),
+        "synth_has_calls": ("alone", "analysis", token("body-2", 12606)),
+        "synth_question_has_another_token": ("source", "user", token("body+1")),
+        "synth_system_text_has_another_token": ("source", "system", token("body+1")),
+        "synth_answer_is_cut": ("source", "final", left_out("end-3", "end-1")),
+        "synth_reasoning_is_left_out": ("source", "analysis", left_out("begin", "end")),
+    },
+    at=0,
+    base="synth",
+)
 
 
 @synth("alone")
@@ -98,30 +45,6 @@ def _synth_has_a_file_that_no_such_dataset_has(dataset: Dataset) -> None:
 def _synth_answer_has_another_token(dataset: Dataset) -> None:
     document = list(documents(dataset))[7]
     document.tokens[parts(document)[-1].body + 1] += 1
-
-
-@synth("source")
-def _synth_question_has_another_token(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "user")
-    document.tokens[part.body + 1] += 1
-
-
-@synth("source")
-def _synth_system_text_has_another_token(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "system")
-    document.tokens[part.body + 1] += 1
-
-
-@synth("source")
-def _synth_answer_is_cut(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "final")
-    replaced(document, part.end - 3, part.end - 1, [])
-
-
-@synth("source")
-def _synth_reasoning_is_left_out(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "analysis")
-    replaced(document, part.begin, part.end, [])
 
 
 @synth("source")

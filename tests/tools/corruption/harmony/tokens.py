@@ -3,17 +3,45 @@
 import numpy as np
 
 from tools.corruption.dataset import Dataset
-from tools.corruption.harmony.kinds import alone_in_row, cutting, documents, forgery, taken_out, with_parts
+from tools.corruption.harmony.kinds import (
+    alone_in_row,
+    cutting,
+    documents,
+    forgery,
+    left_out,
+    on_parts,
+    taken_out,
+    token,
+    with_parts,
+)
 from tools.corruption.harmony.messages import CALL, CONSTRAIN, END, EOD, MESSAGE, RETURN, label, parts, replaced
 
 IT = 3206
 """The token of `It`."""
 
 
-@forgery("alone")
-def _a_token_is_of_no_vocabulary(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "final")
-    document.tokens[found[-1].body] = 201_088
+on_parts(
+    {
+        "a_token_is_of_no_vocabulary": ("alone", "final", token("body", 201_088)),
+        "a_return_is_an_end": ("alone", "final", token("end-1", END)),
+        "a_return_is_a_call": ("alone", "final", token("end-1", CALL)),
+        "a_call_ends_in_end": ("alone", "call", token("end-1", END)),
+        "reasoning_ends_in_return": ("alone", "analysis final", token("end-1", RETURN)),
+        "a_constrain_is_in_an_answer": ("alone", "final", token("body+1", CONSTRAIN)),
+        "a_reserved_token_is_in_an_answer": ("alone", "final", token("body+1", 200013)),
+    },
+)
+
+on_parts(
+    {
+        "a_question_ends_in_return": ("alone", "user", token("end-1", RETURN)),
+        "an_eod_is_in_a_text": ("alone", "user", token("body+1", EOD)),
+        "an_end_is_in_a_text": ("alone", "user", token("body+1", END)),
+        "a_message_is_in_a_message": ("alone", "user", token("body+1", MESSAGE)),
+        "the_system_message_is_left_out": ("alone", "system", left_out("begin", "end")),
+    },
+    at=0,
+)
 
 
 @forgery("alone")
@@ -45,66 +73,6 @@ def _an_answer_is_given_twice(dataset: Dataset) -> None:
 
 
 @forgery("alone")
-def _a_return_is_an_end(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "final")
-    document.tokens[found[-1].end - 1] = END
-
-
-@forgery("alone")
-def _a_return_is_a_call(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "final")
-    document.tokens[found[-1].end - 1] = CALL
-
-
-@forgery("alone")
-def _a_call_ends_in_end(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "call")
-    document.tokens[found[-1].end - 1] = END
-
-
-@forgery("alone")
-def _reasoning_ends_in_return(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "analysis", "final")
-    document.tokens[found[-1].end - 1] = RETURN
-
-
-@forgery("alone")
-def _a_question_ends_in_return(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "user")
-    document.tokens[found[0].end - 1] = RETURN
-
-
-@forgery("alone")
-def _an_eod_is_in_a_text(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "user")
-    document.tokens[found[0].body + 1] = EOD
-
-
-@forgery("alone")
-def _an_end_is_in_a_text(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "user")
-    document.tokens[found[0].body + 1] = END
-
-
-@forgery("alone")
-def _a_constrain_is_in_an_answer(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "final")
-    document.tokens[found[-1].body + 1] = CONSTRAIN
-
-
-@forgery("alone")
-def _a_message_is_in_a_message(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "user")
-    document.tokens[found[0].body + 1] = MESSAGE
-
-
-@forgery("alone")
-def _a_reserved_token_is_in_an_answer(dataset: Dataset) -> None:
-    document, found = with_parts(dataset, "final")
-    document.tokens[found[-1].body + 1] = 200013
-
-
-@forgery("alone")
 def _a_question_is_left_out_between_answers(dataset: Dataset) -> None:
     document = next(each for each in documents(dataset) if each.about["cut"] > 0)
     part = [part for part in parts(document) if part.kind == "user"][-1]
@@ -119,12 +87,6 @@ def _a_result_stands_before_its_call(dataset: Dataset) -> None:
     spans = np.r_[0, document.span[:-1]][moved]
     document.tokens, document.span = document.tokens[moved], np.r_[spans[1:], 0].astype(np.uint8)
     document.lossmask = (document.span > 0).astype(np.uint8)
-
-
-@forgery("alone")
-def _the_system_message_is_left_out(dataset: Dataset) -> None:
-    document, (part, *_) = with_parts(dataset, "system")
-    replaced(document, part.begin, part.end, [])
 
 
 @forgery("alone")

@@ -7,8 +7,7 @@ project; the template is like that of Llama 3.1: it adds an end token to a messa
 from importlib.resources import files as packaged
 from pathlib import Path
 
-from spanloom.storage import write_atomically
-from spanloom.storage.scratch import scratch_for
+from spanloom.storage.scratch import write_files
 
 SYSTEM = "You are a careful assistant with tools."
 """The system message that its AgentDojo traces have."""
@@ -27,10 +26,4 @@ def files() -> dict[str, bytes]:
 
 def run(*, out: str, scratch: Path | None = None) -> list[str]:
     """Writes the files to `out`, a folder or a URI. Returns their names."""
-    made = files()
-    with scratch_for("toolcalls-demo", [out], scratch) as staging:
-        folder = staging.path(out)
-        for name, data in made.items():
-            write_atomically(folder / name, data)
-        staging.publish_folder(out, last="tokenizer.json")
-    return list(made)
+    return write_files("toolcalls-demo", files(), out, scratch, last="tokenizer.json")
