@@ -76,6 +76,9 @@ def message_texts(message: Mapping[str, Any]) -> list[str] | None:
     content = message.get("content")
     if isinstance(content, str):
         return [content]
-    parts = content if isinstance(content, list) else [None]
-    texts = [part.get("text") for part in parts if isinstance(part, dict) and part.get("type") == "text"]
-    return texts if len(texts) == len(parts) and all(isinstance(text, str) for text in texts) else None
+    texts: list[str] = []
+    for part in content if isinstance(content, list) else [None]:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            return None
+        texts.append(part["text"])
+    return texts
