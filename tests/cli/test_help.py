@@ -1,6 +1,7 @@
 """Help pages on a terminal of 80 columns: nothing is wider, no name is cut, every example can be pasted."""
 
 import shlex
+import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -9,7 +10,9 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from spanloom.cli import main
 from spanloom.cli.app import app
+from spanloom.errors import EXIT_USAGE
 
 MOST_LINES = 160
 """Of a help page. A terminal that scrolls back 1,000 lines shows it whole."""
@@ -81,3 +84,18 @@ def test_a_shell_completes(words: str, expected: str) -> None:
     environment = {"_SPANLOOM_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
     result = CliRunner().invoke(app, [], env=environment, prog_name="spanloom")
     assert expected in result.output.split()
+
+
+@pytest.mark.parametrize("words", [words for words in COMMANDS if hasattr(COMMANDS[words], "commands")], ids=" ".join)
+def test_a_group_without_a_command_shows_its_help(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["spanloom", *words])
+    with pytest.raises(SystemExit) as stop:
+        main()
+    shown = capsys.readouterr()
+    assert stop.value.code == EXIT_USAGE
+    assert not shown.out
+    assert all(
+        name in shown.err.split() for name in COMMANDS[words].commands if not COMMANDS[words].commands[name].hidden
+    )

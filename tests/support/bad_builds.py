@@ -199,6 +199,9 @@ BAD_ROWS: dict[str, BadRow] = {
     "channel commentary": BadRow(messages(USER, {**FINAL, "channel": "commentary"}, FINAL), *channel("commentary")),
     "channel missing": BadRow(assistant(content="So."), *channel(None)),
     "channel null": BadRow(assistant(channel=None, content="So."), *channel(None)),
+    "channel of the user a list": BadRow(
+        messages({**USER, "channel": ["final"]}, FINAL), "renderer_refused", FROM_WRAPPER
+    ),
     # content
     "content of unknown type": BadRow(
         assistant(channel="final", content=[{"type": "image", "url": "x"}]), "renderer_refused", FROM_WRAPPER

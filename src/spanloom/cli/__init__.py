@@ -120,6 +120,9 @@ def _run(words: list[str]) -> int:
     except _UsageError as wrong:
         from typer import rich_utils
 
+        if type(wrong).__name__ == "NoArgsIsHelpError":  # its message is the help, and typer leaves printing it to us
+            print(wrong.message, file=sys.stderr)
+            return EXIT_USAGE
         # typer puts pydantic's prefix before its own texts.
         wrong.message = visible_line(presentable(wrong.message or "")).removeprefix("Value error, ")
         rich_utils.rich_format_error(wrong)

@@ -102,7 +102,7 @@ def test_bad_rows_that_are_allowed_are_set_aside_one_by_one_and_all_right_rows_s
         "message_not_object": 1,
         "role_unknown": 3,
         "channel_unknown": 3,
-        "renderer_refused": 5,
+        "renderer_refused": 6,
     }
     assert totals["rows_read"] == 2 * len(BAD_ROWS) + len(FINE_ROWS)
     assert stored_rows(tmp_path / "out", 0) == {2 * number: f"good-{number}" for number in range(len(BAD_ROWS))}

@@ -309,6 +309,42 @@ def test_bytes_that_are_no_text_are_refused(
     assert "not_utf8" in found_at[1]
 
 
+@pytest.mark.parametrize("place", ["user", "final"])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"content": None},
+        {"content": 5},
+        {"content": ["Why?"]},
+        {"content": [None]},
+        {"content": [{"text": "Why?"}]},
+        {"content": [{"type": "text"}]},
+        {"content": [{"type": "text", "text": 5}]},
+        {"content": [{"type": "developer_content", "instructions": 5}]},
+        {"name": 5},
+        {"recipient": ["assistant"]},
+    ],
+    ids=str,
+)
+def test_a_row_that_openai_harmony_refuses_is_seen(
+    place: str,
+    fields: dict[str, Any],
+    wrappers: Wrappers,
+    table: TokenBytes,
+    encoding: openai_harmony.HarmonyEncoding,
+) -> None:
+    """No dataset has a document of such a row, whatever its tokens are."""
+    case, said = Case(SYNTH_KD, {}, []), sources.conversation("Why?", None, "So.")
+    honest = json.dumps({"messages": said})
+    said[0 if place == "user" else 1] |= fields
+    refused = json.dumps({"messages": said})
+    documents = [*documents_of(case, honest, encoding)]
+    for rows in ([(refused, documents)], [(honest, documents), (refused, documents)]):
+        (found_at,) = found(case, rows, wrappers, table)
+        assert found_at[0] == len(rows) - 1
+        assert found_at[1].startswith("openai-harmony refuses message")
+
+
 def test_a_row_with_escapes_is_written_without_them_only_where_nothing_is_lost() -> None:
     for row, plain in (
         (b'{"a": "\\u00e4"}', '{"a":"ä"}'.encode()),

@@ -79,7 +79,7 @@ class Wrappers:
                 elif key in known:
                     account.append(known[key])
                 else:
-                    wrapper, texts = self.header(message, last=number == last), _texts(message)
+                    wrapper, texts = self.header(message, last=number == last), message_texts(message)
                     if wrapper is None or texts is None:
                         return None
                     known[key] = wrapper, "".join(texts).encode()
@@ -165,10 +165,9 @@ def document_differences(
     parts = [stored[first:end] for first, end in zip(opens.tolist(), ends.tolist(), strict=True)]
     if (differs := next(_message_differences(messages, parts, wrappers), None)) is not None:
         number, offset, what = differs
-        yield (
-            int(opens[number]) + offset,
-            f"{what} of message {number} ({messages[number]['role']}) is not the source's",
-        )
+        message = f"message {number} ({messages[number]['role']})"
+        refused = f"openai-harmony refuses {message} of the source"
+        yield int(opens[number]) + offset, refused if what is None else f"{what} of {message} is not the source's"
         return
     expected = _labels(document, tokens, opens, ends, prompted=prompted)
     for name, values in (("span", expected), ("lossmask", expected != SPAN_CONTEXT)):
@@ -180,14 +179,16 @@ def document_differences(
 
 def _message_differences(
     messages: Sequence[Mapping[str, Any]], parts: Sequence[list[int]], wrappers: Wrappers
-) -> Iterator[tuple[int, int, str]]:
-    """Number of a message, offset in it, and what differs there."""
-    texts = [None if each["role"] in ("system", "developer") else _texts(each) for each in messages]
+) -> Iterator[tuple[int, int, str | None]]:
+    """Number of a message, offset in it, and what differs there; None if openai-harmony refuses the message."""
+    texts = [None if each["role"] in ("system", "developer") else message_texts(each) for each in messages]
     last = len(messages) - 1
     generated = [number for number, of_message in enumerate(texts) if of_message is None]
     rendered: list[list[int]] | None = []
     if generated:
         rendered = wrappers.whole([_in_place(messages[number]) for number in generated], last=generated[-1] == last)
+    if rendered is None:
+        yield generated[0], 0, None
     for number, wanted in zip(generated, rendered or (), strict=False):
         own, instructions = parts[number], _instructions(messages[number])
         if instructions is None:
@@ -199,8 +200,10 @@ def _message_differences(
         if own[:body] != wanted[:body] or own[-1] != wanted[-1] or wrappers.text(own[body:-1]) != text:
             yield number, body, "the text"
     for number, (message, own, of_message) in enumerate(zip(messages, parts, texts, strict=True)):
-        wrapper = None if of_message is None else wrappers.header(message, last=number == last)
-        if wrapper is None or of_message is None:
+        if of_message is None:
+            continue
+        if (wrapper := wrappers.header(message, last=number == last)) is None:
+            yield number, 0, None
             continue
         header, closer = list(wrapper.header), wrapper.closer
         if own[: len(header)] != header:
@@ -224,14 +227,6 @@ def _in_place(message: Mapping[str, Any]) -> Mapping[str, Any]:
     if _instructions(message) is None:
         return message
     return {**message, "content": [{**message["content"][0], "instructions": _IN_PLACE}]}
-
-
-def _texts(message: Mapping[str, Any]) -> list[str] | None:
-    """The texts of a message, None where its content is not text alone."""
-    try:
-        return message_texts(message["content"])
-    except (KeyError, TypeError):  # openai-harmony refuses it
-        return None
 
 
 def _labels(

@@ -15,7 +15,6 @@ from spanloom.errors import is_rust_panic
 from spanloom.families.harmony.tokenizer import EOD, START
 
 SPAN_NAMED = {"analysis": 1, "final": 2, "commentary": 3}
-SPAN_OF: dict[tuple[Any, Any], int] = {("assistant", channel): span for channel, span in SPAN_NAMED.items()}
 DROP_NOTHING = RenderConversationConfig(auto_drop_analysis=False)
 REFUSALS = (HarmonyError, RuntimeError, ValueError, TypeError, KeyError, AttributeError)
 """Exceptions of openai-harmony for invalid content."""
@@ -46,6 +45,11 @@ class RenderRefusedError(Exception):
     """openai-harmony does not render a document."""
 
 
+def span_of(message: Mapping[str, Any]) -> int:
+    """The span of a message, 0 for all but the assistant's. The channel of another message may be any JSON value."""
+    return SPAN_NAMED.get(message["channel"], 0) if message["role"] == "assistant" else 0
+
+
 def rendered_tokens(messages: list[dict[str, Any]], encoding: HarmonyEncoding) -> list[int] | None:
     """openai-harmony's tokens of a conversation.
 
@@ -69,7 +73,7 @@ def disk_sequences(messages_json: str, encoding: HarmonyEncoding) -> DiskSequenc
     Raises RenderRefusedError.
     """
     messages = json.loads(messages_json)["messages"]
-    spans = [SPAN_OF.get((message["role"], message.get("channel")), 0) for message in messages]
+    spans = [span_of(message) for message in messages]
     return _sequences(messages, spans, encoding)
 
 
@@ -259,7 +263,7 @@ def _shown_runs(written: _Written, config: Mapping[str, Any], truncated: Set[int
     for number, (first, end) in enumerate(runs):
         if first < last_turn:
             continue
-        spans = [SPAN_OF.get((messages[at]["role"], messages[at].get("channel")), 0) for at in range(first, end)]
+        spans = [span_of(messages[at]) for at in range(first, end)]
         spans = [span if span in wanted and at not in untrained else 0 for at, span in enumerate(spans, start=first)]
         spans = [-span if at in truncated else span for at, span in enumerate(spans, start=first)]
         if not any(spans):

@@ -244,7 +244,7 @@ def _order(accepted: AcceptedRow, marked: AcceptedRow, texts: int) -> tuple[int,
     for number, message in enumerate(marked.documents[0].messages):
         if message["role"] in _GENERATED:
             continue
-        found = _MARKS.fullmatch("".join(message_texts(message["content"]) or ()))
+        found = _MARKS.fullmatch("".join(message_texts(message) or ()))
         if found is None:
             return None
         order[int(found[1])] = number

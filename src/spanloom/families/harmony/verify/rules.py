@@ -15,10 +15,10 @@ from typing import Any
 from openai_harmony import HarmonyEncoding
 
 from spanloom.families.harmony.verify.reference import (
-    SPAN_OF,
     ShownDocument,
     rendered_tokens,
     shown_documents,
+    span_of,
 )
 
 
@@ -134,7 +134,7 @@ def accepted_row(family: str, config: Mapping[str, Any], value: Any, *, row_id: 
         if not documents:
             raise RowRefused("nothing_trained", "no message of it is of a span that is trained")
     else:
-        spans = [SPAN_OF.get((message["role"], message.get("channel")), 0) for message in messages]
+        spans = [span_of(message) for message in messages]
         documents = [ShownDocument(cut=0, runs=[], messages=messages, spans=spans, places=[*range(len(messages))])]
     return AcceptedRow(
         id=row_id, messages=messages, untrained=untrained, truncated=truncated, documents=documents, weight=weight

@@ -48,7 +48,7 @@ class TextCheck:
             yield 0, f"{len(starts)} messages begin in the document, the source has {len(messages)}"
             return
         for message, (first, last) in zip(messages, pairwise([*starts, tokens.size]), strict=True):
-            texts = message_texts(message["content"])
+            texts = message_texts(message)
             if message["role"] in ROLES and texts is not None:
                 yield from self._difference(texts, tokens[first:last], first)
 
@@ -71,8 +71,14 @@ _NOTHING = np.empty(0, dtype=np.int32)
 _CLOSING = (END, RETURN, CALL, EOD)
 
 
-def message_texts(content: Any) -> list[str] | None:
+def message_texts(message: Mapping[str, Any]) -> list[str] | None:
     """The texts of a message's content, each of which is encoded by itself, or None where it is not text alone."""
+    content = message.get("content")
     if isinstance(content, str):
         return [content]
-    return [part["text"] for part in content] if all(part["type"] == "text" for part in content) else None
+    texts: list[str] = []
+    for part in content if isinstance(content, list) else [None]:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            return None
+        texts.append(part["text"])
+    return texts
