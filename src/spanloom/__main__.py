@@ -4,6 +4,9 @@ import gc
 import signal
 import sys
 import threading
+import time
+from collections.abc import Iterator
+from types import CodeType, FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -12,8 +15,8 @@ if TYPE_CHECKING:
 COLLECT_AFTER = 100_000
 """Objects made, less those freed, after which a command looks for garbage. Imports make many and leave next to none."""
 
-REPEAT_AFTER = 0.01
-"""Seconds after which an interrupt that Python ignored is raised again."""
+LOOK_AGAIN = 0.01
+"""Seconds."""
 
 
 def main() -> None:
@@ -41,15 +44,27 @@ def _repeat_interrupt(ignored: "UnraisableHookArgs", /) -> None:
     """Raises a KeyboardInterrupt again that came where Python ignores exceptions, so that Ctrl-C is never lost.
 
     Such places are `__del__` and callbacks of weak references, which imports use for their locks. Raised from here it
-    would be ignored too; the timer's thread signals the main thread once this has returned.
+    would be ignored too, so a thread signals the main thread once that has left this function.
     """
-    if not issubclass(ignored.exc_type, KeyboardInterrupt):
+    if issubclass(ignored.exc_type, KeyboardInterrupt):
+        threading.Thread(target=_interrupt_main, daemon=True).start()
+    else:
         sys.__unraisablehook__(ignored)
-        return
-    # Sent to the main thread: a signal that another thread takes would not end a wait of it.
-    timer = threading.Timer(REPEAT_AFTER, signal.pthread_kill, [threading.main_thread().ident, signal.SIGINT])
-    timer.daemon = True
-    timer.start()
+
+
+def _interrupt_main() -> None:
+    main = threading.main_thread().ident
+    assert main is not None, "it runs"
+    while _repeat_interrupt.__code__ in _codes(sys._current_frames()[main]):
+        time.sleep(LOOK_AGAIN)
+    signal.pthread_kill(main, signal.SIGINT)  # a signal that another thread takes would not end a wait of it
+
+
+def _codes(frame: FrameType | None) -> Iterator[CodeType]:
+    """What a thread is running, from the inside out."""
+    while frame is not None:
+        yield frame.f_code
+        frame = frame.f_back
 
 
 if __name__ == "__main__":
