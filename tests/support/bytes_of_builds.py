@@ -15,6 +15,7 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,6 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import spanloom
+from spanloom.building.make import BuildResult
 from spanloom.families.chat.build import PackOptions, build_chat
 from spanloom.families.chat.recipe import PackingRules
 from spanloom.families.chess.build import PrepareOptions, prepare
@@ -152,6 +154,8 @@ class Workshop:
 
     folder: Path
     workers: int = 1
+    trace_tokenizer: Path = CASES / "traces/fixtures/masks/tokenizer_gemmalike.json"
+    toolcall_tokenizer: Path = CASES / "toolcalls/fixtures/tokenizer_llamalike.json"
 
     @cached_property
     def synth(self) -> Path:
@@ -341,48 +345,43 @@ class Workshop:
     def _packed_chat(
         self, out: Path, *, source: str = "transcripts", tokenizer: str | None = "chat_tokenizer", **options: Any
     ) -> None:
-        rules = {name: options.pop(name) for name in list(options) if name in PackingRules.__dataclass_fields__}
-        packing = PackOptions(
-            transcripts=getattr(self, source),
-            root=out,
-            tokenizer=None if tokenizer is None else getattr(self, tokenizer),
-            rules=PackingRules(**{"block_size": 64, "shards": 2, **rules}),
-            workers=self.workers,
-            reader="independent",
-            **options,
+        rules = _rules_of(options, PackingRules, block_size=64, shards=2)
+        _check(
+            self.pack(
+                out,
+                rules,
+                transcripts=getattr(self, source),
+                tokenizer=tokenizer and getattr(self, tokenizer),
+                workers=self.workers,
+                **options,
+            )
         )
-        _check(build_chat(packing))
 
-    def _reasoning_traces(
-        self, out: Path, *, key: str = "clean-1", export: Mapping[str, Any] | None = None, **rules: Any
-    ) -> None:
+    def pack(self, out: Path, rules: PackingRules, **options: Any) -> BuildResult:
+        given = {"transcripts": self.transcripts, "tokenizer": self.chat_tokenizer, "reader": "independent", **options}
+        return build_chat(PackOptions(root=out, rules=rules, **given))
+
+    def _reasoning_traces(self, out: Path, *, export: Mapping[str, Any] | None = None, **options: Any) -> None:
         if export is not None:
-            rules["options"] = ExportOptions(**export)
-        store = open_store(default_url(self.traces))
-        options = TokenBuildOptions(
-            root=self.traces,
-            key=key,
-            tokenizer=CASES / "traces/fixtures/masks/tokenizer_gemmalike.json",
-            out=out,
-            rules=TraceRules(valid_fraction=0.2, **rules),
-            reader="independent",
-        )
-        _check(build_tokens(store, options))
-        store.close()
+            options["options"] = ExportOptions(**export)
+        _check(self.tokenize(out, _rules_of(options, TraceRules, valid_fraction=0.2), **options))
 
-    def _tool_calls(self, out: Path, **rules: Any) -> None:
-        options = ToolCallOptions(
-            data=self.samples,
-            template=self.toolcall_template,
-            tokenizer=CASES / "toolcalls/fixtures/tokenizer_llamalike.json",
-            out=out,
-            rules=ToolCallRules(valid_fraction=0.3, **rules),
-            reader="independent",
-        )
-        results = list(build_toolcalls(options))
+    def tokenize(self, out: Path, rules: TraceRules, *, key: str = "clean-1", **options: Any) -> BuildResult:
+        with closing(open_store(default_url(self.traces))) as store:
+            given = {"root": self.traces, "key": key, "tokenizer": self.trace_tokenizer, "reader": "independent"}
+            return build_tokens(store, TokenBuildOptions(out=out, rules=rules, **given, **options))
+
+    def _tool_calls(self, out: Path, **options: Any) -> None:
+        results = self.mask(out, _rules_of(options, ToolCallRules, valid_fraction=0.3), **options)
         assert len(results) == 2
         for result in results:
             _check(result)
+
+    def mask(self, out: Path, rules: ToolCallRules, *, data: Path | None = None, **options: Any) -> list[BuildResult]:
+        files = {"template": self.toolcall_template, "tokenizer": self.toolcall_tokenizer, "reader": "independent"}
+        return list(
+            build_toolcalls(ToolCallOptions(data=data or self.samples, out=out, rules=rules, **files, **options))
+        )
 
     def _chess(
         self, out: Path, *, games: str | None = "games", thinking: str | None = "thinking", **options: Any
@@ -392,6 +391,11 @@ class Workshop:
             "thinking": None if thinking is None else getattr(self, thinking),
         }
         _check(prepare(PrepareOptions(root=out, workers=self.workers, **{"valid_fraction": 0.4, **folders, **options})))
+
+
+def _rules_of(options: Options, kind: Any, **defaults: Any) -> Any:
+    """The rules among options, which are taken out."""
+    return kind(**defaults | {name: options.pop(name) for name in [*options] if name in kind.__dataclass_fields__})
 
 
 def _check(result: Any) -> None:

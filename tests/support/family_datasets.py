@@ -11,8 +11,6 @@ from spanloom.families.harmony.options import BuildOptions as HarmonyOptions
 from spanloom.families.models.build import BuildOptions
 from spanloom.families.models.build import build as build_for_model
 from spanloom.families.models.documents.rules import ModelRules
-from spanloom.families.toolcalls.build import BuildOptions as ToolCallOptions
-from spanloom.families.toolcalls.build import build as build_toolcalls
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import TokenizeRules as ToolCallRules
 from spanloom.families.traces.build import BuildRequest, build_dataset
 from spanloom.families.traces.export.lines import ExportOptions, export_lines
@@ -21,7 +19,7 @@ from spanloom.families.traces.steps.tokenize_traces import TokenizeRules as Trac
 from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
 from support import sources
-from support.cases import cases_of
+from support.bytes_of_builds import Workshop
 from support.chat_datasets import packed
 from support.chat_models import write_model
 from support.model_datasets import Record, record, stored, write_conversations
@@ -96,15 +94,8 @@ def tool_calls(folder: Path) -> Case:
     unrenderable = [*retain(50)["messages"], {"role": "assistant", "content": None, "tool_calls": [{}]}]
     made = [sample for number in range(20) for sample in (harmful(number), retain(number))]
     source = write_samples(folder / "samples.jsonl", [*made[:21], retain(50, messages=unrenderable), *made[21:]])
-    fixtures = cases_of("toolcalls") / "fixtures"
-    template = folder / "aware.jinja"
-    template.write_text(json.loads((fixtures / "templates.json").read_bytes())["templates"]["aware"])
-    tokenizer, rules = fixtures / "tokenizer_llamalike.json", ToolCallRules(valid_fraction=FRACTION)
-    results = build_toolcalls(
-        ToolCallOptions(
-            data=source, template=template, tokenizer=tokenizer, out=folder / "roots", rules=rules, shards=3, **SHA
-        )
-    )
+    rules = ToolCallRules(valid_fraction=FRACTION)
+    results = Workshop(folder).mask(folder / "roots", rules, data=source, shards=3, **SHA)
     root = next(result.root for result in results if result.root.name == "retain")
     return Case(root=root, source=source, ids=("sample_id",))
 

@@ -13,21 +13,17 @@ from spanloom.building.steps import StepTask, run_assemble
 from spanloom.conversations.source.caps import RowCaps
 from spanloom.conversations.source.folder import source_batches
 from spanloom.dataset import manifest
-from spanloom.families.chat.build import PackOptions, build_chat
 from spanloom.families.chat.recipe import PackingRules
 from spanloom.families.chat.steps.pack_chat import run as pack
 from spanloom.families.models.documents.rules import ModelRules
 from spanloom.families.models.steps.tokenize_conversations import run as tokenize_conversations
-from spanloom.families.toolcalls.build import BuildOptions as ToolCallOptions
-from spanloom.families.toolcalls.build import build as build_toolcalls
 from spanloom.families.toolcalls.recipe import TokenizeRules as ToolCallRules
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import run as tokenize_toolcalls
 from spanloom.families.traces.recipe import TokenizeRules as TraceRules
 from spanloom.families.traces.steps.tokenize_traces import run as tokenize_traces
 from spanloom.families.traces.store.keys import manifest_file
-from spanloom.families.traces.store.opening import default_url, open_store
-from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
-from support.bytes_of_builds import CASES, Workshop
+from spanloom.families.traces.store.opening import default_url
+from support.bytes_of_builds import Workshop
 from support.model_datasets import record, stored, write_conversations
 
 SHARDS = 3
@@ -78,15 +74,7 @@ def packed_chat(workshop: Workshop, folder: Path) -> Family:  # as all
     rules = PackingRules(block_size=64, shards=SHARDS, post_training=True)
 
     def build(root: Path, max_rows: int | None = None, **options: Any) -> BuildResult:
-        packing = PackOptions(
-            transcripts=workshop.transcripts,
-            root=root,
-            tokenizer=workshop.chat_tokenizer,
-            rules=replace(rules, max_rows=max_rows),
-            reader="independent",
-            **options,
-        )
-        return build_chat(packing)
+        return workshop.pack(root, replace(rules, max_rows=max_rows), **options)
 
     def task(root: str, shard: int, max_rows: int | None = None, **places: Any) -> dict[str, Any]:
         return pack(
@@ -101,34 +89,17 @@ def packed_chat(workshop: Workshop, folder: Path) -> Family:  # as all
 
 
 def reasoning_traces(workshop: Workshop, folder: Path) -> Family:  # as all
-    tokenizer = CASES / "traces/fixtures/masks/tokenizer_gemmalike.json"
     rules = TraceRules(valid_fraction=FRACTION)
 
     def build(root: Path, **options: Any) -> BuildResult:
-        store = open_store(default_url(workshop.traces))
-        try:
-            return build_tokens(
-                store,
-                TokenBuildOptions(
-                    root=workshop.traces,
-                    key="clean-1",
-                    tokenizer=tokenizer,
-                    out=root,
-                    rules=rules,
-                    shards=SHARDS,
-                    reader="independent",
-                    **options,
-                ),
-            )
-        finally:
-            store.close()
+        return workshop.tokenize(root, rules, shards=SHARDS, **options)
 
     def task(root: str, shard: int, max_rows: int | None = None, **places: Any) -> dict[str, Any]:
         return tokenize_traces(
             store=default_url(workshop.traces),
             dataset=str(manifest_file(workshop.traces, "clean-1")),
             root=root,
-            tokenizer=str(tokenizer),
+            tokenizer=str(workshop.trace_tokenizer),
             rules=replace(rules, max_rows=max_rows),
             shards=SHARDS,
             task=StepTask(**{"max_rejects": None, "shard": shard, **places}),
@@ -138,21 +109,11 @@ def reasoning_traces(workshop: Workshop, folder: Path) -> Family:  # as all
 
 
 def tool_calls(workshop: Workshop, folder: Path) -> Family:  # as all
-    tokenizer = CASES / "toolcalls/fixtures/tokenizer_llamalike.json"
     rules = ToolCallRules(valid_fraction=FRACTION, spans="parts")
 
     def build(root: Path, **options: Any) -> BuildResult:
-        of_both = ToolCallOptions(
-            data=workshop.samples,
-            template=workshop.toolcall_template,
-            tokenizer=tokenizer,
-            out=root.parent,
-            rules=rules,
-            shards=SHARDS,
-            reader="independent",
-            **options,
-        )
-        (retain,) = [result for result in build_toolcalls(of_both) if result.root.name == "retain"]
+        of_both = workshop.mask(root.parent, rules, shards=SHARDS, **options)
+        (retain,) = [result for result in of_both if result.root.name == "retain"]
         return retain
 
     def task(root: str, shard: int, max_rows: int | None = None, **places: Any) -> dict[str, Any]:
@@ -161,7 +122,7 @@ def tool_calls(workshop: Workshop, folder: Path) -> Family:  # as all
             split="retain",
             root=root,
             template=str(workshop.toolcall_template),
-            tokenizer=str(tokenizer),
+            tokenizer=str(workshop.toolcall_tokenizer),
             rules=replace(rules, max_rows=max_rows),
             shards=SHARDS,
             task=StepTask(**{"max_rejects": None, "shard": shard, **places}),
