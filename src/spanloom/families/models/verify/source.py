@@ -31,7 +31,7 @@ from spanloom.families.models.verify.faults import fitting_classes, lost_texts, 
 from spanloom.families.models.verify.frames import frames_of
 from spanloom.families.models.verify.messages import PlainConversation, plain_conversation
 from spanloom.families.models.verify.reference import Reference
-from spanloom.families.models.verify.texts import Texts, texts_of
+from spanloom.families.models.verify.texts import Texts, said_by, texts_of
 from spanloom.families.models.workarounds.declared import DECLARED
 from spanloom.findings import Finding, Report
 from spanloom.law.declared import TRAINED_SPANS
@@ -232,6 +232,10 @@ class _ShardCheck:
             answers = []
         for missing in self.texts.missing(arrays["tokens"], spans, answers, prompts):
             yield place.finding("source", f"the document does not hold the text {missing[:40]!r}")
+        if answers and all(json.loads(each) in config["variables"] for each in set(place.row["variables"])):
+            said = [said_by(conversation.messages[run]) for run in runs]
+            for text in self.texts.beside(arrays["tokens"], spans, said):
+                yield place.finding("source", f"more is trained than the text {text[:40]!r}")
 
     def _wrong_document(self, place: PlacedDocument, conversation: PlainConversation) -> Iterator[Finding]:
         assert self.reference is not None

@@ -8,13 +8,15 @@ whether this one does, and then nothing is compared.
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import AnyStr
 
 import numpy as np
 import numpy.typing as npt
 
 from spanloom.families.models.model import Model
 from spanloom.families.models.probe.frames import ModelFrames
-from spanloom.families.models.verify.messages import PlainConversation
+from spanloom.families.models.verify.messages import PlainConversation, PlainMessage
 from spanloom.families.models.verify.reference import ANALYSIS
 
 
@@ -25,6 +27,7 @@ class Texts:
         self._model: Model = frames.model
         self.kept = self._are_kept(frames)
         """Whether the template writes texts as they are."""
+        self._around = self._learned(frames) if self.kept else frozenset()
 
     def missing(
         self,
@@ -52,6 +55,55 @@ class Texts:
         whole = _text(document.data)
         yield from (text for text in prompts if not _holds(whole, text))
 
+    def beside(
+        self, tokens: npt.NDArray[np.int32], spans: npt.NDArray[np.uint8], runs: Sequence[Sequence[str] | None]
+    ) -> Iterator[str]:
+        """The answers that are not trained alone: there is more beside reasoning and text than the template writes
+        around those of the model's own conversations. White space is not compared.
+
+        `tokens`, `spans`: as for `missing`; `runs`: reasoning, if there is some, and text of each run, None of one that
+        is not compared.
+        """
+        stretches = _stretches(spans > 0)
+        known = {len(around) - 1 for around in self._around}
+        if len(stretches) != len(runs) or not any(texts is not None and len(texts) in known for texts in runs):
+            return
+        document = _Bytes(*self._model.tokenizer.joined_bytes(tokens))
+        for (first, last), texts in zip(stretches, runs, strict=True):
+            if texts is None or len(texts) not in known:
+                continue
+            trained, parts = document.of(first, last), [text.encode(errors="replace") for text in texts]
+            if any(trained == _woven(around, parts) for around in self._around if len(around) == len(parts) + 1):
+                continue
+            squeezed = _squeezed(_text(trained))
+            wanted = [_squeezed(text) for text in texts]
+            if not any(
+                squeezed == _woven(around, wanted) for around in self._squeezed if len(around) == len(wanted) + 1
+            ):
+                yield texts[-1]
+
+    @cached_property
+    def _squeezed(self) -> frozenset[tuple[str, ...]]:
+        """What the template writes around texts, without white space, with each stop token or none at the end."""
+        learned = {tuple(_squeezed(_text(piece)) for piece in around) for around in self._around}
+        ends = ["", *map(_squeezed, self._model.stops.values())]
+        return frozenset((*around[:-1], end) for around in learned for end in (around[-1], *ends))
+
+    def _learned(self, frames: ModelFrames) -> frozenset[tuple[bytes, ...]]:
+        """What the template writes before, between and behind the texts of answers without calls."""
+        learned = set()
+        for conversation, document in frames.documents:
+            messages = [conversation.messages[run.run] for run in document.runs]
+            stretches = _stretches(document.spans * document.mask > 0)
+            if len(stretches) != len(messages):
+                continue
+            held = _Bytes(*self._model.tokenizer.joined_bytes(document.tokens))
+            for (first, last), message in zip(stretches, messages, strict=True):
+                texts = [text for text in (message.get("reasoning"), message.get("content")) if text]
+                if message.get("content") and not message.get("tool_calls"):
+                    learned.add(_around(held.of(first, last), [text.encode() for text in texts]))
+        return frozenset(around for around in learned if around is not None)
+
     def _are_kept(self, frames: ModelFrames) -> bool:
         for conversation, document in frames.documents:
             messages = conversation.messages
@@ -70,6 +122,13 @@ def texts_of(conversation: PlainConversation, runs: Sequence[int]) -> tuple[list
     ]
     before = conversation.messages[: runs[-1]]
     return answers, [message.text for message in before if message.role != "assistant"]
+
+
+def said_by(message: PlainMessage) -> list[str] | None:
+    """Reasoning, if there is some, and text of a message; None where the template may write more between them."""
+    if message.calls or message.spoken or len(message.reasoning) > 1:
+        return None
+    return [*message.reasoning, message.text]
 
 
 @dataclass(frozen=True)
@@ -118,6 +177,27 @@ class _Bytes:
     def where(self, chosen: npt.NDArray[np.bool_], first: int) -> bytes:
         """Of the tokens that are chosen, bool [N], from the token `first`."""
         return b"".join(self.of(first + begin, first + end) for begin, end in _stretches(chosen))
+
+
+def _around(data: bytes, texts: Sequence[bytes]) -> tuple[bytes, ...] | None:
+    """What is before, between and behind texts; None where one of them is missing."""
+    pieces = []
+    for text in texts:
+        before, found, data = data.partition(text)
+        if not found:
+            return None
+        pieces.append(before)
+    return (*pieces, data)
+
+
+def _woven(around: Sequence[AnyStr], texts: Sequence[AnyStr]) -> AnyStr:
+    """The first of `around`, the first text, the second and so on."""
+    return around[0][:0].join(piece for pair in zip(around, texts, strict=False) for piece in pair) + around[-1]
+
+
+def _squeezed(text: str) -> str:
+    """A text without white space."""
+    return "".join(_composed(text).split())
 
 
 def _stretches(chosen: npt.NDArray[np.bool_]) -> list[list[int]]:
