@@ -215,12 +215,12 @@ class _ShardCheck:
             yield place.finding("source", f"weight is {place.row['weight']}, the source has {conversation.weight}")
         if any(place.row["trimmed"]) and not conversation.has_outer_space():
             yield place.finding("source", "trimmed is true, and no text begins or ends in white space")
-        known = {
+        names = {
             *conversation.variables,
             *conversation.settings,
             *(name for each in config["variables"] for name in each),
         }
-        if other := {name for each in set(place.row["variables"]) for name in _names(each)} - known:
+        if other := {name for each in set(place.row["variables"]) for name in _names(each)} - names:
             yield place.finding("source", f"neither the options nor the source have the variables {sorted(other)}")
         arrays = place.read(self.whole.root, ("tokens", "span"))
         if arrays is None or self.texts is None or not self.texts.kept or DECLARED in place.row["boundary"]:
@@ -230,12 +230,10 @@ class _ShardCheck:
         if len(config["train"]) < TRAINED_SPANS:  # of an answer, some is context
             prompts += [text for reasoning, said in answers for text in (*reasoning, said)]
             answers = []
-        for missing in self.texts.missing(arrays["tokens"], spans, answers, prompts):
-            yield place.finding("source", f"the document does not hold the text {missing[:40]!r}")
-        if answers and all(json.loads(each) in config["variables"] for each in set(place.row["variables"])):
-            said = [said_by(conversation.messages[run]) for run in runs]
-            for text in self.texts.beside(arrays["tokens"], spans, said):
-                yield place.finding("source", f"more is trained than the text {text[:40]!r}")
+        known = all(json.loads(each) in config["variables"] for each in set(place.row["variables"]))
+        alone = [said_by(conversation.messages[run]) for run in runs] if answers and known else []
+        for message in self.texts.differences(arrays["tokens"], spans, answers, prompts, alone):
+            yield place.finding("source", message)
 
     def _wrong_document(self, place: PlacedDocument, conversation: PlainConversation) -> Iterator[Finding]:
         assert self.reference is not None

@@ -29,61 +29,48 @@ class Texts:
         """Whether the template writes texts as they are."""
         self._around = self._learned(frames) if self.kept else frozenset()
 
-    def missing(
+    def differences(
         self,
         tokens: npt.NDArray[np.int32],
         spans: npt.NDArray[np.uint8],
         answers: Sequence[tuple[Sequence[str], str]],
         prompts: Sequence[str],
+        alone: Sequence[Sequence[str] | None] = (),
     ) -> Iterator[str]:
-        """The texts that a document lacks. `tokens` int32 [T]; `spans` uint8 [T], token-aligned; `answers`: reasoning
-        and text of each run, all trained, in order; `prompts`: the texts of the messages before the last run."""
-        document = _Bytes(*self._model.tokenizer.joined_bytes(tokens))
-        stretches = _stretches(spans > 0)
-        if document.holds_all(stretches, spans == ANALYSIS, answers, prompts):
-            return
-        if answers and len(stretches) != len(answers):  # spans that are not trained cut runs
-            whole = _text(b"".join(document.of(first, last) for first, last in stretches))
-            yield from (text for reasoning, said in answers for text in (*reasoning, said) if not _holds(whole, text))
-        else:
-            for (first, last), (reasoning, said) in zip(stretches, answers, strict=bool(answers)):
-                labels = spans[first:last]
-                thought = _text(document.where(labels == ANALYSIS, first)) if reasoning else ""
-                yield from (text for text in reasoning if not _holds(thought, text))
-                if not _says(document, first, labels, said):
-                    yield said
-        whole = _text(document.data)
-        yield from (text for text in prompts if not _holds(whole, text))
+        """What a document lacks, and what is trained beside its texts.
 
-    def beside(
-        self, tokens: npt.NDArray[np.int32], spans: npt.NDArray[np.uint8], runs: Sequence[Sequence[str] | None]
-    ) -> Iterator[str]:
-        """The answers that are not trained alone: there is more beside reasoning and text than the template writes
-        around those of the model's own conversations. White space is not compared.
-
-        `tokens`, `spans`: as for `missing`; `runs`: reasoning, if there is some, and text of each run, None of one that
-        is not compared.
+        `tokens` int32 [T]; `spans` uint8 [T], token-aligned; `answers`: reasoning and text of each run, all trained, in
+        order; `prompts`: the texts of the messages before the last run; `alone`: of `said_by` for each run, nothing if
+        answers are not compared so.
         """
-        stretches = _stretches(spans > 0)
-        known = {len(around) - 1 for around in self._around}
-        if len(stretches) != len(runs) or not any(texts is not None and len(texts) in known for texts in runs):
-            return
-        document = _Bytes(*self._model.tokenizer.joined_bytes(tokens))
-        for (first, last), texts in zip(stretches, runs, strict=True):
-            if texts is None or len(texts) not in known:
+        document, stretches = _Bytes(*self._model.tokenizer.joined_bytes(tokens)), _stretches(spans > 0)
+        missing = [*_missing(document, stretches, spans, answers, prompts)]
+        yield from (f"the document does not hold the text {text[:40]!r}" for text in missing)
+        if not missing and len(stretches) == len(alone):
+            yield from (
+                f"more is trained than the text {text[:40]!r}" for text in self._beside(document, stretches, alone)
+            )
+
+    def _beside(
+        self, document: "_Bytes", stretches: Sequence[Sequence[int]], alone: Sequence[Sequence[str] | None]
+    ) -> Iterator[str]:
+        """The answers beside which more is trained than the template writes around those of the model's own
+        conversations. White space is not compared."""
+        for (first, last), texts in zip(stretches, alone, strict=True):
+            learned = () if texts is None else [around for around in self._around if len(around) == len(texts) + 1]
+            if texts is None or not learned:
                 continue
             trained, parts = document.of(first, last), [text.encode(errors="replace") for text in texts]
-            if any(trained == _woven(around, parts) for around in self._around if len(around) == len(parts) + 1):
+            if any(trained == _woven(around, parts) for around in learned):
                 continue
-            squeezed = _squeezed(_text(trained))
-            wanted = [_squeezed(text) for text in texts]
+            squeezed, words = _squeezed(_text(trained)), [*map(_squeezed, texts)]
             if not any(
-                squeezed == _woven(around, wanted) for around in self._squeezed if len(around) == len(wanted) + 1
+                squeezed == _woven(around, words) for around in self._without_space if len(around) == len(words) + 1
             ):
                 yield texts[-1]
 
     @cached_property
-    def _squeezed(self) -> frozenset[tuple[str, ...]]:
+    def _without_space(self) -> frozenset[tuple[str, ...]]:
         """What the template writes around texts, without white space, with each stop token or none at the end."""
         learned = {tuple(_squeezed(_text(piece)) for piece in around) for around in self._around}
         ends = ["", *map(_squeezed, self._model.stops.values())]
@@ -110,9 +97,33 @@ class Texts:
             runs = [run.run for run in document.runs]
             answers = [([messages[run].get("reasoning") or ""], messages[run].get("content") or "") for run in runs]
             prompts = [each.get("content") or "" for each in messages[: runs[-1]] if each["role"] != "assistant"]
-            if any(self.missing(document.tokens, document.spans * document.mask, answers, prompts)):
+            if any(self.differences(document.tokens, document.spans * document.mask, answers, prompts)):
                 return False
         return bool(frames.documents)
+
+
+def _missing(
+    document: "_Bytes",
+    stretches: Sequence[Sequence[int]],
+    spans: npt.NDArray[np.uint8],
+    answers: Sequence[tuple[Sequence[str], str]],
+    prompts: Sequence[str],
+) -> Iterator[str]:
+    """The texts that a document lacks."""
+    if document.holds_all(stretches, spans == ANALYSIS, answers, prompts):
+        return
+    if answers and len(stretches) != len(answers):  # spans that are not trained cut runs
+        whole = _text(b"".join(document.of(first, last) for first, last in stretches))
+        yield from (text for reasoning, said in answers for text in (*reasoning, said) if not _holds(whole, text))
+    else:
+        for (first, last), (reasoning, said) in zip(stretches, answers, strict=bool(answers)):
+            labels = spans[first:last]
+            thought = _text(document.where(labels == ANALYSIS, first)) if reasoning else ""
+            yield from (text for text in reasoning if not _holds(thought, text))
+            if not _says(document, first, labels, said):
+                yield said
+    whole = _text(document.data)
+    yield from (text for text in prompts if not _holds(whole, text))
 
 
 def texts_of(conversation: PlainConversation, runs: Sequence[int]) -> tuple[list[tuple[Sequence[str], str]], list[str]]:
