@@ -165,5 +165,5 @@ def test_an_answer_that_is_no_text_is_refused_with_the_program_that_writes_it(
         mapped_form(["prompt=question", f"answer={key}", "steps=reasoning"]).traces(record)
     form = chat_form(record)
     assert form is not None
-    with pytest.raises(NoTraceError, match="is a.*tostring' FILE > records.jsonl"):
+    with pytest.raises(NoTraceError, match=r"is a.*tostring' FILE > records\.jsonl"):
         form.traces(record)
