@@ -200,6 +200,26 @@ def _two_documents_are_exchanged(dataset: Dataset) -> None:
 
 
 @forgery("source")
+def _more_is_trained_behind_the_answer(dataset: Dataset) -> None:
+    document = several(dataset)
+    _repeated(document, answers(document)[-1])
+
+
+@forgery("source")
+def _more_is_trained_before_the_answer(dataset: Dataset) -> None:
+    document = several(dataset)
+    _repeated(document, answers(document)[0])
+
+
+def _repeated(document: Document, label: int) -> None:
+    """Trains a word more at the place of a trained token: behind the text that is the stop."""
+    word = document.tokens[answers(document)[1] + 1]
+    document.tokens = np.insert(document.tokens, label + 1, word)
+    document.span = np.insert(document.span, label, 2)
+    document.lossmask = np.insert(document.lossmask, label, 1)
+
+
+@forgery("source")
 def _an_answer_is_cut(dataset: Dataset) -> None:
     document = several(dataset)
     size = document.tokens.size

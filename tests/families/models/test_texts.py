@@ -47,9 +47,9 @@ def test_changed_documents_and_texts_are_judged_alike(
     texts, documents = cases
     chance = random.Random(seed)
     changed = [_changed(chance, *chance.choice(documents)) for _ in range(300)]
-    fast = [[*texts.missing(*each)] for each in changed]
+    fast = [[*texts.differences(*each)] for each in changed]
     monkeypatch.setattr(module._Bytes, "holds_all", lambda *_: False)
-    assert fast == [[*texts.missing(*each)] for each in changed]
+    assert fast == [[*texts.differences(*each)] for each in changed]
     assert any(fast)
 
 

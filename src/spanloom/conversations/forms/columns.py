@@ -26,6 +26,7 @@ from spanloom.conversations.forms.form import (
     jq_path,
     listed,
     listed_or_text,
+    number_as_text,
     reasoned,
     written_json,
     written_object,
@@ -259,7 +260,7 @@ def _as_text(taken: Taken, meaning: str) -> str | None:
     key = next(key for key, value in zip(taken.keys[meaning], taken.values[meaning], strict=True) if not _text(value))
     value, path = taken.values[meaning][taken.keys[meaning].index(key)], jq_path(key)
     if isinstance(value, bool | int | float):
-        return f"jq -c '({path} | numbers, booleans) |= tostring' FILE > records.jsonl writes it as text"
+        return number_as_text(path)
     if isinstance(value, dict) and _text(value.get("chosen")) and _text(value.get("rejected")):
         return f"jq -c '. + {path} | del({path})' FILE > records.jsonl takes the chosen and the rejected answer out"
     asked, said = taken.values["query"], taken.values["answer"]

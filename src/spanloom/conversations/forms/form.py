@@ -230,6 +230,11 @@ def jq_path(key: str) -> str:
     return f".{key}" if re.fullmatch(r"[A-Za-z_]\w*", key, re.ASCII) else f'.["{key}"]'
 
 
+def number_as_text(path: str) -> str:
+    """The remedy for a number, true or false that should be a text. `path`: in jq's syntax."""
+    return f"jq -c '({path} | numbers, booleans) |= tostring' FILE > records.jsonl writes it as text"
+
+
 def objects(value: Any) -> Iterator[dict[str, Any]]:
     """The objects in a list, or in the JSON text of a list; empty for any other value."""
     try:

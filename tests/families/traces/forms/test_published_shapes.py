@@ -10,6 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spanloom.families.traces.forms.chat import chat_form
+from spanloom.families.traces.forms.form import NoTraceError
 from spanloom.families.traces.forms.mapped import mapped_form
 from spanloom.families.traces.places import trace_files
 from spanloom.families.traces.store.ingest import Ingested, ingest_file
@@ -150,3 +152,18 @@ def test_records_without_reasoning_are_left_out_by_reason(tmp_path: Path) -> Non
     assert [parts(payload) for payload in payloads] == [("q", ["t"], "a")]
     assert dict(done.left_out) == {"no reasoning": 1, "no single question": 1, "truncated": 1}
     assert [line["line"] for line in done.skipped] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("answer", [True, 4, 4.5])
+@pytest.mark.parametrize(("key", "path"), [("answer", ".answer"), ("final.answer", ".final.answer")])
+def test_an_answer_that_is_no_text_is_refused_with_the_program_that_writes_it(
+    answer: float, key: str, path: str
+) -> None:
+    record = {"question": "2 + 2?", "reasoning": "It counts.", "answer": answer, "final": {"answer": answer}}
+    written = rf"jq -c '\({path} \| numbers, booleans\) \|= tostring' FILE > records.jsonl"
+    with pytest.raises(NoTraceError, match=f"{key}.*{written}"):
+        mapped_form(["prompt=question", f"answer={key}", "steps=reasoning"]).traces(record)
+    form = chat_form(record)
+    assert form is not None
+    with pytest.raises(NoTraceError, match=r"is a.*tostring' FILE > records\.jsonl"):
+        form.traces(record)

@@ -32,7 +32,7 @@ from spanloom.families.models.verify.faults import fitting_classes, lost_texts, 
 from spanloom.families.models.verify.frames import frames_of
 from spanloom.families.models.verify.messages import PlainConversation, plain_conversation
 from spanloom.families.models.verify.reference import Reference
-from spanloom.families.models.verify.texts import Texts, texts_of
+from spanloom.families.models.verify.texts import Texts, said_by, texts_of
 from spanloom.families.models.workarounds.declared import DECLARED
 from spanloom.findings import Finding, Report
 from spanloom.law.declared import TRAINED_SPANS
@@ -227,12 +227,12 @@ class _ShardRows:
             yield place.finding("source", f"weight is {place.row['weight']}, the source has {conversation.weight}")
         if any(place.row["trimmed"]) and not conversation.has_outer_space():
             yield place.finding("source", "trimmed is true, and no text begins or ends in white space")
-        known = {
+        names = {
             *conversation.variables,
             *conversation.settings,
             *(name for each in config["variables"] for name in each),
         }
-        if other := {name for each in set(place.row["variables"]) for name in _names(each)} - known:
+        if other := {name for each in set(place.row["variables"]) for name in _names(each)} - names:
             yield place.finding("source", f"neither the options nor the source have the variables {sorted(other)}")
         arrays = place.read(self.whole.root, ("tokens", "span"))
         if arrays is None or texts is None or not texts.kept or DECLARED in place.row["boundary"]:
@@ -242,8 +242,10 @@ class _ShardRows:
         if len(config["train"]) < TRAINED_SPANS:  # of an answer, some is context
             prompts += [text for reasoning, said in answers for text in (*reasoning, said)]
             answers = []
-        for missing in texts.missing(arrays["tokens"], spans, answers, prompts):
-            yield place.finding("source", f"the document does not hold the text {missing[:40]!r}")
+        known = all(json.loads(each) in config["variables"] for each in set(place.row["variables"]))
+        alone = [said_by(conversation.messages[run]) for run in runs] if answers and known else []
+        for message in texts.differences(arrays["tokens"], spans, answers, prompts, alone):
+            yield place.finding("source", message)
 
 
 @dataclass(frozen=True)

@@ -8,13 +8,15 @@ whether this one does, and then nothing is compared.
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import AnyStr
 
 import numpy as np
 import numpy.typing as npt
 
 from spanloom.families.models.model import Model
 from spanloom.families.models.probe.frames import ModelFrames
-from spanloom.families.models.verify.messages import PlainConversation
+from spanloom.families.models.verify.messages import PlainConversation, PlainMessage
 from spanloom.families.models.verify.reference import ANALYSIS
 
 
@@ -25,32 +27,69 @@ class Texts:
         self._model: Model = frames.model
         self.kept = self._are_kept(frames)
         """Whether the template writes texts as they are."""
+        self._around = self._learned(frames) if self.kept else frozenset()
 
-    def missing(
+    def differences(
         self,
         tokens: npt.NDArray[np.int32],
         spans: npt.NDArray[np.uint8],
         answers: Sequence[tuple[Sequence[str], str]],
         prompts: Sequence[str],
+        alone: Sequence[Sequence[str] | None] = (),
     ) -> Iterator[str]:
-        """The texts that a document lacks. `tokens` int32 [T]; `spans` uint8 [T], token-aligned; `answers`: reasoning
-        and text of each run, all trained, in order; `prompts`: the texts of the messages before the last run."""
-        document = _Bytes(*self._model.tokenizer.joined_bytes(tokens))
-        stretches = _stretches(spans > 0)
-        if document.holds_all(stretches, spans == ANALYSIS, answers, prompts):
-            return
-        if answers and len(stretches) != len(answers):  # spans that are not trained cut runs
-            whole = _text(b"".join(document.of(first, last) for first, last in stretches))
-            yield from (text for reasoning, said in answers for text in (*reasoning, said) if not _holds(whole, text))
-        else:
-            for (first, last), (reasoning, said) in zip(stretches, answers, strict=bool(answers)):
-                labels = spans[first:last]
-                thought = _text(document.where(labels == ANALYSIS, first)) if reasoning else ""
-                yield from (text for text in reasoning if not _holds(thought, text))
-                if not _says(document, first, labels, said):
-                    yield said
-        whole = _text(document.data)
-        yield from (text for text in prompts if not _holds(whole, text))
+        """What a document lacks, and what is trained beside its texts.
+
+        `tokens` int32 [T]; `spans` uint8 [T], token-aligned; `answers`: reasoning and text of each run, all trained, in
+        order; `prompts`: the texts of the messages before the last run; `alone`: of `said_by` for each run, nothing if
+        answers are not compared so.
+        """
+        document, stretches = _Bytes(*self._model.tokenizer.joined_bytes(tokens)), _stretches(spans > 0)
+        missing = [*_missing(document, stretches, spans, answers, prompts)]
+        yield from (f"the document does not hold the text {text[:40]!r}" for text in missing)
+        if not missing and len(stretches) == len(alone):
+            yield from (
+                f"more is trained than the text {text[:40]!r}" for text in self._beside(document, stretches, alone)
+            )
+
+    def _beside(
+        self, document: "_Bytes", stretches: Sequence[Sequence[int]], alone: Sequence[Sequence[str] | None]
+    ) -> Iterator[str]:
+        """The answers beside which more is trained than the template writes around those of the model's own
+        conversations. White space is not compared."""
+        for (first, last), texts in zip(stretches, alone, strict=True):
+            learned = () if texts is None else [around for around in self._around if len(around) == len(texts) + 1]
+            if texts is None or not learned:
+                continue
+            trained, parts = document.of(first, last), [text.encode(errors="replace") for text in texts]
+            if any(trained == _woven(around, parts) for around in learned):
+                continue
+            squeezed, words = _squeezed(_text(trained)), [*map(_squeezed, texts)]
+            if not any(
+                squeezed == _woven(around, words) for around in self._without_space if len(around) == len(words) + 1
+            ):
+                yield texts[-1]
+
+    @cached_property
+    def _without_space(self) -> frozenset[tuple[str, ...]]:
+        """What the template writes around texts, without white space, with each stop token or none at the end."""
+        learned = {tuple(_squeezed(_text(piece)) for piece in around) for around in self._around}
+        ends = ["", *map(_squeezed, self._model.stops.values())]
+        return frozenset((*around[:-1], end) for around in learned for end in (around[-1], *ends))
+
+    def _learned(self, frames: ModelFrames) -> frozenset[tuple[bytes, ...]]:
+        """What the template writes before, between and behind the texts of answers without calls."""
+        learned = set()
+        for conversation, document in frames.documents:
+            messages = [conversation.messages[run.run] for run in document.runs]
+            stretches = _stretches(document.spans * document.mask > 0)
+            if len(stretches) != len(messages):
+                continue
+            held = _Bytes(*self._model.tokenizer.joined_bytes(document.tokens))
+            for (first, last), message in zip(stretches, messages, strict=True):
+                texts = [text for text in (message.get("reasoning"), message.get("content")) if text]
+                if message.get("content") and not message.get("tool_calls"):
+                    learned.add(_around(held.of(first, last), [text.encode() for text in texts]))
+        return frozenset(around for around in learned if around is not None)
 
     def _are_kept(self, frames: ModelFrames) -> bool:
         for conversation, document in frames.documents:
@@ -58,9 +97,33 @@ class Texts:
             runs = [run.run for run in document.runs]
             answers = [([messages[run].get("reasoning") or ""], messages[run].get("content") or "") for run in runs]
             prompts = [each.get("content") or "" for each in messages[: runs[-1]] if each["role"] != "assistant"]
-            if any(self.missing(document.tokens, document.spans * document.mask, answers, prompts)):
+            if any(self.differences(document.tokens, document.spans * document.mask, answers, prompts)):
                 return False
         return bool(frames.documents)
+
+
+def _missing(
+    document: "_Bytes",
+    stretches: Sequence[Sequence[int]],
+    spans: npt.NDArray[np.uint8],
+    answers: Sequence[tuple[Sequence[str], str]],
+    prompts: Sequence[str],
+) -> Iterator[str]:
+    """The texts that a document lacks."""
+    if document.holds_all(stretches, spans == ANALYSIS, answers, prompts):
+        return
+    if answers and len(stretches) != len(answers):  # spans that are not trained cut runs
+        whole = _text(b"".join(document.of(first, last) for first, last in stretches))
+        yield from (text for reasoning, said in answers for text in (*reasoning, said) if not _holds(whole, text))
+    else:
+        for (first, last), (reasoning, said) in zip(stretches, answers, strict=bool(answers)):
+            labels = spans[first:last]
+            thought = _text(document.where(labels == ANALYSIS, first)) if reasoning else ""
+            yield from (text for text in reasoning if not _holds(thought, text))
+            if not _says(document, first, labels, said):
+                yield said
+    whole = _text(document.data)
+    yield from (text for text in prompts if not _holds(whole, text))
 
 
 def texts_of(conversation: PlainConversation, runs: Sequence[int]) -> tuple[list[tuple[Sequence[str], str]], list[str]]:
@@ -70,6 +133,13 @@ def texts_of(conversation: PlainConversation, runs: Sequence[int]) -> tuple[list
     ]
     before = conversation.messages[: runs[-1]]
     return answers, [message.text for message in before if message.role != "assistant"]
+
+
+def said_by(message: PlainMessage) -> list[str] | None:
+    """Reasoning, if there is some, and text of a message; None where the template may write more between them."""
+    if message.calls or message.spoken or len(message.reasoning) > 1:
+        return None
+    return [*message.reasoning, message.text]
 
 
 @dataclass(frozen=True)
@@ -118,6 +188,27 @@ class _Bytes:
     def where(self, chosen: npt.NDArray[np.bool_], first: int) -> bytes:
         """Of the tokens that are chosen, bool [N], from the token `first`."""
         return b"".join(self.of(first + begin, first + end) for begin, end in _stretches(chosen))
+
+
+def _around(data: bytes, texts: Sequence[bytes]) -> tuple[bytes, ...] | None:
+    """What is before, between and behind texts; None where one of them is missing."""
+    pieces = []
+    for text in texts:
+        before, found, data = data.partition(text)
+        if not found:
+            return None
+        pieces.append(before)
+    return (*pieces, data)
+
+
+def _woven(around: Sequence[AnyStr], texts: Sequence[AnyStr]) -> AnyStr:
+    """The first of `around`, the first text, the second and so on."""
+    return around[0][:0].join(piece for pair in zip(around, texts, strict=False) for piece in pair) + around[-1]
+
+
+def _squeezed(text: str) -> str:
+    """A text without white space."""
+    return "".join(_composed(text).split())
 
 
 def _stretches(chosen: npt.NDArray[np.bool_]) -> list[list[int]]:

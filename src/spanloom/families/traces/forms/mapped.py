@@ -8,6 +8,8 @@ with `content` or `text`, and `type`.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from spanloom.conversations.forms.form import jq_path, number_as_text
+from spanloom.conversations.turns import kind
 from spanloom.errors import SpanloomError
 from spanloom.families.traces.forms.form import STEP_TYPE, NoTraceError, TraceForm, trace_json, without
 
@@ -31,6 +33,10 @@ def mapped_form(pairs: Sequence[str]) -> TraceForm:
     def traces(record: Mapping[str, Any]) -> list[dict[str, Any] | NoTraceError]:
         contents, types = _steps(_value(record, keys["steps"]), keys["steps"])
         prompt, answer = _value(record, keys["prompt"]), _value(record, keys["answer"])
+        for key, value in ((keys["prompt"], prompt), (keys["answer"], answer)):
+            if isinstance(value, bool | int | float):
+                path = jq_path(key) if key in record else "".join(map(jq_path, key.split(".")))
+                raise NoTraceError("a key is no text", f"{key!r} is {kind(value)} ({number_as_text(path)})")
         used = [name for key in keys.values() for name in (key, *key.split("+"))]
         return [trace_json(prompt, contents, answer, without(record, *used), types=types)]
 
