@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from tokenizers.pre_tokenizers import ByteLevel, Metaspace, PreTokenizer
 from spanloom.families.models.conversation import Conversation, read_conversation
 from spanloom.families.models.documents.rules import ModelRules, load_ingredients
 from spanloom.families.models.model import Model
-from spanloom.families.models.paths.clean import clean_tokens
+from spanloom.families.models.paths.clean import clean_tokens, overlapping_texts
 from spanloom.families.models.paths.prover import PathProver
 from spanloom.families.models.probe.form import find_form, variable_sets
 from spanloom.families.models.prove.conversation import Proven, Proving, prove_conversation
@@ -122,6 +123,25 @@ def test_tokens_that_overlap_or_take_white_space_are_not_cut_at(tmp_path: Path) 
         AddedToken("c><d>", normalized=False),
     )
     assert clean_tokens(tokenizer) == {"<|a|>"}
+
+
+def test_texts_overlap_if_one_fits_over_another_at_any_place() -> None:
+    chance = Random(7)
+
+    def fits(one: str, other: str, shift: int) -> bool:
+        """Whether `other` may begin `shift` characters behind the begin of `one`, and share characters with it."""
+        first, end = max(0, shift), min(len(one), shift + len(other))
+        return first < end and one[first:end] == other[first - shift : end - shift]
+
+    for _ in range(300):
+        texts = {"".join(chance.choices("ab<|", k=chance.randint(1, 6))) for _ in range(chance.randint(1, 5))}
+        wanted = {
+            one
+            for one in texts
+            for other in texts
+            if any(fits(one, other, shift) for shift in range(-6, 7) if shift or one != other)
+        }
+        assert overlapping_texts(texts) == wanted
 
 
 def _saved(folder: Path, splitter: PreTokenizer, *added: AddedToken) -> JsonTokenizer:

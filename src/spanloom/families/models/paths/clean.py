@@ -5,6 +5,9 @@ another way behind a cut. A byte-level BPE splits a text at added tokens first a
 the SentencePiece kind treats the begin of a text in a way of its own.
 """
 
+from collections.abc import Set
+from itertools import combinations
+
 from spanloom.tokenizers.encoding import JsonTokenizer
 
 _SPLITTERS = frozenset({"ByteLevel", "Split", "Digits", "Punctuation"})
@@ -17,12 +20,12 @@ def clean_tokens(tokenizer: JsonTokenizer) -> frozenset[str]:
     if not _is_byte_level(tokenizer):
         return frozenset()
     added = [token for token in tokenizer.added_tokens().values() if token.content.strip()]
-    texts = [token.content for token in added]
+    overlapping = overlapping_texts({token.content for token in added})
     return frozenset(
         token.content
         for token in added
         if not (token.lstrip or token.rstrip or token.single_word or token.normalized)
-        and not any(_overlaps(token.content, other) for other in texts)
+        and token.content not in overlapping
     )
 
 
@@ -34,11 +37,17 @@ def _is_byte_level(tokenizer: JsonTokenizer) -> bool:
     return byte_level and normalizers <= _NORMALIZERS and not tokenizer.model.dropout
 
 
-def _overlaps(token: str, other: str) -> bool:
-    """Whether an occurrence of `other` may overlap one of `token` without being it."""
-    if token != other and (token in other or other in token):
-        return True
-    return any(
-        token.startswith(other[-length:]) or other.startswith(token[-length:])
-        for length in range(1, min(len(token), len(other)))
-    )
+def overlapping_texts(texts: Set[str]) -> set[str]:
+    """Those of which an occurrence may overlap one of another, or another one of the same: one is within the other, or
+    begins as the other ends."""
+    prefixes = {text[:end] for text in texts for end in range(1, len(text))}
+    suffixes = {text[begin:] for text in texts for begin in range(1, len(text))}
+    overlapping = set()
+    for text in texts:
+        places = combinations(range(len(text) + 1), 2)
+        within = {part for begin, end in places if (part := text[begin:end]) in texts and part != text}
+        if within:
+            overlapping |= {text, *within}
+        if any(text[:at] in suffixes or text[at:] in prefixes for at in range(1, len(text))):
+            overlapping.add(text)
+    return overlapping
