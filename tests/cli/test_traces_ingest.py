@@ -39,7 +39,7 @@ def test_keys_of_one_s_own_are_mapped(cli: Cli, tmp_path: Path) -> None:
     done = cli("traces", "ingest", path, "--source-name", "s", "--map", pairs, "--json", *store)
     result = json.loads(done.stdout)
     assert (result["ingested_count"], result["skipped_count"]) == (1, 2)
-    assert result["left_out"] == {"not a valid trace": 1, "a key is missing": 1}
+    assert result["left_out"] == {"a key is no text": 1, "a key is missing": 1}
     trace = json.loads(cli("traces", "show", result["trace_ids"][0], "--json", *store).stdout)["payload"]
     assert trace["prompt"] == "2 + 2?"
     assert [step["content"] for step in trace["steps"]] == OTHER["thought"]

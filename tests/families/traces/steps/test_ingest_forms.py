@@ -63,7 +63,7 @@ def test_the_step_makes_the_traces_of_the_command(cli: Cli, tmp_path: Path, name
     assert made == traces(default_url(root))
     assert len(made) == done["ingested_count"] == 2
     if name == "map":
-        assert done["left_out"] == {"a key is missing": 1, "not a valid trace": 1}
+        assert done["left_out"] == {"a key is missing": 1, "a key is no text": 1}
         assert done["files"] == {"a.jsonl": 1, "b.jsonl": 1}
     else:
         assert done["skipped_count"] == sum(done["left_out"].values()) == 1
