@@ -31,8 +31,8 @@ from spanloom.dataset.validate.processes import (
     Parts,
     checked_group,
     counted,
-    documents_of,
     processes_for,
+    sequences_in,
 )
 from spanloom.errors import ArtifactError, SpanloomError
 from spanloom.findings import Finding, Report
@@ -112,7 +112,7 @@ def validate_shard(
         write_atomically(digests_file, b"")
     else:
         check = DatasetCheck(root=root, content=content, family=family, source=source, scratch=scratch)
-        on_checked = counted(on_progress, documents_of(content, (number,)))
+        on_checked = counted(on_progress, sequences_in(content, (number,)))
         processes = processes_for(check, (number,), workers)
         of_shards, ids = checked_group(check, (number,), digests_file, processes, on_checked)
         parts = of_shards[number]

@@ -107,8 +107,7 @@ def checked_shards(check: DatasetCheck, processes: int | None, on_progress: OnPr
 def processes_for(check: DatasetCheck, numbers: Collection[int], processes: int | None) -> int:
     """How many processes the checks of these shards are worth, at most `processes`."""
     content = check.content
-    shards = (shard for shard in content.shards if shard.shard in numbers)
-    tokens = sum(counts.tokens for shard in shards for counts in shard.splits.values())
+    tokens = sum(counts.tokens for shard in _those(content, numbers) for counts in shard.splits.values())
     worth = tokens // (TOKENS_WITHOUT_SOURCE if check.source is None else TOKENS_A_PROCESS)
     # A dataset without the shape of its family cannot be read; and Python lets a daemonic process start no others.
     if worth < 2 or current_process().daemon or any(check_shape(content, check.family)):
@@ -164,7 +163,7 @@ def checked_group(
 
     Writes `digests_file`: the digests of the ids of all of them, then those of their documents' tokens.
     """
-    shards = [shard for shard in check.content.shards if shard.shard in numbers]
+    shards = _those(check.content, numbers)
     with _collections(check.content, numbers, check.scratch) as (ids, contents), ExitStack() as stack:
         run = Run(shards, contents, on_checked, processes, stack)
         own = replace(check, source=check.source and replace(check.source, at_hand=numbers))
@@ -181,15 +180,18 @@ def _collections(
     content: Content, numbers: Collection[int], scratch: Path | None
 ) -> Iterator[tuple[DigestRuns, DigestRuns]]:
     """Empty collections for the digests of these shards: of ids, and of documents' tokens."""
-    documents = documents_of(content, numbers)
+    documents = sequences_in(content, numbers)
     with DigestRuns(documents, scratch) as ids, DigestRuns(documents, scratch, CONTENTS_AT_ONCE) as contents:
         yield ids, contents
 
 
-def documents_of(content: Content, numbers: Collection[int]) -> int:
+def sequences_in(content: Content, numbers: Collection[int]) -> int:
     """How many documents these shards have."""
-    shards = (shard for shard in content.shards if shard.shard in numbers)
-    return sum(counts.sequences for shard in shards for counts in shard.splits.values())
+    return sum(counts.sequences for shard in _those(content, numbers) for counts in shard.splits.values())
+
+
+def _those(content: Content, numbers: Collection[int]) -> list[ShardEntry]:
+    return [shard for shard in content.shards if shard.shard in numbers]
 
 
 # --- Runs of checks ---------------------------------------------------------------------------------------------------
