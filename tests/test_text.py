@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spanloom.text import visible, visible_line
+from spanloom.text import AnyOf, visible, visible_line
 
 
 @pytest.mark.parametrize(
@@ -46,3 +46,12 @@ def test_nothing_that_steers_is_left(text: str) -> None:
 @given(st.text(st.characters(categories=("L", "N", "P", "S", "Zs"))))
 def test_ordinary_text_is_left_alone(text: str) -> None:
     assert visible(text) == text
+
+
+@pytest.mark.parametrize("words", [["<|end|>", "<|start|>", "[MASK]"], ["Qv", "Qw", "7300"], [""], []])
+def test_any_of_finds_what_a_search_for_each_finds(words: list[str]) -> None:
+    text = "a <|en <|end|> Q v Qw 73 7300 [MASK"
+    looked = AnyOf(words)
+    for begin in range(len(text)):
+        for end in range(begin, len(text) + 1):
+            assert looked.within(text, begin, end) == any(word and word in text[begin:end] for word in words)

@@ -3,10 +3,13 @@
 In: any text. Out: text of visible characters, line feeds and tabs. Escaping for HTML is the template's work, on top.
 
 Names and messages come from foreign files: everything printed goes through `visible`, through `visible_line` if it must
-stay on one line, or through `visible_json` if a program may read it.
+stay on one line, or through `visible_json` if a program may read it. `is_utf8` and `AnyOf` look at a text alone.
 """
 
 import re
+import sys
+from collections import defaultdict
+from collections.abc import Iterable
 
 _STEERING = re.compile(
     "["
@@ -27,6 +30,22 @@ def is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+class AnyOf:
+    """Looks for any of some texts in another one, fast where that has none of the characters with which they begin."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        found: defaultdict[str, list[str]] = defaultdict(list)
+        for text in filter(None, texts):
+            found[text[0]].append(text)
+        self._patterns = [(first, re.compile("|".join(map(re.escape, each)))) for first, each in found.items()]
+
+    def within(self, text: str, begin: int = 0, end: int = sys.maxsize) -> bool:
+        """Whether one of them is in `text[begin:end]`."""
+        return any(
+            text.find(first, begin, end) >= 0 and pattern.search(text, begin, end) for first, pattern in self._patterns
+        )
 
 
 def visible(text: str) -> str:

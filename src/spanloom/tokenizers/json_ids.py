@@ -27,6 +27,9 @@ CACHE_BYTES = 64_000_000
 """Size of fastokens' cache of texts and ids."""
 
 
+_IDS = np.dtype("<i4")
+
+
 class IdEncoder:
     """The encoder of one file. `fast`: whether fastokens encodes, which `fast_ahead` has begun to load."""
 
@@ -47,7 +50,7 @@ class IdEncoder:
             flat, _ = self._fast.encode_batch_flat([text])
         except (ValueError, RuntimeError):  # a pattern without end, say; the reference decides
             return self._tokenizer.ids(text)
-        return np.frombuffer(flat, dtype=np.dtype("<i4"))
+        return np.frombuffer(flat, _IDS)
 
     def audit(self, texts: Sequence[str]) -> None:
         """Raises AuditError if the ids of a text differ from those of the tokenizers package."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from spanloom.families.models.errors import ModelError, folder_missing
 from spanloom.storage import read_small
+from spanloom.text import AnyOf
 from spanloom.tokenizers.chat_template import ChatTemplate, load_chat_template
 from spanloom.tokenizers.encoding import JsonTokenizer
 from spanloom.tokenizers.json_ids import IdEncoder, fast_ahead
@@ -49,6 +50,15 @@ class Model:
         if eod is None or self.special.fullmatch(eod):
             return self.special
         return re.compile(f"{self.special.pattern}|{re.escape(eod)}")
+
+    def controls(self, eod: str | None) -> AnyOf:
+        """Looks for what `special_and` matches."""
+        return AnyOf([*self.tokenizer.special_texts(), *self.stops.values(), eod or ""])
+
+    @cached_property
+    def ends(self) -> AnyOf:
+        """Looks for stop tokens."""
+        return AnyOf(self.stops.values())
 
     @cached_property
     def added(self) -> re.Pattern[str]:

@@ -48,6 +48,7 @@ class Paths:
         self.tries = Tries()
         self.compiler = Compiler(self._nested)
         self.renderings = 0
+        self._numbers: dict[Any, int] = {}
 
     def learn(self, messages: Sequence[Message], tools: Sequence[Any] | None, *, prompt: bool) -> str:
         """The text of a conversation by Jinja; its path is known from then on.
@@ -140,6 +141,12 @@ class Paths:
                 raise UnknownPath
             node = following
         return leaf
+
+    def number(self, leaf: Leaf) -> int:
+        """A number of what a leaf writes, equal for leaves that write the same: `out` takes long to hash."""
+        if leaf.number is None:
+            leaf.number = self._numbers.setdefault(leaf.out, len(self._numbers))
+        return leaf.number
 
     def text_of(self, leaf: Leaf) -> Evaluate:
         if leaf.text is None:

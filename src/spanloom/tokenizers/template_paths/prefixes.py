@@ -24,7 +24,7 @@ class NotLinear(Exception):
     """A template that does not write its messages in one loop, in their order."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Prefix:
     """The path of a prefix. `top`: the leaf of the template; `first`: the place of the first message of the loop that
     writes; `leaves`: of its messages; `states`: after each loop."""
@@ -52,12 +52,16 @@ class Prefixes:
         self._written: dict[int, _Written] = {}
         self._before: dict[int, _Before] = {}
         self._tops: dict[bool, tuple[Leaf, list[Loop]]] = {}  # by `prompt`, if the same for all longer prefixes
+        self._states: _States | None = None  # of the last prefix
 
     def prefix(self, n: int, *, prompt: bool) -> Prefix:
         """The path of the first n messages. Raises UnknownPath, NotLinear."""
         states = _States(self, n)
         top = self._top(n, prompt, states)
         loops = states.loops
+        if self._states is not None and self._states.n == n and self._states.loops == loops:
+            states = self._states  # of the other value of `prompt`
+        self._states = states
         if not loops or loops[-1].step != 1 or loops[-1].less:
             raise NotLinear("a template without a loop over all messages")
         main = loops[-1]
@@ -99,7 +103,7 @@ class _States:
     """States after the loops of a prefix, made when a test asks for them."""
 
     def __init__(self, prefixes: Prefixes, n: int) -> None:
-        self._prefixes, self._n = prefixes, n
+        self._prefixes, self.n = prefixes, n
         self.loops: list[Loop] = []
         self._after: list[State] = []
 
@@ -110,14 +114,12 @@ class _States:
         if not loop.before:
             return state
         of = self._prefixes
-        return {**state, **of.paths.state_before(loop, of.messages, self._n, state, of.tools, self)}
+        return {**state, **of.paths.state_before(loop, of.messages, self.n, state, of.tools, self)}
 
     def __getitem__(self, number: int) -> State:
         while len(self._after) <= number:
             at = len(self._after)
-            state = (
-                self._prefixes.before(self.loops[at], self._n, self.before(at), self) if at < len(self.loops) else {}
-            )
+            state = self._prefixes.before(self.loops[at], self.n, self.before(at), self) if at < len(self.loops) else {}
             self._after.append(state)
         return self._after[number]
 
@@ -141,19 +143,12 @@ class _Before:
         """A round: its leaf, the state behind it, whether it looked at the end or at more of the state than types."""
         of = self._of
         values = (of.messages, of.messages[i], i, n, state, of.tools, self._states)
-        node, near = self._loop.body, False
-        while node.leaf is None:
-            looks = reach(node)
-            near |= looks.near or looks.far
-            if looks.slots and node.test is not None and node.test[0] != "code":
-                near = True
-            node = of.paths.next(node, *values)
-        leaf = node.leaf
+        leaf = of.paths.leaf(self._loop.body, *values)
+        way = leaf.way or _way(of.paths, self._loop.body, leaf, values)
         self.writes |= bool(leaf.out)
         if leaf.sets:
-            near |= any(_depends(each) for _, each in leaf.sets)
             state = {**state, **of.paths.state_of(leaf)(*values)}
-        return leaf, state, near
+        return leaf, state, way.early
 
     def _ahead(self, n: int, before: State) -> State:
         """Goes on where the shorter prefix ended, if no round looked at the end."""
@@ -191,6 +186,34 @@ class _Before:
         if self._loop.step == -1 and since is not None and key is not None:
             self._quiet[key] = max(self._quiet.get(key, -1), since + 1)
         return state
+
+
+@dataclass(frozen=True, slots=True)
+class _Way:
+    """The tests before a leaf, which are the same whatever values lead to it, and what it sets. `start`: the first that
+    looks at the end or the state; `looked`: how far all look; `early`: whether one looks at the end, or at more of the
+    state than types."""
+
+    start: Node | None
+    looked: Reach
+    early: bool
+
+
+def _way(paths: Paths, node: Node, leaf: Leaf, values: tuple[Any, ...]) -> _Way:
+    """The way of a leaf, which it keeps. `node`: its root; `values`: lead to it. Raises UnknownPath."""
+    start, looked, early = None, Reach(), False
+    while node.leaf is None:
+        looks = reach(node)
+        if looks.near or looks.far or looks.slots:
+            start = start or node
+            looked = looked.with_(looks)
+            early |= looks.near or looks.far or (node.test is not None and node.test[0] != "code")
+        node = paths.next(node, *values)
+    for _, each in leaf.sets:
+        looked = looked.with_(reach_of(each))
+        early |= _depends(each)
+    way = leaf.way = _Way(start, looked, early)
+    return way
 
 
 def _depends(expression: Any) -> bool:
@@ -260,40 +283,29 @@ class _Written:
         states.loops = shorter.loops
         state = states.before(len(states.loops) - 1)
         leaves: list[Leaf] = []
-        begins: list[Node | None] = []
+        ways: list[_Way] = []
         before: list[State] = []
         running: State = {}
-        read: list[frozenset[Any]] = []
-        by_end: list[bool] = []
         for i in range(self._loop.first, n):
             held = {**state, **running} if running else state
             values = (of.messages, of.messages[i], i, n, held, of.tools, states)
-            node, start, looked = self._loop.body, None, Reach()
-            while node.leaf is None:
-                looks = reach(node)
-                if looks.near or looks.far or looks.slots:
-                    start = start or node
-                    looked = looked.with_(looks)
-                node = of.paths.next(node, *values)
-            leaf = node.leaf
+            leaf = of.paths.leaf(self._loop.body, *values)
+            way = leaf.way or _way(of.paths, self._loop.body, leaf, values)
             before.append(running)
             if leaf.sets:
-                for _, each in leaf.sets:
-                    looked = looked.with_(reach_of(each))
                 running = {**running, **of.paths.state_of(leaf)(*values)}
             leaves.append(leaf)
-            begins.append(start)
-            read.append(looked.slots)
-            by_end.append(looked.near)
-            self._linear &= not (leaf.breaks or looked.far)
+            ways.append(way)
+            self._linear &= not (leaf.breaks or way.looked.far)
         depends = running.keys()
         # What the loop writes to its own state must not depend on the end of the conversation.
         self._linear &= not any(
-            leaf.sets and (near or slots - depends) for leaf, near, slots in zip(leaves, by_end, read, strict=True)
+            leaf.sets and (way.looked.near or way.looked.slots - depends)
+            for leaf, way in zip(leaves, ways, strict=True)
         )
-        self._walked, self._from, self._running = leaves, begins, before
+        self._walked, self._from, self._running = leaves, [way.start for way in ways], before
         self._initial = {slot: state.get(slot) for slot in depends}
-        self._far = [self._loop.first + at for at, slots in enumerate(read) if slots - depends]
+        self._far = [self._loop.first + at for at, way in enumerate(ways) if way.looked.slots - depends]
 
     def _leaf(self, i: int, n: int, state: State) -> Leaf:
         """The leaf of a message near the end of a prefix."""

@@ -24,15 +24,18 @@ Slot = tuple[int, str]
 
 class Leaf:
     """The end of a path. `out`: expressions of what is written; `sets`: the attributes of namespaces that it writes;
-    `breaks`: whether the loop ends here; `text`, `state`: their functions, once compiled."""
+    `breaks`: whether the loop ends here; `text`, `state`: their functions, once compiled; `way`: what `prefixes` knows
+    of the tests before it; `number`: of `out`, see `Paths.number`."""
 
-    __slots__ = ("breaks", "data", "out", "sets", "state", "text")
+    __slots__ = ("breaks", "data", "number", "out", "sets", "state", "text", "way")
 
     def __init__(self, out: tuple[Expression, ...], sets: tuple[tuple[Slot, Expression], ...], breaks: bool) -> None:
         self.out, self.sets, self.breaks = out, sets, breaks
         self.text: Evaluate | None = None
         self.state: Evaluate | None = None
         self.data: Any = None
+        self.way: Any = None
+        self.number: int | None = None
 
 
 class Node:

@@ -24,7 +24,7 @@ from spanloom.machine import give_back_freed_memory
 from spanloom.supervision import TokenDocuments, closed_documents
 
 AUDITED_FIRST, AUDITED_EVERY = 4, 64
-"""Documents of a batch that the tokenizers package checks: the first `AUDITED_FIRST`, then one in `AUDITED_EVERY`."""
+"""Documents that the tokenizers package checks: the first `AUDITED_FIRST` of a shard, and one in `AUDITED_EVERY`."""
 
 PROOF = "proof"
 """The group of counts that says how conversations were proven."""
@@ -43,7 +43,7 @@ def made_rows(
 ) -> Iterator[Made]:
     """The documents of these rows. `eod`: the token that closes each. `token_budget`: the row that would exceed it, and
     all later ones, are left out; `longest`: a row with a document of more tokens is left out."""
-    held = _Held(ingredients, eod)
+    held = _Held(ingredients, eod, begins_shard=rows.first_row == 0)
     tokens = 0
 
     def refuse(row: int, name: str | None, kind: str, detail: str, run: int | None, remedy: str | None) -> None:
@@ -89,9 +89,9 @@ def made_rows(
 class _Held:
     """What was made of rows and is not handed on yet. `read`: how many rows; `tokens`: of their documents."""
 
-    def __init__(self, ingredients: Ingredients, eod: int) -> None:
+    def __init__(self, ingredients: Ingredients, eod: int, *, begins_shard: bool) -> None:
         self._ingredients, self._eod = ingredients, eod
-        self._texts = 0  # of the batch, which decides what is audited
+        self._texts = 0 if begins_shard else AUDITED_FIRST  # of the batch, which decides what is audited
         self._empty()
 
     def _empty(self) -> None:

@@ -23,13 +23,13 @@ from spanloom.families.models.paths.independent import Independent
 from spanloom.families.models.paths.leaves import NoRule
 from spanloom.families.models.paths.runs import NextMessage, PathRun, UnknownCall, Walked
 from spanloom.families.models.prove.controls import controls_of
-from spanloom.families.models.prove.conversation import Proven, Proving, order_of_variables
+from spanloom.families.models.prove.conversation import Proven, Proving
 from spanloom.families.models.prove.documents import Document
 from spanloom.families.models.prove.fields import BEGINS_OF_WORDS, FIRST_NUMBER
 from spanloom.families.models.prove.run import ProvenRun, Rendered, prove_run
 from spanloom.families.models.prove.turn_end import next_message
 from spanloom.supervision import Tokens
-from spanloom.text import is_utf8
+from spanloom.text import AnyOf, is_utf8
 from spanloom.tokenizers.chat_template import Rendering
 from spanloom.tokenizers.rendering.wire import BEGIN_GENERATION, END_GENERATION
 from spanloom.tokenizers.template_paths.paths import Paths
@@ -44,7 +44,7 @@ _NAMED = frozenset({"tool_calls", "tool_call_id", "name"})
 TRIES = 3
 """Runs of one layout that the full proof may refuse before the layout is given up."""
 
-_ODD = (*BEGINS_OF_WORDS, str(FIRST_NUMBER)[:-2], BEGIN_GENERATION, END_GENERATION)
+_ODD = AnyOf((*BEGINS_OF_WORDS, str(FIRST_NUMBER)[:-2], BEGIN_GENERATION, END_GENERATION))
 """What the words and numbers of method S begin with, and the marks of `{% generation %}`: a conversation with one goes
 to the full proof."""
 
@@ -77,6 +77,7 @@ class PathProver:
         self._constants: dict[str, Tokens] = {}
         self.reason = ""
         self._next_ends = False  # whether the marker of the next message ends a turn
+        self._controls = model.controls(proving.eod)
         clean = clean_tokens(model.tokenizer)
         self._clean = re.compile("|".join(map(re.escape, sorted(clean, key=len, reverse=True))) or "(?!)")
         self._ends = tuple(clean)
@@ -125,7 +126,7 @@ class PathProver:
         model, proving = self._model, self._proving
         if self.unusable is not None:
             raise NoRule(self.unusable)
-        _check(model, proving, conversation)
+        _check(model, proving, conversation, self._controls)
         given = [shaped(message, proving.form, AsGiven()) for message in conversation.messages]
         messages = [{key: value for key, value in message.items() if value is not None} for message in given]
         last = conversation.runs()[-1]
@@ -149,7 +150,7 @@ class PathProver:
         runs: list[_Run] = []
         chains: list[_Chain] = []
         for run in conversation.runs():
-            for number in order_of_variables(conversation.messages[run], proving.variables):
+            for number in proving.orders[bool(conversation.messages[run].get("reasoning"))]:
                 found = _walked_run(walked[number], run)
                 if found is not None:
                     runs.append(self._confirmed(number, found, conversation, chains))
@@ -167,7 +168,9 @@ class PathProver:
         if bos and found.whole.startswith(bos + bos):
             raise NoRule("the text begins with two BOS")
         run = self._added(found, chains)
-        layout = self._layouts.setdefault((number, found.key), _Layout())
+        layout = self._layouts.get((number, found.key))
+        if layout is None:
+            layout = self._layouts[number, found.key] = _Layout()
         if layout.thought is None:
             if layout.refused >= TRIES:
                 raise NoRule("the full proof refuses this layout")
@@ -392,7 +395,7 @@ def _walked_run(walked: Walked, run: int) -> PathRun | None:
         return walked.run(run)
 
 
-def _check(model: Model, proving: Proving, conversation: Conversation) -> None:
+def _check(model: Model, proving: Proving, conversation: Conversation, controls: AnyOf) -> None:
     """Raises NoRule for a conversation that goes to the full proof whatever its path is."""
     messages = conversation.messages
     if not conversation.runs():
@@ -413,9 +416,10 @@ def _check(model: Model, proving: Proving, conversation: Conversation) -> None:
             raise NoRule("the reasoning is not written into the content")
         if any(not call["name"].strip() for call in message.get("tool_calls") or ()):
             raise NoRule("a call without a name")
-    if _has_controls(model, conversation, proving.eod, texts):
+    named = conversation.tools or any(message.keys() & _NAMED for message in messages)
+    if controls_of(model, conversation, proving.eod) if named else controls.within(texts):
         raise NoRule("a control token in a text")
-    if any(word in texts for word in _ODD) or not (texts.isascii() or is_utf8(texts)):
+    if _ODD.within(texts) or not (texts.isascii() or is_utf8(texts)):
         raise NoRule("an odd text")
 
 
@@ -423,13 +427,6 @@ def _texts(message: Mapping[str, Any]) -> list[str]:
     calls = message.get("tool_calls")
     texts = [message.get("content") or "", message.get("reasoning") or ""]
     return [*texts, repr(calls)] if calls else texts
-
-
-def _has_controls(model: Model, conversation: Conversation, eod: str | None, texts: str) -> bool:
-    """Whether a text of the conversation has a control token. `texts`: those of content and reasoning, and more."""
-    if conversation.tools or any(message.keys() & _NAMED for message in conversation.messages):
-        return bool(controls_of(model, conversation, eod))
-    return model.special_and(eod).search(texts) is not None
 
 
 def _reason(fault: Exception) -> str:

@@ -151,7 +151,8 @@ class Walked:
             self._check_tools(head_parts)
             self._checked.add(id(after.top))
         message = self._conversation.messages[run]
-        flags = tuple(bool((message.get(key) or "").strip()) for key in ("content", "reasoning"))
+        flags = tuple([bool((message.get(key) or "").strip()) for key in ("content", "reasoning")])
+        calls = self._calls(message["tool_calls"], own) if message.get("tool_calls") else None
         return PathRun(
             run=run,
             whole=whole,
@@ -166,12 +167,12 @@ class Walked:
             trimmed=trimmed,
             forgotten=forgotten,
             variables=self._variables,
-            key=(after.leaves[-1].out, flags, opening, after.top.out, before.top.out, self._calls(run, own)),
+            key=(*map(self._paths.number, (after.leaves[-1], after.top, before.top)), flags, opening, calls),
         )
 
-    def _calls(self, run: int, own: Written) -> Any:
+    def _calls(self, calls: Sequence[Mapping[str, Any]], own: Written) -> Any:
         """The types of the calls of a run, and of arguments that are written one by one, for the key of its layout."""
-        arguments = [call["arguments"] for call in self._conversation.messages[run].get("tool_calls") or ()]
+        arguments = [call["arguments"] for call in calls]
         values = [each.values() for each in arguments if own.by_item and isinstance(each, dict)]
         return frozenset(types_of(chain.from_iterable(values))), tuple(
             (type(each).__name__, bool(each)) for each in arguments
@@ -333,10 +334,8 @@ class Walked:
         raise NoRule("no text of the run is written where a message follows")
 
     def _turn_end(self, whole: str, prompt: int, last: int) -> tuple[int, str]:
-        if self._model.special.search(whole, prompt, last):
-            inside = [found[0] for found in self._model.special.finditer(whole, prompt, last)]
-            if any(text in self._model.stops.values() for text in inside):
-                raise NoRule("a stop token before the last text")
+        if self._model.ends.within(whole, prompt, last):
+            raise NoRule("a stop token before the last text")
         found = self._stops.search(whole, last)
         assert found is not None, "the turn has an end, or a marker"
         return found.end(), found[0]

@@ -6,9 +6,10 @@ run that is not proven makes the whole conversation refused.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from spanloom.families.models.conversation import Conversation, Message
+from spanloom.families.models.conversation import Conversation
 from spanloom.families.models.defaults import CONTROL_TEXTS
 from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.form import THINKING_VARIABLES, Form
@@ -49,6 +50,13 @@ class Proving:
     control_texts: str = CONTROL_TEXTS[0]
     eod: str | None = None
 
+    @cached_property
+    def orders(self) -> tuple[Sequence[int], Sequence[int]]:
+        """The numbers of the sets of variables, in the order in which they are tried: for a run without reasoning, for
+        one with reasoning."""
+        order = range(len(self.variables))
+        return sorted(order, key=lambda number: _thinking(self.variables[number])), order
+
 
 Declare = Callable[[Rendered, Refusal], ProvenRun | Refusal]
 """Turns the refusal of a run into a run that the user declares, or returns a refusal."""
@@ -79,22 +87,13 @@ def prove_conversation(
 def _first_proven(rendered: Rendered, run: int, proving: Proving) -> ProvenRun | Refusal:
     if not proving.variables:
         raise ValueError("no set of template variables is given; give [{}]")
-    order = order_of_variables(rendered.conversation.messages[run], proving.variables)
     refusals: dict[int, Refusal] = {}
-    for number in order:
+    for number in proving.orders[bool(rendered.conversation.messages[run].get("reasoning"))]:
         try:
             return prove_run(rendered, run, proving.variables[number], served=proving.served)
         except RefusedError as fault:
             refusals[number] = Refusal(kind=fault.kind, message=fault.message, run=run, remedy=fault.remedy)
     return refusals[0]
-
-
-def order_of_variables(message: Message, variables: Sequence[Mapping[str, Any]]) -> list[int]:
-    """The numbers of the sets of template variables, in the order in which they are tried for a run."""
-    order = list(range(len(variables)))
-    if not message.get("reasoning"):
-        order.sort(key=lambda number: _thinking(variables[number]))
-    return order
 
 
 def _thinking(variables: Mapping[str, Any]) -> int:
