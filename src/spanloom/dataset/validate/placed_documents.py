@@ -93,7 +93,7 @@ class PlacedDocument:
 _LABELS = {"span": "spans are not those", "lossmask": "mask is not that"}
 
 
-AT_ONCE, TOKENS_AT_ONCE = 64, 1 << 18
+AT_ONCE, TOKENS_AT_ONCE = 256, 1 << 18
 """Sequences that are read at once where they are read in order, and about how many items they have at most."""
 
 
@@ -103,7 +103,8 @@ class _InOrder:
 
     def __init__(self, dataset: Any) -> None:
         self._dataset, self._lengths = dataset, np.asarray(dataset.sequence_lengths, np.int64)
-        self._held: list[npt.NDArray[Any]] = []
+        self._held = np.empty(0, dataset.index.dtype)
+        self._edges = [0]  # of the sequences in `_held`
         self._first, self._next = 0, 1
 
     def __len__(self) -> int:
@@ -111,12 +112,18 @@ class _InOrder:
 
     def get(self, sequence: int) -> npt.NDArray[Any]:
         at = sequence - self._first
-        if not 0 <= at < len(self._held):
-            self._next = min(2 * self._next, AT_ONCE) if at == len(self._held) else 1
-            fitting = np.cumsum(self._lengths[sequence : sequence + self._next]) <= TOKENS_AT_ONCE
+        held = len(self._edges) - 1
+        if not 0 <= at < held:
+            self._next = min(2 * self._next, AT_ONCE) if at == held else 1
+            ends = np.cumsum(self._lengths[sequence : sequence + self._next])
             self._first, at = sequence, 0
-            self._held = self._dataset[sequence : sequence + max(1, int(fitting.sum()))]
-        return self._held[at]
+            self._edges = [0, *ends[: max(1, int((ends <= TOKENS_AT_ONCE).sum()))].tolist()]
+            self._held = self._dataset.bin_reader.read(  # `dataset[first:last]` reads it too, and splits it slowly
+                dtype=self._dataset.index.dtype,
+                count=self._edges[-1],
+                offset=int(self._dataset.index.sequence_pointers[sequence]),
+            )
+        return self._held[self._edges[at] : self._edges[at + 1]]
 
 
 def reading_in_order(open_with: OpenIndexed) -> OpenIndexed:

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import orjson
 from openai_harmony import HarmonyEncoding
 
 from spanloom.families.harmony.verify.reference import (
@@ -154,7 +155,7 @@ def judged_id(family: str, column_id: str | None, metadata_json: str | None) -> 
     key = _FORMATS[family].id
     other = None
     if metadata_json is not None:
-        metadata = parsed_json(metadata_json, "metadata_json")
+        metadata = _flat_object(metadata_json) or parsed_json(metadata_json, "metadata_json")
         if type(metadata) is not dict:
             raise RowRefused("metadata_json_invalid", f"metadata_json is {_a(metadata)}, not an object")
         other = metadata.get(key)
@@ -168,7 +169,7 @@ def judged_id(family: str, column_id: str | None, metadata_json: str | None) -> 
         raise RowRefused(f"{key}_missing", f"{key} is neither in its column nor in metadata_json")
     if either == "":
         raise RowRefused(f"{key}_missing", f"{key} is empty")
-    if any(0xD800 <= ord(character) <= 0xDFFF for character in either):
+    if not either.isascii() and any(0xD800 <= ord(character) <= 0xDFFF for character in either):
         raise RowRefused("not_utf8", f"{key} {either!r} holds a lone surrogate")
     return either
 
@@ -301,6 +302,20 @@ def _is_word(value: object, others: str) -> bool:
         and value != ""
         and all(character in others or (character.isascii() and character.isalnum()) for character in value)
     )
+
+
+def _flat_object(text: str) -> dict[str, Any] | None:
+    """An object of texts, numbers and nulls. None where that is not seen at once, as where a key is in it twice: its
+    quotes are then more than those of the keys and texts that orjson keeps."""
+    if "\\" in text:
+        return None
+    try:
+        value = orjson.loads(text)
+    except ValueError:
+        return None
+    if type(value) is not dict or any(isinstance(each, dict | list) for each in value.values()):
+        return None
+    return value if text.count('"') == 2 * (len(value) + sum(type(each) is str for each in value.values())) else None
 
 
 def parsed_json(text: str | bytes, column: str) -> Any:
