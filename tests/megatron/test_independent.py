@@ -41,7 +41,7 @@ def test_it_reads_what_megatron_reads(
         assert np.array_equal(getattr(ours, name), getattr(theirs, name))
         assert getattr(ours, name).dtype == getattr(theirs, name).dtype
     assert np.array_equal(ours.index.sequence_pointers, theirs.index.sequence_pointers)
-    for at, sequence in enumerate(map(ours.get, range(len(ours)))):
+    for at, sequence in enumerate(ours[0 : len(ours)]):
         assert sequence.dtype == dtype
         assert np.array_equal(sequence, theirs.get(at))
     whole = {"dtype": dtype, "count": sum(lengths), "offset": 0}

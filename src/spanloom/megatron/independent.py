@@ -93,3 +93,6 @@ class IndependentDataset:
         return self.bin_reader.read(
             self.index.dtype, int(self.sequence_lengths[sequence]), int(self.index.sequence_pointers[sequence])
         )
+
+    def __getitem__(self, sequences: slice) -> list[npt.NDArray[Any]]:
+        return [self.get(sequence) for sequence in range(*sequences.indices(len(self)))]

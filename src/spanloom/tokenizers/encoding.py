@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,9 @@ from spanloom.tokenizers.json_file import (
     part_of,
     tokenizer_faults,
 )
+
+if TYPE_CHECKING:  # pyarrow takes 40 MB, and encoding does not need it
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,22 +109,17 @@ class JsonTokenizer:
 
     def joined_bytes(self, tokens: Tokens) -> tuple[bytes, npt.NDArray[np.int64]]:
         """The bytes of tokens int32 [T] end to end, and where each begins, with the end of the last: int64 [T + 1]."""
-        data, starts, lengths = self._flat
-        # As unsigned numbers, ids below 0 are above the vocabulary too, whose last entry is empty.
-        ids = np.minimum(tokens.view(np.uint32), self.vocab_size)
-        sizes = lengths[ids]
-        edges = np.zeros(sizes.size + 1, np.int64)
-        np.cumsum(sizes, out=edges[1:])
-        places = np.repeat(starts[ids] - edges[:-1], sizes)
-        places += np.arange(places.size)
-        return data[places].tobytes(), edges
+        from spanloom.tokenizers.token_texts import joined, places_of
+
+        data, edges = joined(self._pieces, places_of(tokens, len(self._pieces)))
+        return data.tobytes(), edges
 
     @cached_property
-    def _flat(self) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """The bytes of all tokens end to end, where each begins, and how many it has."""
-        pieces = self.pieces(range(self.vocab_size + 1))
-        lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
-        return np.frombuffer(b"".join(pieces), np.uint8), np.cumsum(lengths) - lengths, lengths
+    def _pieces(self) -> "pa.LargeBinaryArray":
+        """The bytes of all tokens; the last has none, for ids outside the vocabulary."""
+        import pyarrow as pa
+
+        return pa.array(self.pieces(range(self.vocab_size + 1)), pa.large_binary())
 
     @cached_property
     def _bytes(self) -> "_Bytes":

@@ -25,6 +25,7 @@ from spanloom.families.harmony.tokenizer import EOD, START
 from spanloom.families.harmony.verify.reference import ShownDocument
 from spanloom.supervision import SPAN_CONTEXT
 from spanloom.tokenizers.o200k.vocabulary import load_vocabulary
+from spanloom.tokenizers.token_texts import joined, places_of
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -66,30 +67,30 @@ class TokenBytes:
         pieces += [b""] * (START - len(pieces)) + [_START_BYTE, b""]
         self.size = len(pieces)
         """The number of ids in the table. The last one stands for all others."""
-        self._pieces = pa.array(pieces, pa.binary())
+        self._pieces = pa.array(pieces, pa.large_binary())
 
-    def ids(self, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.int64]:
+    def ids(self, tokens: npt.NDArray[np.int32]) -> Ints:
         """The ids of tokens in the table, int64 [T]."""
-        return np.minimum(tokens.view(np.uint32), np.uint32(self.size - 1)).astype(np.int64)
+        return places_of(tokens, self.size)
 
-    def of(self, tokens: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-        """The bytes of tokens int32 [T] end to end, uint8 [B], and where each begins, with the end of the last, int32
+    def of(self, tokens: npt.NDArray[np.int32]) -> tuple[npt.NDArray[np.uint8], Ints]:
+        """The bytes of tokens int32 [T] end to end, uint8 [B], and where each begins, with the end of the last, int64
         [T + 1]."""
-        return _taken(self._pieces, self.ids(tokens))
+        return joined(self._pieces, self.ids(tokens))
 
-    def as_json(self, ids: Ints, more: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
+    def as_json(self, ids: Ints, more: Sequence[bytes]) -> tuple[npt.NDArray[np.uint8], Ints]:
         """The same for ids int64 [T] of the table, as they are within a text in JSON. `more`: what ids from `size` on
         stand for."""
-        return _taken(pa.concat_arrays([self._json_pieces, pa.array(more, pa.binary())]), ids)
+        return joined(pa.concat_arrays([self._json_pieces, pa.array(more, pa.large_binary())]), ids)
 
     @cached_property
-    def _json_pieces(self) -> pa.BinaryArray:
+    def _json_pieces(self) -> pa.LargeBinaryArray:
         escaped = {character: json.dumps(chr(character[0]))[1:-1].encode() for character in map(bytes, _ESCAPED)}
         pieces = [
             _TO_ESCAPE.sub(lambda found: escaped[found[0]], piece) if _TO_ESCAPE.search(piece) else piece
             for piece in self._pieces.to_pylist()
         ]
-        return pa.array(pieces, pa.binary())
+        return pa.array(pieces, pa.large_binary())
 
     def text_of(self, tokens: Sequence[int]) -> bytes:
         """The bytes of a few tokens."""
@@ -98,11 +99,6 @@ class TokenBytes:
 
 _ESCAPED = [[code] for code in (*range(0x20), ord('"'), ord("\\"))]
 _TO_ESCAPE = re.compile(rb'[\x00-\x1f"\\]')
-
-
-def _taken(pieces: pa.BinaryArray, ids: Ints) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int32]]:
-    _, edges, data = pieces.take(pa.array(ids)).buffers()
-    return np.frombuffer(data or b"", np.uint8), np.frombuffer(edges, np.int32, ids.size + 1)
 
 
 @lru_cache(maxsize=1)
