@@ -90,6 +90,7 @@ def test_events_of_claude_code_are_gathered_by_session(tmp_path: Path) -> None:
         {"type": "user", "sessionId": "b", "uuid": "3", "isSidechain": True, "message": {**USER, "content": "aside"}},
         {"type": "user", "sessionId": "a", "uuid": "4", "message": {**USER, "content": "another"}},
         {"type": "system", "sessionId": "b", "message": "no message of the conversation"},
+        {"type": "assistant", "sessionId": "b", "message": {**ANSWER, "model": "<synthetic>", "content": "API Error"}},
         [1],
         {"type": "assistant", "sessionId": "b", "uuid": "2", "message": {"type": "message", **ANSWER}},
     ]

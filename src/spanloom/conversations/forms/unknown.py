@@ -210,7 +210,8 @@ def _session(record: Mapping[str, Any]) -> str | None:
     if isinstance(record.get("payload"), dict):
         program = '{input: [.[] | select(.type == "response_item") | .payload]}'
     elif not _OF_SESSIONS.isdisjoint(record):
-        said = "objects | select(.isSidechain != true) | select(.message | objects | .role)"
+        # Claude Code itself writes answers such as "API Error: …", under the name of no model.
+        said = 'objects | select(.isSidechain != true) | select(.message | objects | .role and .model != "<synthetic>")'
         program = f"[.[] | {said}] | group_by(.sessionId)[] | {{id: .[0].sessionId, messages: map(.message)}}"
     else:
         return None
