@@ -133,7 +133,9 @@ def _attaches(key: str, value: Any) -> bool:
     return key in ATTACHED and isinstance(value, list | dict)
 
 
-_GOOD = re.compile(r"(is_)?(chosen|preferred|accepted|approved|correct|passed|valid|solved|resolved|succeeded|success(ful)?)")
+_GOOD = re.compile(
+    r"(is_)?(chosen|preferred|accepted|approved|correct|passed|valid|solved|resolved|succeeded|success(ful)?)"
+)
 _BAD = re.compile(r"(is_)?(rejected|excluded?|discard(ed)?|skip(ped)?|ignored?|deleted)")
 """Names of verdicts on a whole record, in lower case, if the value is true or false."""
 
