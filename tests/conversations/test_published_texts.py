@@ -257,3 +257,21 @@ def test_tools_and_calls_that_are_parts_of_contents_are_read() -> None:
     ]
     messages[2] = {"role": "assistant", "content": [{"type": "tool_calls", "value": "look"}]}
     assert refused({"messages": messages})[0] is Refusal.PART_UNKNOWN
+
+
+def test_an_id_or_a_call_that_is_repeated_is_one() -> None:
+    call = {"function": "look", "args": {"at": "x"}, "id": "c"}
+    for repeated in ({"id": "c", "call_id": "c"}, {"call_id": "c"}):
+        messages = [
+            USER,
+            {"role": "assistant", "content": None, "tool_calls": [{**call, **repeated}]},
+            {"role": "tool", "content": "there", "tool_call_id": "c", "tool_call": call, "error": None},
+            ANSWER,
+        ]
+        done = read({"messages": messages})
+        assert [turn.calls[0].id for turn in done.turns if turn.calls] == ["c"]
+        assert done.message_metadata == ({"message": 2, "tool_call": call},)
+    other = {"role": "assistant", "content": None, "tool_calls": [{**call, "call_id": "d"}]}
+    assert refused({"messages": [USER, other]})[0] is Refusal.KEY_UNKNOWN
+    messages[2] = {**messages[2], "tool_call": {**call, "id": "d"}}
+    assert refused({"messages": messages})[0] is Refusal.KEY_UNKNOWN
