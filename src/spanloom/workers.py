@@ -193,7 +193,8 @@ class Pool:
     def _died(self, when: str) -> WorkerError:
         return WorkerError(
             f"a worker process died {when} (killed, or out of memory)",
-            remedy="run the same command again: finished parts are kept. With too little memory, lower --workers",
+            remedy="run the same command again; a build keeps its finished parts. With too little memory, lower "
+            "--workers",
         )
 
 

@@ -62,7 +62,9 @@ def test_a_record_that_is_set_aside_is_not_trained(record: Any, key: str) -> Non
             assert texts(read({**record, key: value})) == TALK
 
 
-@pytest.mark.parametrize("key", ["chosen", "accepted", "is_preferred", "approved"])
+@pytest.mark.parametrize(
+    "key", ["chosen", "accepted", "is_preferred", "approved", "is_correct", "correct", "passed", "resolved", "success"]
+)
 def test_a_record_that_was_not_accepted_is_not_trained(key: str) -> None:
     record = {"prompt": "Q", "response": "A", key: False}
     reason, remedy = refused(record)
@@ -71,6 +73,13 @@ def test_a_record_that_was_not_accepted_is_not_trained(key: str) -> None:
     with pytest.raises(RecordLeftOutError):
         read(record, maps=(f"preferred={key}",))
     assert texts(read(record, metadata=(key,))) == texts(read({**record, key: True})) == TALK
+
+
+@pytest.mark.parametrize("key", ["unmask", "train_on_inputs"])
+def test_questions_are_not_trained_and_a_record_that_demands_it_is_refused(key: str) -> None:
+    record = {"messages": [USER, ANSWER], key: True}
+    assert refused(record) == (Refusal.LABEL_UNCLEAR, f"--metadata {key} trains the answers")
+    assert texts(read(record, metadata=(key,))) == texts(read({**record, key: False})) == TALK
 
 
 # --- Calls, turns and texts beside messages ---------------------------------------------------------------------------
@@ -267,6 +276,26 @@ def test_a_transcript_of_human_and_assistant_is_read_as_before() -> None:
     assert texts(read(record)) == TALK
 
 
+def test_a_transcript_may_have_a_turn_a_line() -> None:
+    second = [("user", "Q2"), ("assistant", "A2\n\nmore")]
+    lines = "Human: Q\nAssistant: A\nHuman: Q2\nAssistant: A2\n\nmore"
+    assert texts(read({"chosen": lines, "rejected": lines})) == [*TALK, *second]
+    assert texts(read({"prompt": lines.removesuffix(" A2\n\nmore"), "completion": " A2\n\nmore"})) == [*TALK, *second]
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"chosen": "\n\nHuman: Q\n\nAssistant: A\nHuman: Q2\nAssistant: A2", "rejected": "B"},
+        {"chosen": "\n\nHuman: Q\nAssistant: A\n\nHuman: Q2\n\nAssistant: A2", "rejected": "B"},
+        {"prompt": "\n\nHuman: Q\n\nAssistant:", "completion": "A\n\nHuman: Q2"},
+    ],
+)
+def test_a_turn_of_a_transcript_that_holds_another_is_not_trained(record: Any) -> None:
+    assert refused(record) == (Refusal.MARKUP_UNCLEAR, "--text-as-is keeps it as text")
+    assert "Q2" in "".join(text for _, text in texts(read(record, text_as_is=True)))
+
+
 def test_reasoning_that_was_redacted_is_no_reasoning() -> None:
     thought = {"type": "reasoning", "reasoning": "R", "redacted": False}
     said = {"type": "text", "text": "A"}
@@ -379,6 +408,51 @@ def test_lists_of_questions_and_answers_are_turns_or_records() -> None:
     assert texts(read(made)) == [*TALK, ("user", "Q2"), ("assistant", "A2")]
     assert [texts(read(one)) for one in after(columns, record)] == [TALK, [("user", "Q2"), ("assistant", "A2")]]
     assert refused({**record, "output": ["A"]}) == (Refusal.CONTENT_NOT_TEXT, "")
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"instruction": ["Q", "Q"], "input": ["", ""], "output": ["A", "A"]},
+        {"prompt": [[USER], [USER]], "completion": [[ANSWER], [ANSWER]]},
+    ],
+)
+def test_columns_of_many_conversations_become_a_record_of_each(record: Any) -> None:
+    reason, remedy = refused(record)
+    assert reason is Refusal.CONTENT_NOT_TEXT
+    assert [texts(read(one)) for one in after(remedy, record)] == [TALK, TALK]
+
+
+def test_a_list_of_conversations_becomes_a_record_of_each() -> None:
+    turns = [USER, ANSWER]
+    records: list[Any] = [
+        {"messages": [turns, turns], "id": "x"},
+        {"conversations": [[HUMAN, GPT]] * 2},
+        [turns, turns],
+    ]
+    for record in records:
+        with pytest.raises(SourceError) as caught:
+            read(record)
+        assert [texts(read(one)) for one in after(caught.value.remedy or "", record)] == [TALK, TALK]
+
+
+@pytest.mark.parametrize("reply", [{"choices": [{"message": ANSWER}]}, {"content": "A"}])
+def test_a_reply_of_a_server_is_made_a_message(reply: Any) -> None:
+    reason, remedy = refused({"prompt": "Q", "response": reply})
+    assert reason is Refusal.CONTENT_NOT_TEXT
+    (made,) = after(remedy, {"prompt": "Q", "response": reply})
+    assert texts(read(made)) == TALK
+    record = {"messages": [USER], "response": {**reply, "reasoning": "R"}, "reasoning": "R is long"}
+    reason, remedy = refused(record, metadata=() if "content" in reply else ("reasoning",))
+    assert reason is Refusal.UNANSWERED
+    (made,) = after(remedy, record)
+    assert texts(read(made, metadata=("reasoning",))) == TALK
+
+
+def test_a_truth_that_is_expected_is_not_passed_over() -> None:
+    record = {"input": "Q", "output": "A", "expected": "B"}
+    assert refused(record)[0] is Refusal.ANSWER_BESIDE
+    assert texts(read(record, metadata=("expected",))) == TALK
 
 
 @pytest.mark.parametrize("key", ["row", "the row"])

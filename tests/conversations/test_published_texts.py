@@ -235,3 +235,43 @@ def test_a_record_that_nemo_gym_masks_is_not_trained(flag: dict[str, Any]) -> No
     assert refused({**record, **flag})[0] is Refusal.LABEL_UNCLEAR
     off = json.loads(json.dumps(flag).replace("true", "false"))
     assert texts(read({**record, **off})) == [("user", "Q"), ("assistant", "A")]
+
+
+def test_tools_and_calls_that_are_parts_of_contents_are_read() -> None:
+    tools = [{"name": name, "parameters": {"type": "object"}} for name in ("look", "move")]
+    calls = [{"name": "look", "arguments": {"at": "x"}}, {"name": "move", "arguments": {}}]
+    system = [{"type": "text", "value": "S"}, {"type": "tools", "value": json.dumps(tools)}]
+    thought = {"type": "reasoning", "value": "R"}
+    messages = [
+        {"role": "system", "content": system, "loss_weight": 0.0},
+        {"role": "user", "content": [{"type": "text", "value": "Q"}], "loss_weight": 0.0},
+        {"role": "assistant", "content": [thought, {"type": "tool_calls", "value": json.dumps(calls)}]},
+    ]
+    done = read({"messages": messages})
+    assert [tool["name"] for tool in done.tools] == ["look", "move"]
+    assert texts(done) == [("system", "S"), ("user", "Q"), ("assistant", "")]
+    assert done.turns[2].reasoning == ("R",)
+    assert [(call.name, json.loads(call.arguments)) for call in done.turns[2].calls] == [
+        ("look", {"at": "x"}),
+        ("move", {}),
+    ]
+    messages[2] = {"role": "assistant", "content": [{"type": "tool_calls", "value": "look"}]}
+    assert refused({"messages": messages})[0] is Refusal.PART_UNKNOWN
+
+
+def test_an_id_or_a_call_that_is_repeated_is_one() -> None:
+    call = {"function": "look", "args": {"at": "x"}, "id": "c"}
+    for repeated in ({"id": "c", "call_id": "c"}, {"call_id": "c"}):
+        messages = [
+            USER,
+            {"role": "assistant", "content": None, "tool_calls": [{**call, **repeated}]},
+            {"role": "tool", "content": "there", "tool_call_id": "c", "tool_call": call, "error": None},
+            ANSWER,
+        ]
+        done = read({"messages": messages})
+        assert [turn.calls[0].id for turn in done.turns if turn.calls] == ["c"]
+        assert done.message_metadata == ({"message": 2, "tool_call": call},)
+    other = {"role": "assistant", "content": None, "tool_calls": [{**call, "call_id": "d"}]}
+    assert refused({"messages": [USER, other]})[0] is Refusal.KEY_UNKNOWN
+    messages[2] = {**messages[2], "tool_call": {**call, "id": "d"}}
+    assert refused({"messages": messages})[0] is Refusal.KEY_UNKNOWN

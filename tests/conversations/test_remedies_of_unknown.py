@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from spanloom.conversations.forms import key_map, read_record, recognise
-from spanloom.conversations.turns import Dropping, Reading
+from spanloom.conversations.turns import Dropping, Reading, RecordRefusedError, Refusal
 from spanloom.errors import SourceError
 from support.read_chats import ANSWER, TALK, USER
 
@@ -90,6 +90,7 @@ def test_events_of_claude_code_are_gathered_by_session(tmp_path: Path) -> None:
         {"type": "user", "sessionId": "b", "uuid": "3", "isSidechain": True, "message": {**USER, "content": "aside"}},
         {"type": "user", "sessionId": "a", "uuid": "4", "message": {**USER, "content": "another"}},
         {"type": "system", "sessionId": "b", "message": "no message of the conversation"},
+        {"type": "assistant", "sessionId": "b", "message": {**ANSWER, "model": "<synthetic>", "content": "API Error"}},
         [1],
         {"type": "assistant", "sessionId": "b", "uuid": "2", "message": {"type": "message", **ANSWER}},
     ]
@@ -176,3 +177,58 @@ def test_a_table_without_a_line_of_names_gets_one() -> None:
     assert "question,answer" in remedy(dict.fromkeys(row, "text"))
     names = "question", "answer"
     assert texts(dict(zip(names, row, strict=True))) == [("user", row[0]), ("assistant", row[1])], "the line it names"
+
+
+@pytest.mark.parametrize(
+    ("record", "option"),
+    [
+        ({"instruction": "Q", "generation": "A", "model_name": "m"}, "--map query=instruction,answer=generation"),
+        ({"prompt": "Q", "reasoning": "R", "content": "A"}, "--map query=prompt,answer=content,reasoning=reasoning"),
+        ({"message": "Q", "chat_history": [USER, ANSWER], "text": "A"}, "--map query=message,answer=text"),
+    ],
+)
+def test_names_of_answers_are_guessed(record: Any, option: str) -> None:
+    assert remedy(record) == option
+    assert "--map query=user" not in remedy({"user": "bob", "text": "T"}), "a name"
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        {"prompt": "Q", "outputs": [{"index": 0, "text": "A", "finish_reason": "length"}], "finished": True},
+        {"inputs": {"question": "Q"}, "outputs": {"answer": "A"}, "id": "x"},
+    ],
+)
+def test_a_question_and_an_answer_in_objects_are_taken_out(record: Any, tmp_path: Path) -> None:
+    assert pasted(remedy(record), [record], tmp_path) == [TALK]
+
+
+def test_answers_without_a_question_are_not_mapped_to_a_conversation() -> None:
+    assert "no question" in remedy({"output": [ANSWER], "status": "fail"})
+
+
+@pytest.mark.parametrize(
+    ("asked", "reply"),
+    [
+        ({"body": {"messages": [USER]}}, {"response": {"body": {"choices": [{"message": ANSWER}]}}}),
+        ({"body": {"input": "Q"}}, {"response": {"body": {"output": [{"type": "message", **ANSWER}]}}}),
+        ({"params": {"messages": [USER]}}, {"result": {"type": "succeeded", "message": ANSWER}}),
+    ],
+)
+def test_answers_of_a_batch_are_joined_with_its_requests(asked: Any, reply: Any, tmp_path: Path) -> None:
+    if shutil.which("jq") is None:
+        pytest.skip("jq is not installed")
+    for name, ids, record in (("REQUESTS.jsonl", "21", asked), ("FILE", "12", reply)):
+        (tmp_path / name).write_text("".join(json.dumps({"custom_id": at, **record}) + "\n" for at in ids))
+    said = remedy({"custom_id": "1", **reply})
+    command = said[said.index("jq ") : said.index(" > ")]
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True, check=True)
+    records = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [record["id"] for record in records] == ["1", "2"]
+    for record in records:
+        if "messages" in record:  # the answer is beside them; the next refusal says how to append it
+            with pytest.raises(RecordRefusedError) as refused:
+                texts(record)
+            assert refused.value.reason is Refusal.UNANSWERED
+        else:
+            assert texts(record) == TALK

@@ -383,7 +383,16 @@ def test_no_remedy_loses_a_call(tmp_path: Path, key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("finish_reason", "length"), ("stop_reason", "max_tokens"), ("finishReason", "MAX_TOKENS")]
+    ("key", "value"),
+    [
+        ("finish_reason", "length"),
+        ("stop_reason", "max_tokens"),
+        ("finishReason", "MAX_TOKENS"),
+        ("finish_reason", "content_filter"),
+        ("stop_reason", "refusal"),
+        ("finishReason", "SAFETY"),
+        ("finish_reason", "error"),
+    ],
 )
 def test_an_answer_that_a_limit_cut_off_is_truncated(tmp_path: Path, key: str, value: str) -> None:
     within = {"messages": [USER, {**ANSWER, key: value}, USER, ANSWER]}

@@ -133,7 +133,9 @@ def _attaches(key: str, value: Any) -> bool:
     return key in ATTACHED and isinstance(value, list | dict)
 
 
-_GOOD = re.compile(r"(is_)?(chosen|preferred|accepted|approved)")
+_GOOD = re.compile(
+    r"(is_)?(chosen|preferred|accepted|approved|correct|passed|valid|solved|resolved|succeeded|success(ful)?)"
+)
 _BAD = re.compile(r"(is_)?(rejected|excluded?|discard(ed)?|skip(ped)?|ignored?|deleted)")
 """Names of verdicts on a whole record, in lower case, if the value is true or false."""
 
@@ -151,7 +153,7 @@ def _is_watched(key: str) -> bool:
 def flags_record(key: str) -> bool:
     """Whether a key of a record says what of it is trained."""
     verdict = _is_named(_GOOD, key) or _is_named(_BAD, key)
-    return verdict or key in LAST_ALONE or key in FLAGS or _matches(_FLAGS_OF_TURNS, key)
+    return verdict or key in LAST_ALONE or key in ALL_TEXTS or key in FLAGS or _matches(_FLAGS_OF_TURNS, key)
 
 
 def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> None:
@@ -171,6 +173,12 @@ def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> N
                 Refusal.LABEL_UNCLEAR,
                 f"{key!r} of the record is true: only its last answer is to be trained",
                 f"give the answers before it the key train, false; {SET_ASIDE}",
+            )
+        if key in ALL_TEXTS and truth(value):
+            raise RecordRefusedError(
+                Refusal.LABEL_UNCLEAR,
+                f"{key!r} of the record is true: questions are to be trained too, and answers alone can be",
+                f"--metadata {key} trains the answers",
             )
         if key in (*names.names["weight"], *names.names.get("preferred", ())):
             continue
@@ -199,6 +207,8 @@ def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> N
 
 LAST_ALONE = ("train_on_last_turn_only", "last_turn_only", "mask_history")
 """Flags of a record that are true if only its last answer is trained."""
+ALL_TEXTS = ("unmask", "train_on_inputs", "train_on_input", "train_on_prompt")
+"""Flags of a record that are true if its questions are trained too (InstructLab, Axolotl)."""
 
 TOOLS = re.compile(r"tool|function|api")
 """Names of columns that may define tools, in lower case."""

@@ -55,8 +55,10 @@ def refuse_beside_messages(
     role = _last_role(messages)
     answers = _answers(keys, names) if role == "user" else []
     found = next(iter(names.found("messages", record)), None)
+    beside = keys[answers[0]] if answers else None
+    said = [*messages, beside] if isinstance(beside, dict) else messages
     for key, value in keys.items():
-        if looks_like_reasoning(key, value) and key not in names.metadata and not _is_reasoned(value, messages):
+        if looks_like_reasoning(key, value) and key not in names.metadata and not _is_reasoned(value, said):
             whole = f"query={found},reasoning={key},answer={answers[0]}" if answers and found else f"reasoning={key}"
             raise RecordRefusedError(
                 Refusal.ANSWER_BESIDE,
@@ -82,6 +84,9 @@ def refuse_beside_messages(
                 first = f"{name}[0]" if name == key else f"{key}.{name}[0]"
                 program = f".{found} += [.{first} | {reply}] | del(.{key})"
                 remedy = f"jq -c '{program}' FILE > records.jsonl appends its first choice"
+        if spoken_reply(beside):
+            program = f'.{found} += [{{role: "assistant"}} + .{key}] | del(.{key})'
+            remedy = f"jq -c '{program}' FILE > records.jsonl appends it to the messages"
         raise RecordRefusedError(
             Refusal.UNANSWERED, f"the last message has no answer, and {key!r} beside the messages looks like it", remedy
         )
@@ -96,7 +101,7 @@ def _last_role(messages: Sequence[Any]) -> str | None:
 
 def _answers(keys: Mapping[str, Any], names: KeyMap) -> list[str]:
     """The keys that hold an answer to messages that end with the user."""
-    named = (*KNOWN_NAMES["answer"], *FIRST_REPLIES, "modelOutput")
+    named = (*KNOWN_NAMES["answer"], *FIRST_REPLIES, "modelOutput", "message", "generation", "generated_text")
     answers = [key for key in named if not says_nothing(keys.get(key)) and key not in names.metadata]
     if answers == ["choices"] and not first_reply(keys["choices"], "choices"):  # such as those of a question
         return []
@@ -175,6 +180,11 @@ def first_reply(replies: Any, name: str) -> bool:
     if not isinstance(replies, list) or not replies or not isinstance(replies[0], dict):
         return False
     return "message" in replies[0] if name == "choices" else isinstance(replies[0].get("content"), dict)
+
+
+def spoken_reply(reply: Any) -> bool:
+    """Whether a value is a message that does not say who speaks."""
+    return isinstance(reply, dict) and isinstance(reply.get("content"), str) and reply.keys().isdisjoint(ROLE_KEYS)
 
 
 def _is_reasoned(value: Any, messages: Sequence[Any]) -> bool:

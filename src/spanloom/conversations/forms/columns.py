@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from spanloom.conversations.forms.beside import looks_like_reasoning
-from spanloom.conversations.forms.beside_messages import FIRST_REPLIES, first_reply
+from spanloom.conversations.forms.beside_messages import FIRST_REPLIES, first_reply, spoken_reply
 from spanloom.conversations.forms.form import (
     Draft,
     FormKind,
@@ -54,7 +54,7 @@ LIKE_ANSWER = frozenset({
 """Names of columns with a text that leads to the answer, or a longer answer: `answer` may be only its final number."""
 _TRUTH = re.compile(
     r"(ground|gold(en)?|reference|expected|correct|right|raw|full|true)_?(truth|answer|output|response|completion"
-    r"|solution|target)|target|truth|gold|ideal"
+    r"|solution|target)|target|truth|gold|ideal|expected"
 )
 """Names of columns with the text that an answer is compared with, in lower case: the answer may be a model's try."""
 NO_INPUT = "<noinput>"
@@ -263,18 +263,26 @@ def _as_text(taken: Taken, meaning: str) -> str | None:
         return number_as_text(path)
     if isinstance(value, dict) and _text(value.get("chosen")) and _text(value.get("rejected")):
         return f"jq -c '. + {path} | del({path})' FILE > records.jsonl takes the chosen and the rejected answer out"
-    asked, said = taken.values["query"], taken.values["answer"]
-    if len(asked) != 1 or len(said) != 1 or not _are_texts(asked[0]) or not _are_texts(said[0]):
+    for name, reply in FIRST_REPLIES.items() if isinstance(value, dict) and meaning == "answer" else ():
+        if first_reply(value.get(name), name):
+            return f"jq -c '{path} |= [.{name}[0] | {reply}]' FILE > records.jsonl takes its first choice"
+    if meaning == "answer" and spoken_reply(value):
+        return f"jq -c '{path} |= [{{role: \"assistant\"}} + .]' FILE > records.jsonl makes a message of it"
+    names, columns = (
+        [*map(jq_path, taken.keys["query"]), *map(jq_path, taken.keys["answer"])],
+        [*taken.values["query"], *taken.values["answer"]],
+    )
+    if not all(map(_are_rows, columns)) or len({len(column) for column in columns}) > 1:
         return None
-    query, answer = (jq_path(taken.keys[name][0]) for name in ("query", "answer"))
-    both = f"([{query}, {answer}] | transpose"
+    rows = f"([{', '.join(names)}] | transpose"
+    many = " | ".join(f"{name} = $at[{number}]" for number, name in enumerate(names))
+    each = f"jq -c '. as $all | {rows}[]) as $at | $all | {many}' FILE > records.jsonl"
+    if len(columns) > 2 or not all(isinstance(column[0], str) for column in columns):
+        return f"{each} makes a record of each"
     turn = '{role: "user", content: .[0]}, {role: "assistant", content: .[1]}'
     return (
-        f"if they are the turns of one conversation, jq -c '. + {{messages: {both} | map({turn}))}} | "
-        f"del({query}, {answer})' FILE > records.jsonl; if they are columns of many, jq -c '. as $all | {both}[]) as "
-        f"$at | $all | {query} = $at[0] | {answer} = $at[1]' FILE > records.jsonl"
-        if len(asked[0]) == len(said[0])
-        else None
+        f"if they are the turns of one conversation, jq -c '. + {{messages: {rows} | map({turn}))}} | "
+        f"del({names[0]}, {names[1]})' FILE > records.jsonl; if they are columns of many, {each}"
     )
 
 
@@ -282,8 +290,13 @@ def _text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(_text, value))
+def _are_rows(value: Any) -> bool:
+    """Whether a value is a list of texts, or of lists of messages."""
+    return isinstance(value, list) and bool(value) and (all(map(_text, value)) or all(map(_are_said, value)))
+
+
+def _are_said(value: Any) -> bool:
+    return bool(value) and are_messages(value)
 
 
 _ENDS = frozenset(ENDS)

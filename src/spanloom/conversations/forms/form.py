@@ -5,7 +5,7 @@ OpenAI's form. `spanloom.conversations.reading.messages` turns these into turns.
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -282,20 +282,36 @@ def reasoned(taken: Taken) -> str:
 
 
 _TRANSCRIPT = re.compile(r"(?:\A\s*|\n\n)(Human|Assistant): ?")
+_LINES = re.compile(r"(?:\A\s*|\n)(Human|Assistant): ?")
+"""The beginnings of turns, after a blank line as in HH-RLHF; where no turn has one, at the beginning of a line."""
 
 
-def transcript(text: str) -> list[dict[str, str]] | None:
-    """`"\\n\\nHuman: Q\\n\\nAssistant: A"` → the messages, without empty ones; None for any other text."""
+def transcript(text: str, reading: Reading) -> list[dict[str, str]] | None:
+    """`"\\n\\nHuman: Q\\n\\nAssistant: A"` → the messages, without empty ones; None for any other text.
+
+    Raises RecordRefusedError for a turn that holds the beginning of another one.
+    """
     marks = list(_TRANSCRIPT.finditer(text))
+    if len(marks) == 1 and marks[0][1] == "Human":
+        marks = list(_LINES.finditer(text))
     if not marks or marks[0].start():
         return None
     ends = [*(mark.start() for mark in marks[1:]), len(text)]
     roles = {"Human": "user", "Assistant": "assistant"}
-    return [
+    messages = [
         {"role": roles[mark[1]], "content": text[mark.end() : end].rstrip()}
         for mark, end in zip(marks, ends, strict=True)
         if text[mark.end() : end].strip()
     ]
+    _refuse_turns_within([message["content"] for message in messages], reading)
+    return messages
+
+
+def _refuse_turns_within(texts: Iterable[str], reading: Reading) -> None:
+    shown = next((mark[1] for text in texts for mark in _LINES.finditer(text) if mark.start()), None)
+    if shown is not None and not reading.text_as_is:
+        detail = f"a turn of the transcript holds a line that begins with '{shown}:', which may be another turn"
+        raise RecordRefusedError(Refusal.MARKUP_UNCLEAR, detail, "--text-as-is keeps it as text")
 
 
 def exchange(question: Any, taken: Taken, answer: str | None = None) -> list[Any]:
@@ -305,8 +321,10 @@ def exchange(question: Any, taken: Taken, answer: str | None = None) -> list[Any
     Raises RecordRefusedError for another question that a template rendered.
     """
     turns = None
-    if isinstance(question, str) and question.rstrip().endswith("\n\nAssistant:"):
-        turns = transcript(question)
+    if isinstance(question, str) and question.rstrip().endswith("\nAssistant:"):
+        turns = transcript(question, taken.reading)
+        if turns is not None and answer is not None:
+            _refuse_turns_within([answer], taken.reading)
     if turns is None and isinstance(question, str) and not taken.reading.text_as_is:
         _refuse_rendered(question, taken, answer or "")
     asked = turns or [{"role": "user", "content": question}]

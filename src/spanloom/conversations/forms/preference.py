@@ -127,7 +127,7 @@ def _asked(taken: Taken) -> str | None:
 
 
 def _transcript(text: str, taken: Taken) -> list[dict[str, str]]:
-    if (messages := transcript(text)) is None:
+    if (messages := transcript(text, taken.reading)) is None:
         raise RecordRefusedError(
             Refusal.NO_MESSAGES,
             "the record has no question, and the chosen answer is no transcript of Human and Assistant",

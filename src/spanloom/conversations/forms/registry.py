@@ -191,6 +191,8 @@ def read_record(
         if plainly and (plain := plain_turn(message, number, dropping)) is not None:
             turns.append(plain)
         elif message is not None:
+            if type(message) is dict and isinstance(message.get("content"), list):
+                message = _with_tools(message)
             if type(message) is dict and ("tools" in message or "functions" in message):
                 message, tools = _without_tools(message, number, tools)
             if written is None:
@@ -239,6 +241,15 @@ def _taken(keys: dict[str, Any], form: Form) -> tuple[dict[str, tuple[str, ...]]
 
 
 _NO_VALUES: list[Any] = []
+
+
+def _with_tools(message: dict[str, Any]) -> dict[str, Any]:
+    """A message whose content has a part with definitions of tools (LLaMA-Factory v1) with them as a key."""
+    parts = message["content"]
+    defined = [part for part in parts if isinstance(part, dict) and part.get("type") == "tools" and "value" in part]
+    if len(defined) != 1 or "tools" in message:
+        return message
+    return {**message, "content": [part for part in parts if part is not defined[0]], "tools": defined[0]["value"]}
 
 
 def _without_tools(message: dict[str, Any], number: int, tools: Any) -> tuple[dict[str, Any], Any]:

@@ -25,16 +25,23 @@ QUESTIONS = (
 )  # fmt: skip
 ANSWERS = (
     "response", "completion", "output", "solution", "generated_solution", "attempt", "deepseek_attempt", "answer",
-    "output_text", "target", "targets", "correct_answer", "reply", "assistant", "chosen",
+    "output_text", "target", "targets", "correct_answer", "reply", "assistant", "chosen", "generation",
+    "generated_text", "llm_response", "model_response", "model_output",
 )  # fmt: skip
+_NAMES = ("user", "human", "task")
+"""Of these, names of columns that beside a text may be a name."""
 REASONINGS = ("reasoning", "reasoning_content", "thinking", "complex_cot", "cot", "deepseek_thinking_trajectory")
 """Names of such columns, in lower case; the likeliest first."""
 
 
 def remedy(record: Any) -> str:
     """The remedy for a record of no known form."""
+    if isinstance(record, list) and record and _are_asked(record[0]):
+        return "each item of the record is a conversation: jq -c '.[]' FILE > records.jsonl makes a record of each"
     if not isinstance(record, dict):
         return _shapes(record)
+    if isinstance(record.get("custom_id"), str) and isinstance(record.get("response", record.get("result")), dict):
+        return _OF_BATCH
     asked = {
         key for key, value in record.items() if key.lower() in QUESTIONS and isinstance(value, str) and value.strip()
     }
@@ -74,8 +81,17 @@ def remedy(record: Any) -> str:
     query, answer, reasoning = (_key(names, record) for names in (QUESTIONS, ANSWERS, REASONINGS))
     if query and answer:
         return f"--map query={query},answer={answer}" + (f",reasoning={reasoning}" if reasoning else "")
-    if dialogues := [key for key, value in record.items() if _holds_messages(value)]:
+    dialogues = [key for key, value in record.items() if _holds_messages(value)]
+    spoken = _key(("content", "text"), record) if query and query.lower() not in _NAMES else None
+    if spoken and {*dialogues} <= {*KNOWN_NAMES["history"]}:
+        return f"--map query={query},answer={spoken}" + (f",reasoning={reasoning}" if reasoning else "")
+    if dialogues:
         return _mapped(dialogues[0], record[dialogues[0]], answer)
+    if query and isinstance(outputs := record.get("outputs"), list) and _key(("text",), next(iter(outputs), None)):
+        taken = ".outputs[0] as $first | . + {response: $first.text, finish_reason: $first.finish_reason}"
+        return f"jq -c '{taken} | del(.outputs)' FILE > records.jsonl takes the first of 'outputs' as the response"
+    if opened := _opened(record):
+        return f"the question and the answer are within objects: jq -c '{opened}' FILE > records.jsonl takes them out"
     if inner := next((key for key, value in record.items() if _holds_dialogue(value)), None):
         path = jq_path(inner)
         return (
@@ -88,10 +104,45 @@ def remedy(record: Any) -> str:
     return _shapes(record)
 
 
+_OF_BATCH = (
+    "each record is an answer of a batch, and its question is in the file of requests: jq -cn --slurpfile asked "
+    "REQUESTS.jsonl 'INDEX($asked[]; .custom_id) as $by | inputs | ($by[.custom_id] | .body // .params) + "
+    "(.response.body // {message: .result.message}) + {id: .custom_id}' FILE > records.jsonl joins them"
+)
+"""OpenAI's and Anthropic's."""
+
+
+def _opened(record: Mapping[str, Any]) -> str | None:
+    """jq's program for a record whose question and answer are within two objects (LangSmith's `inputs`, `outputs`)."""
+    inner = {key: value for key, value in record.items() if isinstance(value, dict)}
+    holds = {key: _key(QUESTIONS, value) or any(map(_holds_messages, value.values())) for key, value in inner.items()}
+    asked = next((key for key, value in holds.items() if value), None)
+    if asked is None:
+        return None
+    replies = (*ANSWERS, "content", "text") if _key(QUESTIONS, inner[asked]) else ANSWERS
+    replied = next(
+        (
+            key
+            for key, value in inner.items()
+            if key != asked and (_key(replies, value) or are_messages([value.get("message")]))
+        ),
+        None,
+    )
+    if replied is None or inner[asked].keys() & inner[replied].keys():
+        return None
+    paths = jq_path(asked), jq_path(replied)
+    return f". + {paths[0]} + {paths[1]} | del({paths[0]}, {paths[1]})"
+
+
 def listed_records(record: Mapping[str, Any], key: str) -> str | None:
-    """The remedy for a list of records, each with messages of its own, under a key of messages; None for any other."""
+    """The remedy for a list of records, each with messages of its own, or of conversations, under a key of messages;
+    None for any other."""
     value = record[key]
     first = value[0] if isinstance(value, list) and value else None
+    if _are_asked(first):
+        path = jq_path(key)
+        program = f". as $all | {path}[] as $one | $all | {path} = $one"
+        return f"each of {key!r} is a conversation: jq -c '{program}' FILE > records.jsonl makes a record of each"
     if not isinstance(first, dict) or not first.keys().isdisjoint(ROLE_KEYS):
         return None
     return _taken_out(record, [key]) if any(map(_holds_messages, first.values())) else None
@@ -159,7 +210,8 @@ def _session(record: Mapping[str, Any]) -> str | None:
     if isinstance(record.get("payload"), dict):
         program = '{input: [.[] | select(.type == "response_item") | .payload]}'
     elif not _OF_SESSIONS.isdisjoint(record):
-        said = "objects | select(.isSidechain != true) | select(.message | objects | .role)"
+        # Claude Code itself writes answers such as "API Error: …", under the name of no model.
+        said = 'objects | select(.isSidechain != true) | select(.message | objects | .role and .model != "<synthetic>")'
         program = f"[.[] | {said}] | group_by(.sessionId)[] | {{id: .[0].sessionId, messages: map(.message)}}"
     else:
         return None
@@ -212,6 +264,8 @@ def _shapes(record: Any) -> str:
 def _mapped(key: str, messages: Any, answer: str | None) -> str:
     """The option for messages under an unknown key, which may lack an answer."""
     roles = {ROLES.get(str(_role(message)).strip().lower(), "") for message in listed(messages)}
+    if roles == {"assistant"}:
+        return f"the messages under {key!r} hold no question: add the questions"
     if not roles <= {"system", "developer", "user"}:
         return f"--map messages={key}"
     if answer:
@@ -276,7 +330,14 @@ def _holds_messages(value: Any) -> bool:
         return False
 
 
-def _key(names: Iterable[str], record: Mapping[str, Any]) -> str | None:
+def _are_asked(value: Any) -> bool:
+    """Whether a value is a list of messages, at least one of them a question."""
+    return bool(value) and are_messages(value) and any(ROLES.get(str(_role(each)).lower()) == "user" for each in value)
+
+
+def _key(names: Iterable[str], record: Any) -> str | None:
     """The first key of the record that is one of the names and has a text."""
+    if not isinstance(record, dict):
+        return None
     small = {key.lower(): key for key, value in record.items() if isinstance(value, str) and value.strip()}
     return next((small[name] for name in names if name in small), None)

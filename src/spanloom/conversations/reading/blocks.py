@@ -5,6 +5,7 @@ In: a message whose content is a list of blocks. Out: messages of OpenAI's form,
 `spanloom.conversations.reading.messages` turns them into turns.
 
     tool_use {"id", "name", "input"}; tool_call, function_call {"value": the JSON of a call}    tool_calls
+    tool_calls {"value": the JSON of a list of calls}                                           the same
     tool_result {"tool_use_id", "content"}                                                      a message of a tool
     text, thinking, reasoning, …                                                                stay in the content
     toolUse, toolResult, reasoningContent of Bedrock's Converse                                 as Anthropic's
@@ -97,11 +98,24 @@ def _blocks(parts: list[Any], where: str) -> Iterator[Any]:
             yield from results
             results = []
             if _type(block) != STEP:
-                yield block
+                yield from _calls_of(block)
             continue
         yield invoked[0]
         results += invoked[1:]
     yield from results
+
+
+def _calls_of(block: Any) -> list[Any]:
+    """The calls of a part `tool_calls`, which holds the JSON of a list of them; any other part by itself."""
+    if _type(block) != "tool_calls":
+        return [block]
+    try:
+        calls = unique_keys(block["value"].encode())
+    except (KeyError, AttributeError, ValueError, RecursionError):
+        return [block]
+    if not isinstance(calls, list) or not calls or not all(isinstance(call, dict) for call in calls):
+        return [block]
+    return [{"type": CALLS[1], "value": call} for call in calls]
 
 
 def _invoked(part: Any) -> list[dict[str, Any]]:

@@ -10,7 +10,7 @@ In: the keys of a message. Out: whether the message is trained, if a flag says s
     mask, masked, is_demo, ignore_loss      true, 1    not trained
     label_mask                              refused: in some data sets it marks trained messages, in some untrained;
                                             `--map trained=label_mask` and `--map masked=label_mask` say which
-    finish_reason, stop_reason, …           `length`, `max_tokens`, …: a limit of tokens cut the answer off
+    finish_reason, stop_reason, …           `length`, `content_filter`, `error`, …: not the model ended the answer
     truncated, is_truncated                 true: the same
     prefix; eot, end_turn                   true; false: the text is the beginning of an answer
 """
@@ -57,10 +57,13 @@ _CUT_OFF = frozenset(
     {
         "length", "max_tokens", "max_output_tokens", "max_new_tokens", "max_completion_tokens", "max_length",
         "model_length", "context_length", "context_length_exceeded", "context_window_exceeded",
-        "model_context_window_exceeded", "incomplete", "abort", "aborted",
+        "model_context_window_exceeded", "incomplete", "abort", "aborted", "cancelled", "canceled", "timeout", "error",
+        "content_filter", "content-filter", "content_filtered", "guardrail_intervened", "refusal", "pause_turn",
+        "safety", "recitation", "blocklist", "prohibited_content", "spii", "language", "malformed_function_call",
     }
 )  # fmt: skip
-"""Values of these keys for an answer that a limit of tokens cut off, in lower case."""
+"""Values of these keys for an answer that something else than the model ended, in lower case: a limit of tokens, a
+filter or a fault of a server. Anthropic's `refusal` is a filter that stops the text."""
 
 
 def is_truncated(keys: Mapping[str, Any], metadata: frozenset[str] = frozenset()) -> bool:

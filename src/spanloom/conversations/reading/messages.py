@@ -405,6 +405,8 @@ def _results(keys: dict[str, Any], content: Any, of: OpenMessage) -> list[Turn]:
         call_id = several[0]
     elif not says_nothing(several):
         keys["tool_call_ids"] = several
+    if isinstance(call := keys.get("tool_call"), dict) and call_id is not None and call.get("id") == call_id:
+        of.metadata["tool_call"] = keys.pop("tool_call")  # AgentDojo repeats the call beside its result
     for key, value in (("tool_call_id", call_id), ("name", tool)):
         if value is not None and not isinstance(value, str):
             raise RecordRefusedError(Refusal.TOOL_RESULT_UNMATCHED, f"{where}: its {key} is {kind(value)}, not text")

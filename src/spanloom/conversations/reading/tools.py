@@ -116,6 +116,8 @@ def call_of(value: Any, where: str, dropping: Dropping) -> Call:
     """One call, `{"id", "type": "function", "function": {"name", "arguments"}}` or `{"name", "arguments"}`."""
     call = _uncovered(value, where, Refusal.TOOL_CALL_INVALID)
     identity = call.pop("id", None)
+    if isinstance(call.get("call_id"), str) and identity in (None, "", call["call_id"]):
+        identity = call.pop("call_id")
     if identity is not None and not isinstance(identity, str):
         raise RecordRefusedError(Refusal.TOOL_CALL_INVALID, f"{where}: the id is {kind(identity)}, not text")
     called = next((call.pop(key) for key in NAMES if call.get(key) is not None), None)

@@ -113,6 +113,17 @@ def test_lines_are_read_from_files_and_folders_in_order(tmp_path: Path) -> None:
     assert found[4].where == f"{tmp_path / 'b.jsonl'}, line 3"
 
 
+def test_programs_of_jq_are_for_the_kind_of_file(tmp_path: Path) -> None:
+    talk = [{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]
+    for record in ({"topic": {"messages": talk}}, {"question": "Q", "answer": 4}):
+        (tmp_path / "lines.jsonl").write_text(json.dumps(record) + "\n")
+        (tmp_path / "array.json").write_text(json.dumps([record]))
+        for name in ("lines.jsonl", "array.json"):
+            with pytest.raises(ChatError) as refused:
+                list(read_conversations(tmp_path / name))
+            assert ("jq -c '(arrays[], objects) | " in str(refused.value.remedy)) == (name == "array.json")
+
+
 def test_json_is_an_array_of_records_or_one_or_lines(tmp_path: Path) -> None:
     rows = [[{"role": "user", "content": f"q{number}"}] for number in range(3)]
     path = tmp_path / "chats.json"

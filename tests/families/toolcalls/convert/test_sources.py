@@ -451,6 +451,16 @@ def test_turns_that_are_none(tmp_path: Path, message: dict[str, Any], reason: st
     assert reject["detail"].startswith("message 1")
 
 
+def test_programs_of_jq_are_for_the_kind_of_file(tmp_path: Path) -> None:
+    record = {"question": "Q", "answer": 4}
+    (tmp_path / "lines.jsonl").write_text(json.dumps(record) + "\n")
+    (tmp_path / "array.json").write_text(json.dumps([record]))
+    for name in ("lines.jsonl", "array.json"):
+        done = convert("messages", tmp_path / name, tmp_path / f"out_{name}", Options(system=SYSTEM, split="retain"))
+        (example,) = done.examples.values()
+        assert ("jq -c '(arrays[], objects) | " in example["remedy"]) == (name == "array.json")
+
+
 def test_the_same_input_gives_the_same_bytes(tmp_path: Path) -> None:
     made: list[dict[str, bytes]] = []
     place = write_samples(tmp_path / "x.jsonl", [CHAT, DOJO])

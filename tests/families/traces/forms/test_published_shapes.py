@@ -167,3 +167,15 @@ def test_an_answer_that_is_no_text_is_refused_with_the_program_that_writes_it(
     assert form is not None
     with pytest.raises(NoTraceError, match=r"is a.*tostring' FILE > records\.jsonl"):
         form.traces(record)
+
+
+def test_programs_of_jq_are_for_the_kind_of_file(tmp_path: Path) -> None:
+    record = {"question": "2 + 2?", "reasoning": "It counts.", "answer": 4}
+    whole = {**record, "answer": "4"}
+    for name, text in (
+        ("lines.jsonl", f"{json.dumps(whole)}\n{json.dumps(record)}\n"),
+        ("array.json", json.dumps([whole, record])),
+    ):
+        (tmp_path / name).write_text(text)
+        done, _ = taken(tmp_path / name.partition(".")[0], tmp_path / name)
+        assert ("(arrays[], objects) | " in done.skipped[0]["reason"]) == (name == "array.json")

@@ -16,6 +16,7 @@ from spanloom.conversations.forms import Form, KeyMap, key_map, read_record, rec
 from spanloom.conversations.forms.beside import flags_record
 from spanloom.conversations.forms.keys import KNOWN_NAMES
 from spanloom.conversations.forms.message_lists import OPENAI, SHAREGPT
+from spanloom.conversations.outcomes import in_file
 from spanloom.conversations.reading.flags import ENDS, NOT_DROPPED, OF_ENDS, like_flag
 from spanloom.conversations.reading.harmony import Part
 from spanloom.conversations.reading.messages import (
@@ -115,9 +116,9 @@ def _form(record: Any, where: str, keys: KeyMap) -> Form:
     except SourceError as fault:
         if isinstance(record, dict) and any(name in record for name in keys.names["messages"]):
             return Form(kind=OPENAI, keys=keys.of_form(OPENAI.names))  # a list without messages
-        raise ChatError(fault.what, where=where, remedy=fault.remedy) from None
+        raise ChatError(fault.what, where=where, remedy=in_file(fault.remedy, where)) from None
     except RecordRefusedError as refused:
-        raise ChatError(refused.detail, where=where, remedy=refused.remedy) from None
+        raise ChatError(refused.detail, where=where, remedy=in_file(refused.remedy, where)) from None
 
 
 def conversation_of(record: Any, where: str = "", form: Form | None = None) -> Conversation:
@@ -138,7 +139,7 @@ def conversation_of(record: Any, where: str = "", form: Form | None = None) -> C
     except RecordLeftOutError:
         return Conversation(messages=(), where=where, id=_id(held), preferred=False)
     except RecordRefusedError as refused:
-        raise ChatError(refused.detail, where=where, remedy=refused.remedy or _SHAPE) from None
+        raise ChatError(refused.detail, where=where, remedy=in_file(refused.remedy, where) or _SHAPE) from None
     if form.kind not in _LISTS:
         unused = tuple(key for key in held if key in chat.rest)
     more = ("tools",) if chat.tools and not set(form.keys.names["tools"]) & {*unused} else ()

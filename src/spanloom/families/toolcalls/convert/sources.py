@@ -21,6 +21,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
+from spanloom.conversations.outcomes import in_file
 from spanloom.conversations.turns import Dropping
 from spanloom.errors import RecordError, SourceError
 from spanloom.families.toolcalls.convert import b4, messages, tau2, ultrachat, xstest
@@ -194,7 +195,7 @@ def convert(
             rejects.write(_line({"where": where, "reason": reason, **more}))
 
         def unused(where: str, fault: UnusableError) -> None:
-            leave_out(where, str(fault), fault.told, detail=fault.detail, remedy=fault.remedy)
+            leave_out(where, str(fault), fault.told, detail=fault.detail, remedy=in_file(fault.remedy, where))
 
         def unreadable(error: RecordError, file: Path) -> None:
             converted.records += 1

@@ -42,8 +42,8 @@ def _trace(record: Mapping[str, Any], form: Form) -> dict[str, Any]:
         chat = read_record(record, form, _READING, Dropping())
     except RecordRefusedError as refused:
         # Other remedies name options of `convert`; a program of jq changes the file.
-        remedy = f" ({refused.remedy})" if refused.remedy is not None and refused.remedy.startswith("jq ") else ""
-        raise NoTraceError(refused.reason.value, refused.detail + remedy) from None
+        remedy = refused.remedy if refused.remedy is not None and refused.remedy.startswith("jq ") else None
+        raise NoTraceError(refused.reason.value, refused.detail, remedy) from None
     except RecordLeftOutError as left_out:
         raise NoTraceError(left_out.reason.value, "the record says that it is not to be trained") from None
     head = next((index for index, turn in enumerate(chat.turns) if turn.role not in _INSTRUCTIONS), len(chat.turns))

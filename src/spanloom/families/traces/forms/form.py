@@ -18,9 +18,9 @@ STEP_TYPE = "reasoning"
 class NoTraceError(ValueError):
     """A record, or a part of it, gives no trace. `reason`: a few words, the same for all records with this fault."""
 
-    def __init__(self, reason: str, detail: str) -> None:
-        super().__init__(f"{reason}: {detail}")
-        self.reason = reason
+    def __init__(self, reason: str, detail: str, remedy: str | None = None) -> None:
+        super().__init__(f"{reason}: {detail}" + (f" ({remedy})" if remedy else ""))
+        self.reason, self.detail, self.remedy = reason, detail, remedy
 
 
 @dataclass(frozen=True, kw_only=True)

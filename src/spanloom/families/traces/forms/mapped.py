@@ -36,7 +36,7 @@ def mapped_form(pairs: Sequence[str]) -> TraceForm:
         for key, value in ((keys["prompt"], prompt), (keys["answer"], answer)):
             if isinstance(value, bool | int | float):
                 path = jq_path(key) if key in record else "".join(map(jq_path, key.split(".")))
-                raise NoTraceError("a key is no text", f"{key!r} is {kind(value)} ({number_as_text(path)})")
+                raise NoTraceError("a key is no text", f"{key!r} is {kind(value)}", number_as_text(path))
         used = [name for key in keys.values() for name in (key, *key.split("+"))]
         return [trace_json(prompt, contents, answer, without(record, *used), types=types)]
 

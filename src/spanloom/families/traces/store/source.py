@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from spanloom.conversations.outcomes import in_file
 from spanloom.errors import RecordError, SourceError
 from spanloom.families.traces.forms.form import NoTraceError, TraceForm
 from spanloom.families.traces.forms.registry import is_own, recognise_form
@@ -49,6 +50,7 @@ def read_values(path: Path, called: str, choice: FormChoice = OWN_FORM) -> Itera
     """The records of a file. `called`: its name for messages. Raises SourceError if it cannot be read completely."""
     form = choice.form
     undecided = choice.recognise and form is None
+    unit = ""
     for number, read, value in _records(path, called):
         if isinstance(value, ValueError):
             yield number, read, (value,)
@@ -66,7 +68,9 @@ def read_values(path: Path, called: str, choice: FormChoice = OWN_FORM) -> Itera
             try:
                 yield number, read, tuple(form.traces(value))
             except NoTraceError as refused:
-                yield number, read, (refused,)
+                unit = unit or _UNITS.get(_kind(path), "row")
+                remedy = in_file(refused.remedy, f"{unit} {number}")
+                yield number, read, (NoTraceError(refused.reason, refused.detail, remedy),)
 
 
 def unread_columns_at(path: Path) -> dict[str, str]:
@@ -85,10 +89,18 @@ def first_trace(path: Path, called: str, choice: FormChoice, max_step_characters
     return None
 
 
+_UNITS = {"JSON Lines": "line", "JSON": "record"}
+"""What a record of a file of this kind is called; of the others, a row."""
+
+
+def _kind(path: Path) -> str:
+    return "JSON Lines" if plain_suffix(path) not in KINDS else kind_of(path)
+
+
 def _records(path: Path, called: str) -> Iterator[tuple[int, int, Any]]:
     """Number, bytes read and value of each record; the value of an unreadable record is a ValueError."""
     try:
-        if KINDS.get(plain_suffix(path), "JSON Lines") == "JSON Lines" or kind_of(path) == "JSON Lines":
+        if _kind(path) == "JSON Lines":
             yield from _lines(path)
         else:
             yield from _rows(path)
