@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from spanloom.training.reference.__main__ import parse
+from spanloom.training.runs.script import parse
+from support import examples
 from support.each import each
 from support.helm_chart import VALUE_SETS, Manifest, of_kind, pods, render, render_set
 
@@ -39,7 +40,7 @@ def test_training_reads_where_the_dataset_is_mounted_and_writes_elsewhere(name: 
     documents = render_set(name)
     (job,) = of_kind(documents, "TrainJob")
     trainer = job["spec"]["trainer"]
-    assert trainer["command"][-2:] == ["-m", "spanloom.training.reference"]
+    assert trainer["command"][-2:] == ["torch.distributed.run", "/opt/examples/training/gpt.py"]
     flags = dict(flag.split("=", 1) for flag in trainer["args"] if "=" in flag)
     *_, pod = pods(documents)
     mounts = {mount["name"]: mount["mountPath"] for mount in pod["spec"]["containers"][0]["volumeMounts"]}
@@ -52,7 +53,7 @@ def test_training_reads_where_the_dataset_is_mounted_and_writes_elsewhere(name: 
 def test_the_training_entry_takes_the_flags_of_the_train_job(name: str) -> None:
     (job,) = of_kind(render_set(name), "TrainJob")
     arguments = job["spec"]["trainer"]["args"]
-    assert f"--root={parse(arguments).root}" in arguments
+    assert f"--root={parse(examples.load(examples.GPT).Options, '', arguments).root}" in arguments
 
 
 def test_the_index_cache_and_the_output_are_scratch_unless_a_claim_is_named() -> None:

@@ -84,8 +84,8 @@ run(program, run_name="__main__")
 @pytest.mark.parametrize(
     ("program", "extra"),
     [
-        ("spanloom.training.reference", "train"),
-        ("spanloom.families.chat.training", "megatron"),
+        (str(REPOSITORY / "docs/examples/training/gpt.py"), "train"),
+        (str(REPOSITORY / "docs/examples/training/chat.py"), "megatron"),
         (str(REPOSITORY / "docs/examples/training/chess.py"), "megatron"),
         *(
             (str(REPOSITORY / f"docs/examples/losses/{name}.py"), "megatron")

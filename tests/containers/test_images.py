@@ -99,7 +99,7 @@ def test_megatron_reads_in_the_images_that_need_it(containers: Containers) -> No
 
 
 def test_training_starts_in_its_image(containers: Containers) -> None:
-    assert "--index-cache" in containers.inside("train", "python", "-m", "spanloom.training.reference", "--help")
+    assert "--index-cache" in containers.inside("train", "python", "/opt/examples/training/gpt.py", "--help")
     assert (
         containers.inside("train", "python", "-c", "import tensorboard; print(tensorboard.__name__)") == "tensorboard"
     )

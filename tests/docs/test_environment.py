@@ -1,4 +1,4 @@
-"""The reference page lists every environment variable that the package reads, once."""
+"""The reference page lists every environment variable that the package and the examples of training read, once."""
 
 import ast
 import re
@@ -43,7 +43,8 @@ def variables_of(tree: ast.Module) -> Iterator[ast.expr]:
 
 
 def read_in_sources() -> set[str]:
-    trees = [ast.parse(path.read_text("utf-8")) for path in sorted((REPOSITORY / "src/spanloom").rglob("*.py"))]
+    folders = ("src/spanloom", "docs/examples/training")
+    trees = [ast.parse(path.read_text("utf-8")) for each in folders for path in (REPOSITORY / each).rglob("*.py")]
     constants = {
         target.id: node.value.value
         for tree in trees

@@ -1,13 +1,14 @@
 """One rank of the gradient tests: `python -m support.gradients OUT`, under torchrun or `support.ranks`.
 
 Every rank computes the full-batch gradient of L alone, by plain torch from the definition of L; then the ranks compute
-it together through Megatron's schedule, and rank 0 writes how far they are apart, case by case.
+it together through Megatron's schedule and in plain torch, and rank 0 writes how far they are apart, case by case.
 """
 
 import itertools
 import json
 import sys
 import warnings
+from collections.abc import Iterator
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -21,10 +22,10 @@ from megatron.core import parallel_state  # noqa: E402
 from megatron.core.enums import ModelType  # noqa: E402
 from megatron.core.utils import get_batch_on_this_cp_rank  # noqa: E402
 
-from spanloom.training.batch import ReadAhead, broadcast_batch  # noqa: E402
+from spanloom.training.batch import ReadAhead, broadcast_batch, split_wire  # noqa: E402
 from spanloom.training.loss import SpanWeights  # noqa: E402
-from spanloom.training.reference.model import gpt  # noqa: E402
-from spanloom.training.reference.schedule import average_gradients, run_step  # noqa: E402
+from spanloom.training.runs.step import figures_of  # noqa: E402
+from support.megatron_schedule import gpt, run_step  # noqa: E402
 
 VOCAB, BATCH, LENGTH, ROWS = 48, 2, 16, 24
 WEIGHTS = SpanWeights({"analysis": 0.7, "final": 1.3})
@@ -83,13 +84,23 @@ class PerToken(torch.nn.Module):
         return torch.nn.functional.cross_entropy(logits.transpose(1, 2), labels, reduction="none")
 
 
-def compare(tensor: int, context: int, micro_batches: int, kind: str) -> dict[str, Any]:
+class Losses:
+    """The model as a step in plain torch calls it."""
+
+    def __init__(self, model: Any) -> None:
+        self.model, self.parameters = model, model.parameters
+
+    def __call__(self, batch: dict[str, torch.Tensor]) -> Any:
+        return self.model(batch["tokens"], batch["position_ids"], None, labels=batch["labels"])
+
+
+def compare(tensor: int, context: int, micro_batches: int, kind: str) -> Iterator[dict[str, Any]]:
+    """A step through Megatron's schedule; and one in plain torch, which is data parallel alone."""
     replicas, replica = parallel_state.get_data_parallel_world_size(), parallel_state.get_data_parallel_rank()
     size = {"layers": 2, "hidden": 32, "heads": 4, "vocab_size": VOCAB, "sequence_length": LENGTH}
-    model = gpt(**size, dtype=torch.float32, tensor_parallel_size=tensor, seed=3)
+    model = gpt(**size, ranks=tensor, seed=3)
     if context > 1:
         model = PerToken(model.config)
-    model.config.finalize_model_grads_func = average_gradients
     rows = BATCH * replicas * micro_batches
     batch = {key: value[:rows] for key, value in step(kind).items()}
     if kind == "one token of each":
@@ -125,7 +136,7 @@ def compare(tensor: int, context: int, micro_batches: int, kind: str) -> dict[st
     model.zero_grad()
     # Only tensor-parallel rank 0 reads, as in Megatron.
     iterator = microbatches() if parallel_state.get_tensor_model_parallel_rank() == 0 else None
-    result = run_step(
+    loss_of_step, trained = run_step(
         model,
         ReadAhead(get_batch, lambda: micro_batches, group, spans=len(WEIGHTS)),
         iterator,
@@ -133,20 +144,32 @@ def compare(tensor: int, context: int, micro_batches: int, kind: str) -> dict[st
         micro_batches=micro_batches,
         shape=(BATCH, LENGTH),
     )
-    furthest = 0.0
-    for name, parameter in model.named_parameters():
-        norm = float(expected[name].norm())
-        furthest = max(furthest, float((parameter.grad - expected[name]).norm()) / (norm or 1.0))
+
+    def furthest() -> float:
+        apart = ((parameter.grad - expected[name], expected[name]) for name, parameter in model.named_parameters())
+        return max(float(difference.norm()) / (float(right.norm()) or 1.0) for difference, right in apart)
+
     counts = {
         name: int((batch["mask"] & (batch["span_id"] == span)).sum()) for name, span in (("analysis", 1), ("final", 2))
     }
-    return {
+    case = {
         "case": f"tp {tensor} cp {context} dp {replicas} micro-batches {micro_batches}, {kind}",
-        "gradient": furthest,
         "largest": max(float(value.norm()) for value in expected.values()),
-        "loss": [result.loss, loss],
-        "counts": [dict(zip(counts, result.counts, strict=True)), counts],
     }
+    schedule = {"loss": [loss_of_step, loss], "counts": [dict(zip(counts, trained, strict=True)), counts]}
+    yield {**case, "gradient": furthest(), **schedule}
+    if tensor == context == 1:
+        model.zero_grad()
+        batches = []
+        for micro in microbatches():
+            loss_mask, span_id = split_wire(micro["loss_mask"])
+            batches.append({**micro, "loss_mask": loss_mask, "span_id": span_id})
+        figures = figures_of(Losses(model), batches, WEIGHTS)
+        found = {
+            "loss": [figures["loss"], loss],
+            "counts": [{name: figures[f"{name}_tokens"] for name in counts}, counts],
+        }
+        yield {**case, "gradient": furthest(), **found}
 
 
 def main() -> None:
@@ -158,7 +181,7 @@ def main() -> None:
     results = []
     for tensor, context in layouts:
         parallel_state.initialize_model_parallel(tensor_model_parallel_size=tensor, context_parallel_size=context)
-        results += [compare(tensor, context, *case) for case in itertools.product((1, 3), SPANS)]
+        results += [each for case in itertools.product((1, 3), SPANS) for each in compare(tensor, context, *case)]
         parallel_state.destroy_model_parallel()
     # Every rank compared its own gradients; the furthest of them counts.
     gathered: list[Any] = [None] * world

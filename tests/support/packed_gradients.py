@@ -24,10 +24,9 @@ from spanloom.training.batch import ReadAhead  # noqa: E402
 from spanloom.training.loss import SpanWeights  # noqa: E402
 from spanloom.training.packed import block_diagonal  # noqa: E402
 from spanloom.training.packed_megatron import packed_datasets  # noqa: E402
-from spanloom.training.reference.model import gpt  # noqa: E402
-from spanloom.training.reference.schedule import average_gradients, run_step  # noqa: E402
 from support import plan_reference  # noqa: E402
 from support.megatron_options import packing_config  # noqa: E402
+from support.megatron_schedule import gpt, run_step  # noqa: E402
 from support.tiny_gpt import TinyGPT, alone  # noqa: E402
 from support.token_datasets import VOCAB_SIZE  # noqa: E402
 
@@ -86,8 +85,7 @@ def main() -> None:
     length = json.loads((plan / "plan.json").read_text())["content"]["options"]["sequence_length"]
     dataset = packed_datasets(plan, packing_config(out.parent / "cache", length, random_seed=SEED), [None] * 3)[0]
     size = {"layers": 1, "hidden": 32, "heads": 4, "vocab_size": VOCAB_SIZE, "sequence_length": length}
-    config = gpt(**size, dtype=torch.float32, tensor_parallel_size=1, seed=3).config
-    config.finalize_model_grads_func = average_gradients
+    config = gpt(**size, seed=3).config
     results = []
     for micro_batches in (1, 2):
         torch.manual_seed(5)
@@ -105,7 +103,7 @@ def main() -> None:
 
         firsts = [(number * world + rank) * BATCH for number in range(micro_batches)]
         batches = (default_collate([dataset[first + row] for row in range(BATCH)]) for first in firsts)
-        result = run_step(
+        loss_of_step, trained = run_step(
             model,
             ReadAhead(get_batch, lambda: len(firsts), parallel_state.get_data_parallel_group, spans=2),  # noqa: B023
             batches,
@@ -122,8 +120,8 @@ def main() -> None:
         results.append(
             {
                 "gradient": furthest,
-                "loss": [result.loss, loss],
-                "counts": [list(result.counts), [sum(counts[sample][span] for sample in samples) for span in (0, 1)]],
+                "loss": [loss_of_step, loss],
+                "counts": [list(trained), [sum(counts[sample][span] for sample in samples) for span in (0, 1)]],
                 "without_analysis": without,
                 "micro_batches": len(micro),
             }

@@ -205,12 +205,12 @@ def test_a_plain_mask_is_not_taken_for_the_wire() -> None:
 
 @pytest.mark.parametrize("world", [nightly(1), 2, 4])
 def test_gradients_are_those_of_one_full_batch_step(world: int, tmp_path: Path) -> None:
-    """Real processes, gloo, Megatron's schedule: data, tensor and context parallel, micro-batches, mixes of spans."""
+    """Real processes, gloo: Megatron's schedule, data, tensor and context parallel, and a step in plain torch."""
     out = tmp_path / "out.json"
     done = run_ranks("support.gradients", out, ranks=world)
     assert not any(rank.returncode for rank in done), "\n".join(rank.stderr for rank in done)
     results = json.loads(out.read_text())
-    assert len(results) == {1: 10, 2: 30, 4: 20}[world]
+    assert len(results) == {1: 20, 2: 40, 4: 30}[world]
     for result in results:
         assert result["gradient"] <= 1e-6, result
         assert result["loss"][0] == pytest.approx(result["loss"][1], rel=1e-6), result

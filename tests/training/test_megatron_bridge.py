@@ -16,14 +16,13 @@ import torch
 from megatron.core.datasets.blended_megatron_dataset_builder import BlendedMegatronDatasetBuilder
 from megatron.core.datasets.gpt_dataset import GPTDataset
 from megatron.core.pipeline_parallel import get_forward_backward_func
+from torch.utils.data import default_collate
 
 from spanloom.training.loss import SpanWeights
 from spanloom.training.megatron_dataset import DatasetTokenizer
-from spanloom.training.reference.model import gpt
-from spanloom.training.reference.schedule import _CpuForCuda, average_gradients
-from spanloom.training.reference.stream import collate
 from support.megatron_lm import REPOSITORY
 from support.megatron_options import TOKENIZER, config
+from support.megatron_schedule import CpuForCuda, gpt
 from support.one_process import one_process
 from support.token_datasets import VOCAB_SIZE, random_shards, write_dataset
 
@@ -60,7 +59,7 @@ def evaluate(state: Any, forward_step: Any, data_iterator: Any, model: Any, conf
 
 
 def run(schedule: Any, forward_step: Any, data_iterator: Any, model: Any, **more: Any) -> Any:
-    with _CpuForCuda():
+    with CpuForCuda():
         return schedule(
             forward_step_func=forward_step,
             data_iterator=data_iterator,
@@ -105,12 +104,8 @@ def test_the_lines_make_its_step_the_gradient_of_the_definition(bridge: dict[str
     gpt_step, train, evaluation = (bridge[f".training.{name}"] for name in ("gpt_step", "train", "eval"))
     with one_process():
         dataset = BlendedMegatronDatasetBuilder(kind, [None, None, None], lambda: True, options).build()[0]
-        samples = [collate([dataset[number]]) for number in range(3 * MICRO)]
-        model = gpt(
-            layers=1, hidden=16, heads=2, vocab_size=VOCAB_SIZE, sequence_length=LENGTH, dtype=torch.float32,
-            tensor_parallel_size=1, seed=0,
-        )  # fmt: skip
-        model.config.finalize_model_grads_func = average_gradients
+        samples = [default_collate([dataset[number]]) for number in range(3 * MICRO)]
+        model = gpt(layers=1, hidden=16, heads=2, vocab_size=VOCAB_SIZE, sequence_length=LENGTH, seed=0)
 
         def definition(batches: list[dict[str, torch.Tensor]]) -> torch.Tensor:
             """L of the batches together; the mask of each carries the span."""

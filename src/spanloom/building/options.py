@@ -7,11 +7,12 @@ from spanloom.building.shards.ids import check_on_duplicate
 from spanloom.conversations.source.rejects import reject_limit
 from spanloom.errors import SpanloomError
 from spanloom.megatron.readers import ReaderChoice, chosen_reader
+from spanloom.options.shared import RunningOptions
 from spanloom.provenance import require_git_sha
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions:
+class RunOptions(RunningOptions):
     """How a build runs. Nothing here changes the files of a finished dataset.
 
     max_rejects   how many rows of a shard may be refused: a number, or a share such as `0.1%`. They are written to
@@ -28,14 +29,8 @@ class RunOptions:
 
     max_rejects: str | None = "0"
     on_duplicate: str = "error"
-    workers: int | None = None
     deep: int = 0
-    resume: bool = True
-    overwrite: bool = False
-    keep_work: bool = False
-    allow_unknown_sha: bool = False
     reader: ReaderChoice = "auto"
-    disk_check: bool = True
     reuse: Path | None = None
 
     def check(self) -> None:

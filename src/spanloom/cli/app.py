@@ -50,7 +50,7 @@ chat_app = Commands(
     no_args_is_help=True,
     help="Packed chat: transcripts, and blocks with loss on the answers alone (POST_TRAINING=1).\n\n"
     "Two variables of the environment count: POST_TRAINING=1 is --post-training, of `pack` and of the training "
-    "example, `python -m spanloom.families.chat.training`; WARMUP_PCT, from 0 to 1, is --warmup-pct of the example.",
+    "example, docs/examples/training/chat.py; WARMUP_PCT, from 0 to 1, is --warmup-pct of the example.",
 )
 chess_app = Commands(no_args_is_help=True, help="Chess: games and engine variations as training batches.")
 toolcalls_app = Commands(no_args_is_help=True, help="Tool calls: harmful and retain samples for safety training.")

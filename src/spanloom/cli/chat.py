@@ -148,7 +148,7 @@ def pack(
     up its conversation. Without it every token counts and the stream is simply cut. The same transcripts and options
     give the same bytes, whatever the workers. Run it again after an interruption.
 
-    The training example (`python -m spanloom.families.chat.training`) reads POST_TRAINING too, and WARMUP_PCT.
+    The training example (docs/examples/training/chat.py) reads POST_TRAINING too, and WARMUP_PCT.
 
     Example: `spanloom chat pack --input transcripts.parquet --out data/chat --tokenizer tokenizer.json --post-training`
     """

@@ -1,4 +1,4 @@
-"""The modules that trainers import, and a reference run that combines them. Most import torch at their top.
+"""The modules that trainers import. Most import torch at their top.
 
     from spanloom.training import DocumentDataset    # imports torch; `import spanloom.training` alone does not
 
@@ -16,8 +16,7 @@ hugging_face      the loss per span in Hugging Face's trainers
 weights           the loss with document weights, for any trainer
 packed            packed samples for PyTorch: dataset, sampler, attention within documents
 packed_megatron   the same for Megatron
-runs/             what training examples share
-reference/        the reference run: a small GPT of megatron-core
+runs/             what the trainers in docs/examples/training share
 """
 
 from importlib import import_module

@@ -69,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         flags = (*options.megatron_flags, *plan_flags(options.plan))
         sys.argv = [str(script.path), *default_flags(content, flags), *flags]
         script.run()
-    except SpanloomError as error:  # as in the reference run: torchrun starts this module, each rank exits by itself
+    except SpanloomError as error:  # torchrun starts this module, and each rank exits by itself
         print(visible(f"error: {error}"), file=sys.stderr)
         return error.exit_code
     return 0

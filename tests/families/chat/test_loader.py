@@ -301,13 +301,6 @@ class TestShuffle:
             next(drawn)
             assert len(read) <= given_ + 50
 
-    def test_neither_pythons_nor_numpys_nor_torchs_generator_is_touched(self) -> None:
-        import random
-
-        states = (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
-        assert len(list(PackedChatLoader(dataset(shuffle=100), batch_size=4))) > 100
-        assert states == (random.getstate(), np.random.get_state()[1].tolist(), torch.get_rng_state().tolist())
-
     def test_another_epoch_is_another_order_of_the_same_records(self) -> None:
         both = dataset(shuffle=100, keep_lossless=True)
         first = rows(both)
@@ -370,84 +363,6 @@ class TestResume:
         for after in cuts if NIGHTLY or not workers else cuts[2:4]:  # starting workers takes seconds
             head, tail = interrupted(make, after)
             assert same(head + tail, unbroken), after
-
-    def test_a_pass_that_was_left_is_begun_anew_and_so_is_the_one_behind_a_resumed_one(self) -> None:
-        loader = PackedChatLoader(dataset(), batch_size=4, workers=2, **FORK)
-        unbroken = list(loader)
-        next(iter(loader))
-        assert same(list(loader), unbroken)
-        batches = iter(loader)
-        next(batches)
-        state = loader.state_dict()
-        assert [place["shard"] for place in state["places"]] == [0], "of the pass under way alone"
-        loader.load_state_dict(state)
-        assert same(list(loader), unbroken[1:])
-        assert same(list(loader), unbroken)
-
-    def test_interrupted_twice(self) -> None:
-        def make() -> PackedChatLoader:
-            return PackedChatLoader(dataset(shuffle=50), batch_size=4)
-
-        unbroken = list(make())
-        first = make()
-        got = list(islice(iter(first), 5))
-        second = make()
-        second.load_state_dict(first.state_dict())
-        got += list(islice(iter(second), 5))
-        third = make()
-        third.load_state_dict(second.state_dict())
-        assert same(got + list(third), unbroken)
-
-    def test_a_loader_that_was_resumed_and_not_read_gives_the_place_it_was_given(self) -> None:
-        def make() -> PackedChatLoader:
-            return PackedChatLoader(dataset(), batch_size=4)
-
-        first, second, third = make(), make(), make()
-        list(islice(iter(first), 9))
-        second.load_state_dict(first.state_dict())
-        third.load_state_dict(second.state_dict())
-        assert same(list(third), list(make())[9:])
-
-    def test_the_epoch_travels_with_the_place(self) -> None:
-        def make() -> PackedChatDataset:
-            return dataset(shuffle=100)
-
-        begun = make()
-        begun.set_epoch(3)
-        unbroken = list(begun)
-        head = list(islice(iter(begun), 10))
-        resumed = make()
-        resumed.load_state_dict(begun.state_dict())
-        assert resumed.epoch == 3
-        assert same(head + list(resumed), unbroken)
-        resumed.load_state_dict(begun.state_dict())
-        resumed.set_epoch(4)
-        assert resumed.state_dict()["places"] == [], "another epoch is begun at its beginning"
-        loader = PackedChatLoader(begun, batch_size=4)
-        list(loader)
-        assert len(loader.state_dict()["places"]) == 1
-        begun.set_epoch(5)
-        assert loader.state_dict()["places"] == []
-
-    @pytest.mark.parametrize(
-        "changes", [{"block_size": 32}, {"post_training": False}, {"seed": 5}, {"shuffle": 7}, {"strict_user": False}]
-    )
-    def test_a_place_of_other_options_is_refused_by_name(self, changes: dict[str, Any]) -> None:
-        begun = dataset()
-        next(iter(begun))
-        (name,) = changes
-        with pytest.raises(DatasetError, match=f"{name} was"):
-            dataset(**changes).load_state_dict(begun.state_dict())
-
-    def test_a_place_of_another_number_of_shards_is_refused(self) -> None:
-        begun = PackedChatLoader(dataset(), batch_size=4, workers=2, **FORK)
-        next(iter(begun))
-        with pytest.raises(DatasetError, match="is of 2 shards"):
-            PackedChatLoader(dataset(), batch_size=4).load_state_dict(begun.state_dict())
-        alone = dataset()
-        alone.load_state_dict(begun.state_dict())
-        with pytest.raises(DatasetError, match="is of 2 shards"):
-            iter(alone)
 
     def test_the_place_is_small(self) -> None:
         begun = dataset(block_size=64)

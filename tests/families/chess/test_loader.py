@@ -2,14 +2,12 @@
 
 import fcntl
 import itertools
-import json
 import os
-import random
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +40,6 @@ from support.chess_games import (
     write_thinking,
 )
 from support.held_workers import HELD, KEEP_HELD, RELEASE_AT_EXIT, holding
-from support.nightly import drawn, nightly
 
 Sample = dict[str, torch.Tensor]
 EXTRA = ("thinking_move_mask", "continue_var_mask", "new_variation_mask", "first_is_not_best", "variation_epoch")
@@ -226,22 +223,6 @@ def test_batches_of_both_kinds(games: Path, thinking: Path) -> None:
         assert batch["first_is_not_best"].dtype == torch.bool
 
 
-def test_no_global_generator_is_used_or_changed(games: Path, thinking: Path) -> None:
-    def states() -> Any:
-        return random.getstate(), np.random.get_state()[1].tolist(), torch.random.get_rng_state().tolist()  # type: ignore[union-attr]
-
-    random.seed(1)
-    np.random.seed(1)
-    torch.manual_seed(1)
-    before = states()
-    one = prints(FinetuneIterableDataset(games, thinking, 300, 0.5))
-    assert states() == before
-    random.seed(2)
-    np.random.seed(2)
-    torch.manual_seed(2)
-    assert prints(FinetuneIterableDataset(games, thinking, 300, 0.5)) == one
-
-
 # --- mixing ----------------------------------------------------------------------------------------------------------
 
 
@@ -340,51 +321,12 @@ def test_any_ranks_give_each_thinking_row_once(thinking: Path) -> None:
 # --- going on --------------------------------------------------------------------------------------------------------
 
 
-def resumed(make: Callable[[], Any], cut: int) -> tuple[list[Sample], Any]:
-    """The samples of a pass that is stopped after `cut` of them and taken up by another object."""
-    first = make()
-    given = list(itertools.islice(iter(first), cut))
-    state = json.loads(json.dumps(first.state_dict()))
-    second = make()
-    second.load_state_dict(state)
-    return [*given, *second], second
-
-
-def assert_it_goes_on_from_anywhere(make: Callable[[], Any]) -> None:
-    whole = make()
-    samples = list(whole)
-    for cut in {*range(0, len(samples), drawn(1, 7)), len(samples)}:
-        found, second = resumed(make, cut)
-        assert prints(found) == prints(samples), cut
-        assert second.counts.as_dict() == whole.counts.as_dict(), cut
-
-
-@pytest.mark.parametrize("world_size", [1, 7])
-def test_games_go_on_from_anywhere(games: Path, world_size: int) -> None:
-    assert_it_goes_on_from_anywhere(lambda: ChessIterableDataset(games, 128, world_size=world_size, epoch=2))
-
-
-@pytest.mark.parametrize(
-    ("with_games", "ratio"), [(True, 0.2), (True, 0.7), (True, 1.0), (False, 0.5)], ids=["few", "many", "all", "alone"]
-)
-def test_the_mixture_goes_on_from_anywhere(games: Path, thinking: Path, with_games: bool, ratio: float) -> None:
-    folder = games if with_games else None
-    assert_it_goes_on_from_anywhere(lambda: FinetuneIterableDataset(folder, thinking, 400, ratio))
-
-
-@pytest.mark.parametrize("workers", [0, nightly(2)])
-def test_a_loader_goes_on_though_its_workers_read_ahead(games: Path, thinking: Path, workers: int) -> None:
-    def make() -> ChessLoader:
-        return ChessLoader(FinetuneIterableDataset(games, thinking, 300, 0.3), batch_size=3, workers=workers)
-
-    whole = make()
-    batches = list(whole)
-    for cut in (0, 1, 4, len(batches)) if workers == 0 else (4,):  # starting workers takes seconds
-        found, second = resumed(make, cut)
-        assert all(same(one, other) for one, other in zip(found, batches, strict=True)), cut
-        assert second.counts.as_dict() == whole.counts.as_dict(), cut
-    assert whole.counts.games == 20
-    assert whole.counts.left_out["bad fen"] == 1
+def test_a_loader_has_the_counts_of_its_workers(games: Path, thinking: Path) -> None:
+    """That it resumes is a law of all loaders: `training/test_loaders.py`."""
+    loader = ChessLoader(FinetuneIterableDataset(games, thinking, 300, 0.3), batch_size=3)
+    list(loader)
+    assert loader.counts.games == 20
+    assert loader.counts.left_out["bad fen"] == 1
 
 
 LEAVE = f"""
@@ -435,28 +377,6 @@ def test_ctrl_c_while_workers_are_still_importing_says_so_once(games: Path, tmp_
     assert running.returncode == -signal.SIGINT
     assert said.count("Traceback") == 1, said
     assert said.endswith("KeyboardInterrupt\n"), said
-
-
-def test_another_epoch_begins_at_its_beginning(games: Path) -> None:
-    dataset = ChessIterableDataset(games, 64)
-    next(iter(dataset))
-    dataset.set_epoch(1)
-    assert len(list(dataset)) == 20
-    assert dataset.state_dict()["epoch"] == 1
-
-
-def test_a_state_of_other_options_or_shards_is_refused(games: Path) -> None:
-    dataset = ChessIterableDataset(games, 64)
-    next(iter(dataset))
-    state = dataset.state_dict()
-    with pytest.raises(DatasetError, match="max_seq_len was 64, now 65"):
-        ChessIterableDataset(games, 65).load_state_dict(state)
-    other = ChessIterableDataset(games, 64, world_size=2)
-    other.load_state_dict(state)
-    with pytest.raises(DatasetError, match="of 1 shards"):
-        iter(other)
-    with pytest.raises(DatasetError, match="of 1 shards"):
-        ChessLoader(ChessIterableDataset(games, 64), batch_size=2, workers=2).load_state_dict(state)
 
 
 def test_a_state_of_other_files_is_refused(games: Path, thinking: Path, tmp_path: Path) -> None:

@@ -1,20 +1,18 @@
 """The training example in docs/examples: losses fall, masks mean what they say, nothing is seen that must not be."""
 
-import runpy
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from torch.utils.data import default_collate
 
-from conftest import REPOSITORY
 from spanloom.families.chess.loader import ChessIterableDataset, FinetuneIterableDataset
+from support import examples
 from support.chess_games import folder_of_games, thinking_rows, write_games, write_thinking
 
 LENGTH = 220
-EXAMPLE = SimpleNamespace(**runpy.run_path(str(REPOSITORY / "docs/examples/training/chess.py")))
+EXAMPLE = examples.load(examples.CHESS)
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A token dataset of traces under the reference run: Megatron's dataset and the loss per span take it as it is."""
+"""A token dataset of traces under the example of training: Megatron's dataset and the loss per span take it."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from spanloom.families.traces.sample import run as sample
 from spanloom.families.traces.store.ingest import ingest_file
 from spanloom.families.traces.store.opening import default_url, open_store
 from spanloom.families.traces.token_build import TokenBuildOptions, build_tokens
-from support import warm
+from support import examples, warm
 
 
 def test_reasoning_and_answer_have_a_loss_and_a_weight_each(tmp_path: Path) -> None:
@@ -31,7 +31,8 @@ def test_reasoning_and_answer_have_a_loss_and_a_weight_each(tmp_path: Path) -> N
     assert build_tokens(store, options).report.clean
     store.close()
     done = warm.run(
-        "spanloom.training.reference",
+        "support.script",
+        examples.GPT,
         *("--root", tmp_path / "tokens", "--index-cache", tmp_path / "cache", "--output", tmp_path / "run"),
         *("--steps", 3, "--sequence-length", 64, "--global-batch-size", 2, "--span-weights", "reasoning=1,answer=0.5"),
         env=os.environ,

@@ -1,7 +1,7 @@
 """`python -m tools.bench.learning`: does it learn, and does each weight do what it says? Three runs, one plot.
 
 In: a dataset. Out: a plot of the loss of each span over the steps, with both weights 1, with w_r = 0 and with w_f = 0,
-and a table of where they end. Each run is the reference training run in a process of its own.
+and a table of where they end. Each run is docs/examples/training/gpt.py in a process of its own.
 """
 
 import argparse
@@ -13,6 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+GPT = Path(__file__).parents[3] / "docs/examples/training/gpt.py"
 RUNS = {"both spans": (1.0, 1.0), "w_r = 0": (0.0, 1.0), "w_f = 0": (1.0, 0.0)}
 SPANS = ("analysis", "final")
 SMOOTHED = 10
@@ -37,7 +38,7 @@ def main() -> None:
 
 def _run(root: Path, work: Path, weights: tuple[float, float], steps: int, more: list[str]) -> list[dict[str, Any]]:
     output = work / f"w_{weights[0]:g}_{weights[1]:g}"
-    command = [sys.executable, "-m", "spanloom.training.reference", "--root", str(root), "--output", str(output)]
+    command = [sys.executable, str(GPT), "--root", str(root), "--output", str(output)]
     command += ["--index-cache", str(work / "index"), "--steps", str(steps), "--save-interval", str(steps)]
     command += ["--eval-interval", str(max(1, steps // 4))]
     command += [f"--span-weights=analysis={weights[0]},final={weights[1]}", *more]

@@ -4,5 +4,4 @@ samples   validate, merge, sample, batches
 commands  convert, serve, demo
 tokens    audit, mask, export, tokenize
 steps     `spanloom step …-toolcalls`
-options   options shared by several commands
 """

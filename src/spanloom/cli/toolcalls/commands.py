@@ -7,8 +7,8 @@ from typing import Annotated, Literal
 from spanloom.cli import options
 from spanloom.cli.app import say, toolcalls_app
 from spanloom.cli.outputs import folder_option
-from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.families.toolcalls import defaults
+from spanloom.families.toolcalls import options as toolcalls_options
 from spanloom.families.toolcalls.samples.sample import run
 from spanloom.options.option import option, place
 from spanloom.options.shared import OverwriteFile

@@ -6,8 +6,8 @@ from typing import Annotated, Literal
 
 from spanloom.cli.app import toolcalls_app
 from spanloom.cli.outputs import file_option
-from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.families.toolcalls import defaults
+from spanloom.families.toolcalls import options as toolcalls_options
 from spanloom.options.option import option
 from spanloom.options.shared import OverwriteFile
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 from spanloom.cli import options
 from spanloom.cli.options import DealtTask
 from spanloom.cli.steps import step
-from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.families.toolcalls import defaults
+from spanloom.families.toolcalls import options as toolcalls_options
 from spanloom.options.option import option, place
 
 

@@ -10,8 +10,8 @@ from rich.console import Console
 from spanloom.cli import options
 from spanloom.cli.app import Printed, print_json, toolcalls_app
 from spanloom.cli.outputs import file_option, folder_option
-from spanloom.cli.toolcalls import options as toolcalls_options
 from spanloom.families.toolcalls import defaults
+from spanloom.families.toolcalls import options as toolcalls_options
 from spanloom.options.option import option
 from spanloom.options.shared import DealtOptions, OverwriteFile
 

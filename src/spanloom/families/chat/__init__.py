@@ -18,7 +18,6 @@
     samples           what a sample holds, and a batch of them
     loader            transcripts → samples and batches for torch, packed while they are read
     block_dataset     the same from a finished dataset
-    training          an example that trains on them
 
 The last four import torch at the top; nothing else here does, and nothing else imports them.
 """

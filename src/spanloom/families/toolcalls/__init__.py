@@ -1,6 +1,7 @@
 """Tool calls: harmful and retain conversations whose last turn may call a tool → checked training files.
 
 defaults          the defaults of all options
+options           options that commands, steps and builds share
 task_list         the pipeline as a list of tasks
 format/           the sample format: control strings, tables, tools, calls, ids; its files and its text
 

@@ -19,12 +19,13 @@ from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.format.tables import SPLITS
 from spanloom.families.toolcalls.recipe import TokenizeRules, load_ingredients, read_file
 from spanloom.families.toolcalls.steps.tokenize_toolcalls import request_of
+from spanloom.options.shared import DealtOptions
 from spanloom.report.progress import Mode, Progress
 from spanloom.storage import remove_if_empty
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildOptions(RunOptions):
+class BuildOptions(DealtOptions, RunOptions):
     """The inputs and the output folder of a build: the samples in `data` become datasets in `out`."""
 
     data: Path
@@ -32,10 +33,6 @@ class BuildOptions(RunOptions):
     tokenizer: Path
     out: Path
     rules: TokenizeRules = field(default_factory=TokenizeRules)
-    max_rejects: str | None = None
-    max_rows: int | None = None
-    longest: int | None = None
-    shards: int = 1
     tools_dir: Path | None = None
 
 

@@ -31,6 +31,7 @@ from spanloom.families.toolcalls.format.source import one_file, read_samples
 from spanloom.families.toolcalls.format.tables import HARMFUL, source_of, split_of, subtype_of, weight_of
 from spanloom.families.toolcalls.format.tools import Registries, load_registries
 from spanloom.families.toolcalls.merge.merged import repeats
+from spanloom.families.toolcalls.options import TokenizeOptions
 from spanloom.families.toolcalls.tokens import parts
 from spanloom.families.toolcalls.tokens.masks import Masked, masked_samples
 from spanloom.families.toolcalls.tokens.tokenizer import eod_id, load_tokenizer
@@ -79,7 +80,7 @@ NO_ID = "no id"
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenizeRules:
+class TokenizeRules(TokenizeOptions):
     """The options that determine the bytes, besides samples, template, registries and tokenizer.
 
     eod         the token that ends a document, by name
@@ -91,14 +92,10 @@ class TokenizeRules:
     spans       "answer": a mask and no span array; "parts": the same mask and spans for prose, calls and arguments
     """
 
-    eod: str = defaults.EOD
     bos_token: str | None = None
     max_length: int | None = None
     max_rows: int | None = None
     longest: int | None = None
-    valid_fraction: float = defaults.VALID_FRACTION
-    spans: Spans = defaults.SPANS
-    control_texts: str = defaults.CONTROL_TEXTS
 
     @property
     def layout(self) -> Layout:

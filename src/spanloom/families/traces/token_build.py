@@ -19,12 +19,13 @@ from spanloom.families.traces.steps.tokenize_traces import request_of
 from spanloom.families.traces.store.database import Store
 from spanloom.families.traces.store.keys import manifest_file
 from spanloom.families.traces.store.manifest import read_manifest
+from spanloom.options.shared import DealtOptions, OnDuplicate
 from spanloom.report.progress import Mode, Progress
 from spanloom.storage import sha256_file
 
 
 @dataclass(frozen=True, kw_only=True)
-class TokenBuildOptions(RunOptions):
+class TokenBuildOptions(DealtOptions, RunOptions):
     """The dataset `key` below `root`, the tokenizer file, and the folder `out` for the token dataset."""
 
     root: Path
@@ -32,11 +33,7 @@ class TokenBuildOptions(RunOptions):
     tokenizer: Path
     out: Path
     rules: TokenizeRules = field(default_factory=TokenizeRules)
-    max_rejects: str | None = None
-    max_rows: int | None = None
-    longest: int | None = None
-    shards: int = 1
-    on_duplicate: str = "keep"
+    on_duplicate: OnDuplicate = "keep"
 
 
 def build_tokens(store: Store, options: TokenBuildOptions, progress: Progress | None = None) -> BuildResult:

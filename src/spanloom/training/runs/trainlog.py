@@ -4,7 +4,6 @@ In: one record per step or evaluation. Out: stdout, `OUTPUT/log.jsonl`, `OUTPUT/
 """
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +19,12 @@ LOG_BYTES = 1 << 30
 class TrainLog:
     """Owns the open files. A resumed run appends to them; records of steps after its checkpoint are removed first."""
 
-    def __init__(
-        self, output: Path, *, first_step: int, line: Callable[[Record], str] | None = None, board: bool = True
-    ) -> None:
-        """`line`: formats a record for users; by default `say`."""
+    def __init__(self, output: Path, *, first_step: int, board: bool = True) -> None:
         output.mkdir(parents=True, exist_ok=True)
         path = output / LOG_NAME
         kept = [line for line in read_log(path) if line["step"] <= first_step]
         write_atomically(path, b"".join(_line(record) for record in kept))
         self._jsonl = path.open("ab", buffering=0)
-        self._line = line or say
         self._board: Any = None
         if board:
             try:
@@ -47,7 +42,7 @@ class TrainLog:
         for name, value in record.items() if self._board is not None else ():
             if name not in ("kind", "step", "by", "value") and value is not None:
                 self._board.add_scalar(f"{folder}/{name}", value, record["step"])
-        self.say(self._line(record))
+        self.say(say(record))
 
     def say(self, line: str) -> None:
         print(visible(line), flush=True)
@@ -90,7 +85,8 @@ def say(record: Record) -> str:
         return f"{record['kind']} {record['step']:>6}  {head}  {spans}"
     rest = ""
     if record["kind"] == "train":
-        rest = f"  lr {record['learning_rate']:.1e}  gradient {record['gradient_norm']:.2f}  {record['seconds']:.2f} s"
+        seconds = f"  {record['seconds']:.2f} s" if "seconds" in record else ""
+        rest = f"  lr {record['learning_rate']:.1e}  gradient {record['gradient_norm']:.2f}{seconds}"
     return f"{record['kind']} {record['step']:>6}  loss {record['loss']:.4f}  {spans}{rest}"
 
 

@@ -9,7 +9,6 @@ import typer
 
 from spanloom.cli.app import print_json, say
 from spanloom.cli.run.toolcalls.samples import sample_files, say_same
-from spanloom.cli.toolcalls.options import Rendering
 from spanloom.cli.toolcalls.tokens import Audit, Export, Mask
 from spanloom.families.toolcalls import defaults
 from spanloom.families.toolcalls.audit import audit_samples, text_lines
@@ -17,6 +16,7 @@ from spanloom.families.toolcalls.format.rendering import Render, load_template, 
 from spanloom.families.toolcalls.format.source import one_file, read_samples
 from spanloom.families.toolcalls.format.tools import load_registries
 from spanloom.families.toolcalls.merge.merged import lines_of_samples
+from spanloom.families.toolcalls.options import Rendering
 from spanloom.families.toolcalls.tokens import training_files
 from spanloom.families.toolcalls.tokens.masks import CUT, Left, Masked, masked_samples, with_mask
 from spanloom.families.toolcalls.tokens.tokenizer import load_tokenizer

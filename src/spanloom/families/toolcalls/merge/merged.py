@@ -18,19 +18,19 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.errors import DuplicateIdError
-from spanloom.families.toolcalls import defaults
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
 from spanloom.families.toolcalls.format.findings import ToolCallError
 from spanloom.families.toolcalls.format.ids import Ids, hash_input
 from spanloom.families.toolcalls.format.source import SampleFile, files_below, read_samples, rename_keys
 from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN, mapping, subtype_of, weight_of
+from spanloom.families.toolcalls.options import MixOptions
 from spanloom.families.toolcalls.rules import Rules, check_sample
 from spanloom.families.toolcalls.validation import content_key
 from spanloom.records.scalars import is_integer
 
 
 @dataclass(frozen=True, kw_only=True)
-class MergeOptions:
+class MergeOptions(MixOptions):
     """The options of a merge. Raises ToolCallError for a negative ratio or an `eval_fraction` outside 0 … 1.
 
     ratio                 retain samples per harmful one; surplus ones are dropped, those of least weight first
@@ -41,9 +41,6 @@ class MergeOptions:
     validate              the merge fails if the rules find an error
     """
 
-    ratio: float = defaults.DR_RATIO
-    seed: int = defaults.SEED
-    eval_fraction: float = defaults.EVAL_FRACTION
     max_per_source: int | None = None
     shuffle: bool = True
     oversample: bool = False

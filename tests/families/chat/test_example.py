@@ -12,11 +12,11 @@ import pytest
 import torch
 from torch.nn.functional import log_softmax
 
-from spanloom.families.chat import training
 from spanloom.families.chat.loader import PackedChatDataset, collate
 from spanloom.families.chat.packing import pack
-from spanloom.families.chat.training import Options, TinyTransformer, masked_loss
 from spanloom.training.runs.script import process_group
+from spanloom.training.runs.step import figures_of, update
+from support import examples
 from support.chat_transcripts import MARKERS, VOCAB_SIZE, A, E, U, X, text_records, token_records, write_tokenizer
 from support.nightly import nightly
 from support.ranks import run_ranks
@@ -35,6 +35,7 @@ OPTIONS: dict[str, Any] = {
     "keep": 100,
 }
 NUMBER = 300
+CHAT = examples.load(examples.CHAT)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +56,7 @@ def arguments(data: Path, output: Path, *flags: str, name: str = "chats", **chan
 
 
 def run(data: Path, output: Path, *flags: str, **changes: Any) -> list[dict[str, Any]]:
-    assert training.main(arguments(data, output, *flags, **changes)) == 0
+    assert examples.main(examples.CHAT, arguments(data, output, *flags, **changes)) == 0
     return log(output)
 
 
@@ -93,24 +94,23 @@ class TestLoss:
         assert (batch["targets"][masked] == -100).all()
         assert torch.equal(batch["targets"][~masked], batch["input_ids"][:, 1:][~masked])
 
-    def gradient(self, loss: Any) -> dict[str, torch.Tensor]:
-        model = TinyTransformer(vocab_size=VOCAB_SIZE, layers=2, hidden=32, heads=2, seed=5)
-        loss(model(self.batch()["input_ids"][:, :-1])).backward()
+    def gradient(self, targets: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The example's, of a step with these targets."""
+        model = small()
+        batch = {**self.batch(), "targets": targets, "loss_mask": targets != -100, "span_id": (targets != -100).long()}
+        figures = figures_of(model, [batch], CHAT.TRAINED)
+        assert figures["trained_tokens"] == int((targets != -100).sum())
         return {name: parameter.grad for name, parameter in model.named_parameters()}
 
-    def test_the_gradient_is_that_of_the_trained_positions_alone(self) -> None:
-        batch = self.batch()
-        trained = batch["loss_mask"][:, 1:] == 1
-
-        def by_hand(logits: torch.Tensor) -> torch.Tensor:
-            chosen = log_softmax(logits, -1)[trained]
-            return -chosen.gather(1, batch["input_ids"][:, 1:][trained][:, None]).sum()
-
-        ours = self.gradient(lambda logits: masked_loss(logits, batch["targets"])[0])
-        for name, expected in self.gradient(by_hand).items():
-            assert float(expected.abs().max()) > 0
-            torch.testing.assert_close(ours[name], expected, rtol=1e-5, atol=1e-6)
-        assert masked_loss(torch.zeros(*trained.shape, VOCAB_SIZE), batch["targets"])[1] == int(trained.sum())
+    def test_the_gradient_is_that_of_the_mean_over_the_trained_positions_alone(self) -> None:
+        batch, model = self.batch(), small()
+        chosen = log_softmax(logits_of(model, batch), -1)[batch["loss_mask"][:, 1:] == 1]
+        labels = batch["input_ids"][:, 1:][batch["loss_mask"][:, 1:] == 1]
+        (-chosen.gather(1, labels[:, None]).mean()).backward()
+        found = self.gradient(batch["targets"])
+        for name, parameter in model.named_parameters():
+            assert float(parameter.grad.abs().max()) > 0
+            torch.testing.assert_close(found[name], parameter.grad, rtol=1e-5, atol=1e-6)
 
     def test_what_stands_at_masked_labels_changes_nothing(self) -> None:
         """The labels where nothing counts are replaced by others before the mask is laid over them."""
@@ -119,59 +119,60 @@ class TestLoss:
         labels = batch["input_ids"][:, 1:].clone()
         others = torch.where(masked, (labels + 1) % VOCAB_SIZE, labels)
         assert (others != labels).any()
-        gradients = [
-            self.gradient(lambda logits, labels=each: masked_loss(logits, labels.masked_fill(masked, -100))[0])
-            for each in (labels, others)
-        ]
+        gradients = [self.gradient(each.masked_fill(masked, -100)) for each in (labels, others)]
         assert all(torch.equal(gradients[0][name], gradients[1][name]) for name in gradients[0])
 
-    def test_the_gradient_at_masked_positions_logits_is_zero(self) -> None:
-        targets = torch.tensor([[-100, 3, -100, 7]])
-        logits = torch.randn(1, 4, VOCAB_SIZE, generator=torch.Generator().manual_seed(0), requires_grad=True)
-        masked_loss(logits, targets)[0].backward()
-        assert logits.grad is not None
-        assert (logits.grad[0].abs().sum(-1) > 0).tolist() == [False, True, False, True]
-
     def test_without_any_target_the_loss_is_zero_and_so_is_its_gradient(self) -> None:
-        logits = torch.ones(1, 3, VOCAB_SIZE, requires_grad=True)
-        loss, count = masked_loss(logits, torch.full((1, 3), -100))
-        loss.backward()
-        assert (float(loss.detach()), count) == (0.0, 0)
-        assert logits.grad is not None
-        assert not logits.grad.any()
+        gradient = self.gradient(torch.full_like(self.batch()["targets"], -100))
+        assert not any(each.any() for each in gradient.values())
 
     def test_attention_ends_at_eos_where_positions_are_given(self) -> None:
         """Another conversation before an EOS changes what follows it only without the cut."""
-        model = TinyTransformer(vocab_size=VOCAB_SIZE, layers=2, hidden=32, heads=2, seed=5)
-        one, other = torch.tensor([[20, 21, X, 22, 23]]), torch.tensor([[30, 31, X, 22, 23]])
-        positions = torch.tensor([[0, 1, 2, 0, 1]])
-        cut = model(one, positions)[:, 3:], model(other, positions)[:, 3:]
+        model = small()
+        one, other = [20, 21, X, 22, 23, 24], [30, 31, X, 22, 23, 24]
+        positions = torch.tensor([[0, 1, 2, 0, 1, 2]])
+        cut = losses(model, one, position_ids=positions)[:, 3:], losses(model, other, position_ids=positions)[:, 3:]
         torch.testing.assert_close(*cut)
-        torch.testing.assert_close(cut[0], model(torch.tensor([[22, 23]])))
-        assert (model(one)[:, 3:] - model(other)[:, 3:]).abs().max() > 1e-4
+        torch.testing.assert_close(cut[0], losses(model, [22, 23, 24]))
+        assert (losses(model, one)[:, 3:] - losses(model, other)[:, 3:]).abs().max() > 1e-4
 
     def test_no_position_sees_what_comes_after_it(self) -> None:
-        model = TinyTransformer(vocab_size=VOCAB_SIZE, layers=2, hidden=32, heads=2, seed=5)
-        one, other = torch.tensor([[20, 21, 22, 23]]), torch.tensor([[20, 21, 30, 31]])
-        torch.testing.assert_close(model(one)[:, :2], model(other)[:, :2])
+        model = small()
+        torch.testing.assert_close(losses(model, [20, 21, 22, 23])[:, :1], losses(model, [20, 21, 30, 31])[:, :1])
+
+
+def small() -> Any:
+    torch.manual_seed(5)
+    return CHAT.SmallTransformer(vocab_size=VOCAB_SIZE, layers=2, hidden=32, heads=2)
+
+
+def losses(model: Any, tokens: list[int], **more: torch.Tensor) -> torch.Tensor:
+    """The loss of each label of one block, all of them trained."""
+    ids = torch.tensor([tokens])
+    found: torch.Tensor = model({"input_ids": ids, "targets": ids[:, 1:], **more})
+    return found
+
+
+def logits_of(model: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    """log p of each token at each position: the losses with that token as the label everywhere, [N, S, vocabulary]."""
+    each = (model({**batch, "targets": torch.full_like(batch["targets"], token)}) for token in range(VOCAB_SIZE))
+    return -torch.stack(list(each), dim=-1)
 
 
 def test_a_step_goes_along_the_mean_over_its_trained_tokens() -> None:
     """Plain gradient descent, so that the size of the gradient shows, and not its direction alone."""
     batch = TestLoss().batch()
-    models = [TinyTransformer(vocab_size=VOCAB_SIZE, layers=1, hidden=32, heads=2, seed=5) for _ in "ab"]
+    own = {**batch, "loss_mask": batch["targets"] != -100, "span_id": (batch["targets"] != -100).long()}
+    models = [small(), small()]
     with process_group():
         descent = torch.optim.SGD(models[0].parameters(), lr=1.0)
-        figures = training.step(models[0], descent, batch, learning_rate=0.25, options=Options(output=Path(), clip=0.0))
-        ended = training.step(models[0], descent, None, learning_rate=0.25, options=Options(output=Path()))
+        figures = figures_of(models[0], [own], CHAT.TRAINED)
+        update(models[0], descent, 0.25, clip=math.inf)
     trained = batch["loss_mask"][:, 1:] == 1
-    likelihood = log_softmax(models[1](batch["input_ids"][:, :-1]), -1)[trained]
-    loss = -likelihood.gather(1, batch["input_ids"][:, 1:][trained][:, None]).mean()
+    loss = models[1](batch)[trained].mean()
     loss.backward()
-    assert figures is not None
     assert figures["loss"] == pytest.approx(float(loss.detach()), rel=1e-6)
-    assert (figures["trained_tokens"], figures["blocks"]) == (int(trained.sum()), 6)
-    assert ended is None
+    assert (figures["trained_tokens"], figures["samples"]) == (int(trained.sum()), 6)
     for ours, expected in zip(models[0].parameters(), models[1].parameters(), strict=True):
         torch.testing.assert_close(ours, expected - 0.25 * expected.grad, rtol=1e-5, atol=1e-7)
 
@@ -179,11 +180,11 @@ def test_a_step_goes_along_the_mean_over_its_trained_tokens() -> None:
 class TestPass:
     def test_it_ends_when_the_loader_ends_each_block_once(self, unbroken: Path) -> None:
         records = log(unbroken)
-        blocks = sum(record["blocks"] for record in records)
+        blocks = sum(record["samples"] for record in records)
         # Shuffling changes a stream's blocks by a few; what is in it stays.
         plain, _ = blocks_of(token_records(NUMBER))
         assert abs(blocks - plain) < 0.05 * plain
-        assert [record["blocks"] for record in records] == [BATCH] * (blocks // BATCH) + [blocks % BATCH] * (
+        assert [record["samples"] for record in records] == [BATCH] * (blocks // BATCH) + [blocks % BATCH] * (
             blocks % BATCH > 0
         )
         assert [record["step"] for record in records] == list(range(1, math.ceil(blocks / BATCH) + 1))
@@ -195,13 +196,13 @@ class TestPass:
         monkeypatch.delenv("POST_TRAINING", raising=False)
         off = run(data, tmp_path / "off")
         assert "POST_TRAINING is off" in capsys.readouterr().out
-        assert sum(record["blocks"] for record in off) == stream // B
-        assert all(record["trained_tokens"] == record["blocks"] * (B - 1) for record in off)
+        assert sum(record["samples"] for record in off) == stream // B
+        assert all(record["trained_tokens"] == record["samples"] * (B - 1) for record in off)
         monkeypatch.setenv("POST_TRAINING", "1")
         on = run(data, tmp_path / "on", shuffle=0)
         assert "POST_TRAINING is on" in capsys.readouterr().out
         blocks, trained = blocks_of(token_records(NUMBER))
-        assert sum(record["blocks"] for record in on) == blocks
+        assert sum(record["samples"] for record in on) == blocks
         assert sum(record["trained_tokens"] for record in on) == trained
         flagged = run(data, tmp_path / "flag", "--no-post-training")
         assert flagged == off, "the flag is stronger than the variable"
@@ -224,7 +225,7 @@ class TestPass:
         for flag in ("--post-training", "--no-post-training"):
             output = tmp_path / flag.strip("-")
             flags = [f"--{key}={value}" for key, value in {**OPTIONS, "batch-size": 4}.items()]
-            assert training.main([*places, f"--output={output}", *flags, flag]) == 0
+            assert examples.main(examples.CHAT, [*places, f"--output={output}", *flags, flag]) == 0
             losses[flag] = log(output)[-1]["loss"]
         assert losses["--post-training"] < 0.1
         assert losses["--no-post-training"] > 0.8, "questions cannot be learned: 6 of 15 tokens cost ln 20"
@@ -236,11 +237,11 @@ class TestPass:
         batch = next(size for size in range(2, 40) if len({math.ceil(n / size) for n, _ in shards}) == 2)
         given = arguments(data, tmp_path / "output", "--post-training", shuffle=0, batch_size=batch, cut_at_eos="")
         given = [flag if flag != "--cut-at-eos=" else "--cut-at-eos" for flag in given]
-        for done in run_ranks("spanloom.families.chat.training", *given, ranks=2):
+        for done in run_ranks("support.script", examples.CHAT, *given, ranks=2):
             assert done.returncode == 0, done.stderr
         records = log(tmp_path / "output")
         assert len(records) == max(math.ceil(blocks / batch) for blocks, _ in shards)
-        assert sum(record["blocks"] for record in records) == sum(blocks for blocks, _ in shards)
+        assert sum(record["samples"] for record in records) == sum(blocks for blocks, _ in shards)
         assert sum(record["trained_tokens"] for record in records) == sum(trained for _, trained in shards)
         last = sorted((tmp_path / "output/checkpoints").iterdir())[-1]
         states = [torch.load(last / f"rank_{rank:02d}.pt", weights_only=True) for rank in range(2)]
@@ -321,7 +322,7 @@ class TestWarmup:
         without = [
             flag for flag in arguments(data, tmp_path / "half", "--post-training", **few) if "warmup" not in flag
         ]
-        assert training.main(without) == 0
+        assert examples.main(examples.CHAT, without) == 0
         rates = self.rates(log(tmp_path / "half"))
         assert rates == pytest.approx(self.expected(len(rates), 0.5))
 
@@ -365,7 +366,7 @@ class TestResume:
         words: str,
     ) -> None:
         output = shutil.copytree(unbroken, tmp_path / "output")
-        assert training.main(arguments(data, output, "--post-training", **changes)) == 1
+        assert examples.main(examples.CHAT, arguments(data, output, "--post-training", **changes)) == 1
         assert words in capsys.readouterr().err
         assert log(output) == log(unbroken), "nothing was touched"
 
@@ -373,7 +374,7 @@ class TestResume:
 @pytest.mark.parametrize(
     ("variable", "value", "words"),
     [
-        ("POST_TRAINING", "perhaps", "say 1 for loss on assistant spans alone"),
+        ("POST_TRAINING", "perhaps", "POST_TRAINING: say 1 for loss on assistant spans alone"),
         ("WARMUP_PCT", "5", "0.05 for 5 %"),
         ("WARMUP_PCT", "-0.1", "share of the pass"),
         ("WARMUP_PCT", "nan", "share of the pass"),
@@ -390,18 +391,11 @@ def test_variables_that_say_nothing_are_refused(
 ) -> None:
     monkeypatch.setenv(variable, value)
     given = [flag for flag in arguments(data, tmp_path / "output") if "warmup" not in flag]
-    assert training.main(given) == 1
+    assert examples.main(examples.CHAT, given) == 1
     assert words in capsys.readouterr().err
     assert not (tmp_path / "output").exists()
 
 
 def test_data_without_a_block_are_refused(data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert training.main(arguments(data, tmp_path / "output", block_size=100_000)) == 1
+    assert examples.main(examples.CHAT, arguments(data, tmp_path / "output", block_size=100_000)) == 1
     assert "give no block" in capsys.readouterr().err
-
-
-def test_options_of_the_library_are_those_of_the_flags() -> None:
-    flags = vars(training.parse(["--input=a", "--tokenizer=b", "--output=c"]))
-    defaults = Options(output=Path("c"))
-    for name, value in vars(defaults).items():
-        assert float(flags[name]) == value if name == "warmup_pct" else flags[name] == value, name

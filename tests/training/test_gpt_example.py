@@ -1,21 +1,23 @@
-"""The reference run: it logs what it says, resumes exactly, and is the same on one process and on several."""
+"""The example of training on spans: it logs what it says, resumes exactly, and is the same on two processes."""
 
 import json
 import os
 import shutil
 import signal
 import subprocess
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch.distributed as dist
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from spanloom.errors import DatasetError
-from spanloom.training.reference import __main__ as training
-from spanloom.training.reference.stream import Layout
-from support import warm
+from spanloom.training.loss import span_weights
+from spanloom.training.runs import script
+from support import examples, warm
 from support.nightly import NIGHTLY
 from support.ranks import run_ranks
 from support.token_datasets import EOD, VOCAB_SIZE, Document, random_document, write_dataset, write_manifest
@@ -32,7 +34,7 @@ OPTIONS = {
     "save-interval": 3,
     "span-weights": "analysis=0.5,final=2.0",
 }
-CLOCK = ("seconds", "tokens_per_second")
+GPT = examples.load(examples.GPT)
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +56,12 @@ def arguments(root: Path, output: Path, **changes: Any) -> list[str]:
 
 def ended(root: Path, output: Path, **changes: Any) -> "subprocess.CompletedProcess[str]":
     """The run as a user starts it, to its end."""
-    return warm.run("spanloom.training.reference", *arguments(root, output, **changes), env=os.environ)
+    return warm.run("support.script", examples.GPT, *arguments(root, output, **changes), env=os.environ)
 
 
 def started(root: Path, output: Path) -> warm.Piped:
     """The nightly run takes fresh processes: the last bits of a sum differ between forks."""
-    return warm.piped("spanloom.training.reference", *arguments(root, output), env=os.environ, cold=NIGHTLY)
+    return warm.piped("support.script", examples.GPT, *arguments(root, output), env=os.environ, cold=NIGHTLY)
 
 
 def finish(run: warm.Piped) -> None:
@@ -75,7 +77,7 @@ def train(root: Path, output: Path, **changes: Any) -> None:
 def log(output: Path) -> list[dict[str, Any]]:
     """The log without what a clock says."""
     records = [json.loads(line) for line in (output / "log.jsonl").read_text().splitlines()]
-    return [{name: value for name, value in record.items() if name not in CLOCK} for record in records]
+    return [{name: value for name, value in record.items() if name != "seconds"} for record in records]
 
 
 def assert_nearly_equal(found: list[dict[str, Any]], wanted: list[dict[str, Any]]) -> None:
@@ -132,12 +134,9 @@ def test_a_killed_run_goes_on_with_the_batches_and_losses_of_an_unbroken_one(
 
 
 def test_two_processes_make_the_losses_of_one(root: Path, unbroken: Path, tmp_path: Path) -> None:
-    """Data parallel, and tensor parallel, where ranks get their batches over the wire."""
-    for name, options in (("data", {}), ("tensor", {"tensor_parallel": 2})):
-        output = tmp_path / name / "output"
-        done = run_ranks("spanloom.training.reference", *arguments(root, output, **options), ranks=2)
-        assert not any(rank.returncode for rank in done), "\n".join(rank.stderr for rank in done)
-        assert_nearly_equal(log(output), log(unbroken))
+    done = run_ranks("support.script", examples.GPT, *arguments(root, tmp_path / "output"), ranks=2)
+    assert not any(rank.returncode for rank in done), "\n".join(rank.stderr for rank in done)
+    assert_nearly_equal(log(tmp_path / "output"), log(unbroken))
 
 
 def test_bfloat16_stays_close_to_float32(root: Path, unbroken: Path, tmp_path: Path) -> None:
@@ -169,7 +168,7 @@ def test_the_span_with_the_weight_is_learned_and_the_other_is_not(tmp_path: Path
 
 
 def refused(capsys: pytest.CaptureFixture[str], *given: Any, **changes: Any) -> str:
-    assert training.main(arguments(*given, **changes)) == 1
+    assert examples.main(examples.GPT, arguments(*given, **changes)) == 1
     return capsys.readouterr().err
 
 
@@ -199,14 +198,14 @@ def test_weights_are_those_of_the_spans_that_the_dataset_trains() -> None:
         ("call=0.5", [1, 0.5, 1]),
         ("answer=2,reasoning=0", [0, 1, 2]),
     ):
-        weights = training.span_weights(given, names)
+        weights = span_weights(given, names)
         assert (weights.names, list(weights.by_name.values())) == (names[1:], expected)
 
 
 @pytest.mark.parametrize("part", ["final=1", "context=1", "call", "call=", "call=much", "call=nan", "call=inf", "=1"])
 def test_a_weight_that_cannot_be_read_is_refused_with_the_names_of_the_trained_spans(part: str) -> None:
     with pytest.raises(DatasetError, match=rf"(?s)'{part}' is not SPAN=WEIGHT.*are reasoning, call, answer$"):
-        training.span_weights(f"answer=2,{part}", ("context", "reasoning", "call", "answer"))
+        span_weights(f"answer=2,{part}", ("context", "reasoning", "call", "answer"))
 
 
 def test_a_run_goes_on_with_equal_weights_however_they_are_written_and_refuses_others(
@@ -214,7 +213,7 @@ def test_a_run_goes_on_with_equal_weights_however_they_are_written_and_refuses_o
 ) -> None:
     """It is at its end already, so going on does nothing."""
     before = log(unbroken)
-    assert training.main(arguments(root, unbroken, span_weights="final=2,analysis=.5")) == 0
+    assert examples.main(examples.GPT, arguments(root, unbroken, span_weights="final=2,analysis=.5")) == 0
     assert log(unbroken) == before
     assert "span_weights was" in refused(capsys, root, unbroken, span_weights="final=2")
     assert "trained spans of this dataset are analysis, final" in refused(
@@ -228,23 +227,26 @@ def test_a_global_batch_that_cannot_be_cut_is_refused(
     assert "cannot be cut into micro-batches" in refused(capsys, root, tmp_path / "output", global_batch_size=5)
 
 
-@pytest.mark.parametrize("flag", ["--steps", "--micro-batch-size", "--eval-interval", "--save-interval", "--keep"])
+@pytest.mark.parametrize("flag", ["--steps", "--micro-batch-size", "--eval-interval", "--save-interval"])
 @pytest.mark.parametrize("value", ["0", "-1"])
 def test_a_count_below_one_is_refused(flag: str, value: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        training.parse(["--root", "r", "--index-cache", "i", "--output", "o", flag, value])
+        script.parse(GPT.Options, "", ["--root", "r", "--index-cache", "i", "--output", "o", flag, value])
     assert f"{flag} is {value}: give 1 or more" in capsys.readouterr().err
 
 
-def test_a_step_has_the_same_samples_however_many_ranks_read_them() -> None:
-    for replicas, micro_batch, micro_batches in ((1, 2, 6), (2, 3, 2), (4, 1, 3)):
-        layouts = [
-            Layout(replica=rank, replicas=replicas, micro_batch=micro_batch, micro_batches=micro_batches)
-            for rank in range(replicas)
-        ]
-        drawn = [list(layout.samples(7)) for layout in layouts]
-        assert all(len(micros) == micro_batches and {len(m) for m in micros} == {micro_batch} for micros in drawn)
-        assert sorted(sample for micros in drawn for micro in micros for sample in micro) == list(range(84, 96))
+def test_a_step_has_the_same_samples_however_many_ranks_read_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {"root": Path(), "index_cache": Path(), "output": Path()}
+    for ranks, micro_batch, micro_batches in ((1, 2, 6), (2, 3, 2), (4, 1, 3)):
+        monkeypatch.setattr(dist, "get_world_size", lambda ranks=ranks: ranks)
+        read: list[int] = []
+        for rank in range(ranks):
+            monkeypatch.setattr(dist, "get_rank", lambda rank=rank: rank)
+            batches = GPT.read(range(200), GPT.Options(micro_batch_size=micro_batch, **places), 84, 200)
+            step = list(islice(batches, micro_batches))
+            assert {len(micro) for micro in step} == {micro_batch}
+            read += [int(sample) for micro in step for sample in micro]
+        assert sorted(read) == list(range(84, 96))
 
 
 @pytest.mark.parametrize("kind", ["dataset_index", "dataset_sample_index"])

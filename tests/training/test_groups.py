@@ -8,14 +8,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+import torch.distributed as dist
 
 from spanloom.dataset.blend import blend
 from spanloom.errors import DatasetError
-from spanloom.training.reference import __main__ as training
-from spanloom.training.reference.groups import losses_by, values_of
+from spanloom.training.loss import SpanWeights
+from spanloom.training.runs.groups import documents_by, values_of
+from spanloom.training.runs.step import figures_of
 from spanloom.training.runs.trainlog import read_log
 from spanloom.training.shard import read_content
-from support.one_process import one_process
+from support import examples
 from support.token_datasets import Document, random_document, read_raw, write_dataset
 
 LENGTH = 24
@@ -41,9 +43,9 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def label_as_loss(tokens: torch.Tensor, positions: torch.Tensor, mask: None, labels: torch.Tensor) -> torch.Tensor:
-    assert positions.tolist() == [list(range(tokens.shape[1]))] * len(tokens)
-    return labels.float()
+class LabelAsLoss(torch.nn.Linear):
+    def forward(self, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+        return batch["labels"].float()
 
 
 def by_hand(documents: list[tuple[str, Document]]) -> dict[str, tuple[list[float | None], list[int]]]:
@@ -60,24 +62,30 @@ def by_hand(documents: list[tuple[str, Document]]) -> dict[str, tuple[list[float
     }
 
 
-@pytest.mark.parametrize(("documents", "micro_batch"), [(10, 1), (10, 3), (7, 4), (100, 2)])
-def test_each_documents_labels_count_for_its_own_value(root: Path, documents: int, micro_batch: int) -> None:
+@pytest.mark.parametrize(("documents", "ranks"), [(10, 1), (10, 3), (7, 4), (100, 2)])
+def test_each_documents_labels_count_for_its_own_value(
+    root: Path, documents: int, ranks: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     content = read_content(root)
-    values = values_of(content, root, "language", documents=documents)
     raw = [document for prefix in blend(content, root, "valid").prefixes for document in read_raw(Path(prefix))]
     languages = [language or "(none)" for shard in LANGUAGES for language in shard][:documents]
-    assert values == languages
-    with one_process():
-        groups = losses_by(
-            label_as_loss, root, values, spans=2, sequence_length=LENGTH, micro_batch=micro_batch, device="cpu"
-        )
-    expected = by_hand(list(zip(languages, raw, strict=False)))
-    assert [group.value for group in groups] == sorted(expected)
-    for group in groups:
-        means, tokens = expected[group.value]
-        assert list(group.tokens) == tokens
-        assert list(group.losses) == pytest.approx(means)
-        assert group.documents == languages.count(group.value)
+    assert values_of(content, root, "language", documents=documents) == languages
+    batches: dict[str, list[Any]] = {}
+    monkeypatch.setattr(dist, "is_initialized", lambda: True)
+    monkeypatch.setattr(dist, "get_world_size", lambda: ranks)
+    for rank in range(ranks):
+        monkeypatch.setattr(dist, "get_rank", lambda rank=rank: rank)
+        groups = documents_by(root, "language", documents=documents, length=LENGTH)
+        assert [about["value"] for about, _ in groups] == sorted(set(languages))
+        for about, own in groups:
+            assert about["documents"] == languages.count(about["value"])
+            batches.setdefault(about["value"], []).extend(own)
+    monkeypatch.undo()
+    for value, (means, tokens) in by_hand(list(zip(languages, raw, strict=False))).items():
+        with torch.no_grad():
+            figures = figures_of(LabelAsLoss(1, 1), batches[value], SpanWeights({"analysis": 1.0, "final": 1.0}))
+        assert [figures["analysis_tokens"], figures["final_tokens"]] == tokens
+        assert [figures["analysis_loss"], figures["final_loss"]] == pytest.approx(means)
 
 
 def test_a_column_that_is_not_there_is_named(root: Path) -> None:
@@ -88,7 +96,7 @@ def test_a_column_that_is_not_there_is_named(root: Path) -> None:
 def test_a_run_logs_them_at_each_evaluation(root: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options: dict[str, Any] = {"steps": 2, "sequence-length": LENGTH, "global-batch-size": 2, "hidden": 16, "layers": 1}
     options |= {"root": root, "index-cache": tmp_path / "index", "output": tmp_path / "out", "loss-by": "language"}
-    assert training.main([f"--{name}={value}" for name, value in options.items()]) == 0
+    assert examples.main(examples.GPT, [f"--{name}={value}" for name, value in options.items()]) == 0
     records = [record for record in read_log(tmp_path / "out/log.jsonl") if "by" in record]
     assert [(record["step"], record["value"]) for record in records] == [
         (2, value) for value in ("(none)", "de", "en", "fr", "pl")

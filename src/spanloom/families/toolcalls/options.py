@@ -1,4 +1,4 @@
-"""Options of `spanloom toolcalls …`, and the files that a command reads."""
+"""Options that commands, steps and builds of tool calls share."""
 
 from dataclasses import dataclass
 from pathlib import Path
