@@ -28,16 +28,15 @@ def validate_alignment(
     family: DatasetFamily,
     report_file: Path | None = None,
     html_file: Path | None = None,
-    name: str | None = None,
     **options: Any,
 ) -> Report:
     """Validates the dataset at `root`, pending or promoted, and promotes a pending manifest if there are no findings.
 
-    `report_file`, `html_file`, `name`: see `conclude`. `options` are those of `validate_dataset`.
+    `report_file`, `html_file`: see `conclude`. `options` are those of `validate_dataset`.
     """
     began = monotonic()
     report = validate_dataset(root, family, **options)
-    conclude(root, family, report, seconds=monotonic() - began, report_file=report_file, html_file=html_file, name=name)
+    conclude(root, family, report, seconds=monotonic() - began, report_file=report_file, html_file=html_file)
     return report
 
 
