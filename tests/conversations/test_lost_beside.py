@@ -63,7 +63,19 @@ def test_a_record_that_is_set_aside_is_not_trained(record: Any, key: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "key", ["chosen", "accepted", "is_preferred", "approved", "is_correct", "correct", "passed", "resolved", "success"]
+    "key",
+    [
+        "chosen",
+        "accepted",
+        "is_preferred",
+        "approved",
+        "is_correct",
+        "correct",
+        "passed",
+        "resolved",
+        "success",
+        "is_safe",
+    ],
 )
 def test_a_record_that_was_not_accepted_is_not_trained(key: str) -> None:
     record = {"prompt": "Q", "response": "A", key: False}
@@ -449,10 +461,24 @@ def test_a_reply_of_a_server_is_made_a_message(reply: Any) -> None:
     assert texts(read(made, metadata=("reasoning",))) == TALK
 
 
-def test_a_truth_that_is_expected_is_not_passed_over() -> None:
-    record = {"input": "Q", "output": "A", "expected": "B"}
+@pytest.mark.parametrize("key", ["expected", "corrected_response", "revised_answer"])
+def test_a_truth_or_a_better_answer_is_not_passed_over(key: str) -> None:
+    record = {"input": "Q", "output": "A", key: "B"}
     assert refused(record)[0] is Refusal.ANSWER_BESIDE
-    assert texts(read(record, metadata=("expected",))) == TALK
+    assert texts(read(record, metadata=(key,))) == TALK
+
+
+@pytest.mark.parametrize("content", ["B", [{"type": "text", "text": "B"}]])
+def test_a_reply_beside_the_beginning_of_its_answer_is_not_lost(content: Any) -> None:
+    message = {"role": "assistant", "content": content}
+    replies: list[Any] = [("response", message), ("choices", [{"message": message}])]
+    for key, reply in [*replies, ("response", {"choices": [{"message": message}]})]:
+        record = {"messages": [USER, ANSWER], key: reply}
+        assert refused(record)[0] is Refusal.ANSWER_BESIDE
+        assert texts(read(record, metadata=(key,))) == TALK
+        whole = {"messages": [USER, {**ANSWER, "content": "A and B"}], key: reply}
+        assert texts(read(whole)) == [("user", "Q"), ("assistant", "A and B")]
+    assert texts(read({"messages": [USER, ANSWER], "choices": ["a", "b"], "response": {"status": 200}})) == TALK
 
 
 @pytest.mark.parametrize("key", ["row", "the row"])

@@ -207,8 +207,9 @@ def test_an_empty_thought_is_trained_only_where_thinking_is_switched_on(tmp_path
 
 def test_stop_tokens_must_be_declared(tmp_path: Path) -> None:
     folder = write_model(tmp_path / "m", stops=())
-    with pytest.raises(ModelError, match="no stop tokens are declared"):
+    with pytest.raises(ModelError, match="no stop tokens are declared") as undeclared:
         load_model(folder)
+    assert undeclared.value.remedy == "give them: --stop '<|end|>'", "one that the tokenizer has"
     with pytest.raises(ModelError, match="is not in the tokenizer"):
         load_model(folder, stops=["<|nothing|>"])
     assert list(load_model(folder, stops=["<|end|>"]).stops.values()) == ["<|end|>"]

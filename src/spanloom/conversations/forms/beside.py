@@ -134,7 +134,7 @@ def _attaches(key: str, value: Any) -> bool:
 
 
 _GOOD = re.compile(
-    r"(is_)?(chosen|preferred|accepted|approved|correct|passed|valid|solved|resolved|succeeded|success(ful)?)"
+    r"(is_)?(chosen|preferred|accepted|approved|correct|passed|valid|safe|solved|resolved|succeeded|success(ful)?)"
 )
 _BAD = re.compile(r"(is_)?(rejected|excluded?|discard(ed)?|skip(ped)?|ignored?|deleted)")
 """Names of verdicts on a whole record, in lower case, if the value is true or false."""

@@ -76,6 +76,7 @@ def refuse_beside_messages(
     refuse_shown_beside(messages, keys, names, record)
     if role == "assistant":
         _refuse_turn_beside(messages, keys, names, record)
+        _refuse_reply_beside(messages, keys, names)
     if answers and found:
         key, remedy = answers[0], f"--map query={found},answer={answers[0]} appends it to the messages"
         held = keys if key in FIRST_REPLIES else keys[key]
@@ -145,6 +146,24 @@ def _refuse_turn_beside(
         f"{question!r} and {answer!r} beside the messages hold a turn that the messages lack",
         f"jq -c '{program}' FILE > records.jsonl appends it, --metadata {question},{answer} leaves it out",
     )
+
+
+def _refuse_reply_beside(messages: Sequence[Any], keys: Mapping[str, Any], names: KeyMap) -> None:
+    """Raises RecordRefusedError for the reply of a server beside messages that end with the beginning of an answer,
+    which the request gave."""
+    for key in ("response", "choices"):
+        reply = keys.get(key)
+        choices = reply.get("choices") if isinstance(reply, dict) else reply
+        if isinstance(choices, list) and first_reply(choices, "choices"):
+            reply = choices[0]["message"]
+        content = reply.get("content") if isinstance(reply, dict) else None
+        said = [content] if isinstance(content, str) else [*held_texts(content)]
+        if key not in names.metadata and said and not all(_is_said(text.strip(), messages) for text in said):
+            raise RecordRefusedError(
+                Refusal.ANSWER_BESIDE,
+                f"{key!r} beside the messages holds an answer that they lack: their last one may be its beginning",
+                f"give the whole answer as the last message, --metadata {key} leaves it out",
+            )
 
 
 _CALLS = ("tool_calls", "function_call", "function_calls")

@@ -53,8 +53,8 @@ LIKE_ANSWER = frozenset({
 })  # fmt: skip
 """Names of columns with a text that leads to the answer, or a longer answer: `answer` may be only its final number."""
 _TRUTH = re.compile(
-    r"(ground|gold(en)?|reference|expected|correct|right|raw|full|true)_?(truth|answer|output|response|completion"
-    r"|solution|target)|target|truth|gold|ideal|expected"
+    r"(ground|gold(en)?|reference|expected|correct(ed)?|revised|edited|improved|right|raw|full|true)"
+    r"_?(truth|answer|output|response|completion|solution|target)|target|truth|gold|ideal|expected"
 )
 """Names of columns with the text that an answer is compared with, in lower case: the answer may be a model's try."""
 NO_INPUT = "<noinput>"

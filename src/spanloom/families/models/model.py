@@ -144,13 +144,20 @@ def declared_stops(folder: Path) -> list[str | int]:
     return stops
 
 
+_TURN_ENDS = (
+    "<|im_end|>", "<|eot_id|>", "<end_of_turn>", "<turn|>", "<｜end▁of▁sentence｜>", "<|return|>", "</s>", "<|end|>",
+)  # fmt: skip
+"""Ends of turns, for a remedy that names one that the tokenizer has."""
+
+
 def stop_tokens(tokenizer: JsonTokenizer, stops: Sequence[str | int], *, where: Path) -> dict[int, str]:
     """Stop tokens, id → text. A number, or digits that are not a token, is an id. Raises ModelError."""
     if not stops:
+        example = next((end for end in _TURN_ENDS if tokenizer.id_of(end) is not None), _TURN_ENDS[0])
         raise ModelError(
             "no stop tokens are declared: generation_config.json has no eos_token_id",
             where=str(where),
-            remedy="give them: --stop '<|im_end|>'",
+            remedy=f"give them: --stop '{example}'",
         )
     named: dict[int, str] = {}
     for stop in stops:
