@@ -88,9 +88,7 @@ def test_documents_by_path_are_those_of_the_full_proof(seed: int, model_material
             )
     assert by_path["otc_qwen-3"] >= 0.8
     assert by_path["trl_qwen3_training"] >= 0.8, "{% generation %}"
-    assert by_path["otc_qwen-2.5"] >= 0.7, (
-        "reasoning in the content: some prompts end within a token"
-    )
+    assert by_path["otc_qwen-2.5"] >= 0.7, "reasoning in the content: some prompts end within a token"
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
