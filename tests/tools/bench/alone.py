@@ -15,7 +15,7 @@ from typing import Any
 from tools.bench.processes import run
 from tools.bench.speed import build_command, environment, marginal
 
-WORKER_KINDS = ("worker", "startup", "steps", "writing", "validation")
+WORKER_KINDS = ("worker", "startup", "steps", "writing", "conversion", "validation")
 Trial = dict[str, Any]
 
 
@@ -96,7 +96,9 @@ def summary(trials: list[Trial]) -> dict[str, Any]:
         stage: _marginal(lines["steps"], stage, amount)
         for stage, amount in (("render-shard", "tokens"), ("assemble-split", "rows"))
     }
-    steps["validate-alignment"] = _marginal(lines["validation"], "validate-alignment", "tokens")
+    steps["convert-shard"] = _marginal(lines["conversion"], "convert-shard", "rows")
+    for stage in ("validate-alignment", "check documents"):
+        steps[stage] = _marginal(lines["validation"], stage, "tokens")
     writing = [
         {
             **same[0],

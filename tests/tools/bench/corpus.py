@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from openai_harmony import HarmonyEncoding
 
+from spanloom.families.harmony.convert.synth import KEPT_COLUMNS
 from support.sources import row, shard_name, write_manifest, write_source
 from tools.bench import texts
 
@@ -24,6 +25,7 @@ SHARDS = 4
 ROW_GROUP = 1024
 PIECES = {"user": 60, "analysis": 400, "final": 350}
 """Tokens of text in a conversation; system, developer and wrappers bring about 90 more."""
+TEXT_COLUMNS = ("query", "synthetic_reasoning", "synthetic_answer")
 SPREAD = 0.35
 """Lengths vary as those of real answers do: log-normal, of mean 1, with this sigma."""
 TURNS = ("prose", "prose", "code", "prose", "catalogue", "prose", "prose", "code", "prose", "catalogue")
@@ -76,6 +78,22 @@ def conversations_source(work: Path, rows: int, encoding: HarmonyEncoding) -> tu
         write_source(directory, shards, row_group_size=ROW_GROUP)
     manifest = json.loads((directory / "manifest.json").read_bytes())
     return directory, manifest["storage"]["total_rows"]
+
+
+def raw_of(source: Path, out: Path) -> Path:
+    """The texts of a source as raw SYNTH, in one Parquet file."""
+    rows = []
+    for shard in sorted(source.glob("*.parquet")):
+        for kept in pq.read_table(shard).to_pylist():
+            messages = [message["content"][0] for message in json.loads(kept["messages_json"])["messages"]]
+            texts_of_row = (message.get("text") for message in messages[-3:])
+            about = {name: kept.get(name) for name in KEPT_COLUMNS}
+            rows.append({**dict(zip(TEXT_COLUMNS, texts_of_row, strict=True)), "synth_id": kept["synth_id"], **about})
+    schema = pa.schema([(name, pa.string()) for name in (*TEXT_COLUMNS, "synth_id", *KEPT_COLUMNS)])
+    shutil.rmtree(out, ignore_errors=True)
+    out.mkdir(parents=True)
+    pq.write_table(pa.Table.from_pylist(rows, schema), out / "synth.parquet", row_group_size=ROW_GROUP)
+    return out
 
 
 def tiny_source(work: Path, rows: int) -> Path:

@@ -34,7 +34,8 @@ class Rates:
     audit_seconds: float
     split_rows: float
     write_bytes: float
-    validate_tokens: float
+    check_tokens: float
+    compare_tokens: float
     input_per_token: float
     rendered_per_token: float
     ids_per_row: float
@@ -51,10 +52,12 @@ class Rates:
         factor = plain_tokens / self.plain_tokens
         return replace(
             self,
+            convert_rows=self.convert_rows * factor,
             render_tokens=self.render_tokens * factor,
             audit_seconds=self.audit_seconds / factor,
             write_bytes=self.write_bytes * factor,
-            validate_tokens=self.validate_tokens * factor,
+            check_tokens=self.check_tokens * factor,
+            compare_tokens=self.compare_tokens * factor,
             worker_startup=self.worker_startup / factor,
             reader_import=self.reader_import / factor,
             plain_tokens=plain_tokens,
@@ -119,10 +122,11 @@ class Task:
         return self.download + self.compute + self.upload
 
 
-def measured(results: dict[str, Any], *, convert_rows: float, split_rows: float, join_rows: float) -> Rates:
+def measured(results: dict[str, Any], *, split_rows: float, join_rows: float) -> Rates:
     """Rates out of the benchmark's JSON, and those that are assumed.
 
-    Input bytes are those of the real sample where it was measured.
+    Input bytes are those of the real sample where it was measured. The rows of a source are compared in what a
+    validation takes longer with it than without.
     """
     summary = results["stages"]["summary"]
     big = next(line for line in summary["bytes"] if line["size"] == "big")
@@ -135,7 +139,8 @@ def measured(results: dict[str, Any], *, convert_rows: float, split_rows: float,
         audit_seconds=audit["seconds"] / summary["worker"][-1]["audited"],
         split_rows=split_rows,
         write_bytes=summary["write"]["rate"],
-        validate_tokens=summary["steps"]["validate-alignment"]["rate"],
+        check_tokens=(check := summary["steps"]["check documents"]["rate"]),
+        compare_tokens=1 / (1 / summary["steps"]["validate-alignment"]["rate"] - 1 / check),
         input_per_token=real["input"] / real["tokens"],
         rendered_per_token=big["rendered"] / big["tokens"],
         ids_per_row=big["ids"] / big["rows"] + 8,  # a build keeps no digests
@@ -144,7 +149,7 @@ def measured(results: dict[str, Any], *, convert_rows: float, split_rows: float,
         reader_import=summary["reader_import"],
         worker_memory=max(line["worker_peak"] for line in routes.values()),
         plain_tokens=routes["plain"]["whole"],
-        convert_rows=convert_rows,
+        convert_rows=summary["steps"]["convert-shard"]["rate"],
         join_rows=join_rows,
     )
     if unknown := [name for name, value in asdict(rates).items() if not value > 0]:
@@ -232,30 +237,37 @@ def core_seconds(corpus: Corpus, rates: Rates, found: dict[str, float]) -> dict[
         "render-shard": corpus.tokens / rates.render_tokens + corpus.rows * AUDIT_FRACTION * rates.audit_seconds,
         "assemble-split": corpus.rows / rates.split_rows,
         "write-indexed": dataset_bytes(found) / rates.write_bytes,
-        "validate-shard": corpus.tokens / rates.validate_tokens,
+        "validate-shard": corpus.tokens / rates.check_tokens + corpus.tokens / rates.compare_tokens,
         "assemble-validation": corpus.rows / rates.join_rows,
     }
 
 
+def shared_seconds(corpus: Corpus, rates: Rates, work: dict[str, float]) -> dict[str, float]:
+    """Of `core_seconds`, what all cores of a pod share; a step that is not named is one process."""
+    return {"render-shard": work["render-shard"], "validate-shard": corpus.tokens / rates.compare_tokens}
+
+
 def pipeline(corpus: Corpus, rates: Rates, machines: Machines) -> list[Task]:
-    """The DAG from raw rows on. Rendering uses all cores of its pod; every other step is one process.
+    """The DAG from raw rows on.
 
     A shard is written as soon as it is rendered; the search for ids that come again runs beside it.
     """
     found = volumes(corpus, rates)
     moved, work = traffic(corpus, found), core_seconds(corpus, rates, found)
-    many, cores, start = corpus.shards, machines.cores, rates.worker_startup
+    shared = shared_seconds(corpus, rates, work)
+    many, start = corpus.shards, rates.worker_startup
+    speedup = 1 + (machines.cores - 1) * machines.efficiency
 
-    def task(name: str, step: str, after: Sequence[str], share: int = 1, cores: int = 1, extra: float = 0.0) -> Task:
+    def task(name: str, step: str, after: Sequence[str], share: int = 1, extra: float = 0.0) -> Task:
         down, up = moved[step]
-        speedup = 1 + (cores - 1) * machines.efficiency
+        of_all = shared.get(step, 0.0)
         return Task(
             name=name,
             after=tuple(after),
             download=machines.seconds(down / share, machines.download),
-            compute=work[step] / share / speedup + extra,
+            compute=(work[step] - of_all + of_all / speedup) / share + extra,
             upload=machines.seconds_up(up / share, found["tokens.bin"] / share if step == "write-indexed" else 0.0),
-            cores=cores,
+            cores=machines.cores if of_all else 1,
         )
 
     def names(step: str) -> list[str]:
@@ -265,7 +277,7 @@ def pipeline(corpus: Corpus, rates: Rates, machines: Machines) -> list[Task]:
         *(task(name, "convert-shard", [], many) for name in names("convert-shard")),
         Task(name="assemble-source", after=tuple(names("convert-shard")), compute=5.0),
         Task(name="verify-tokenizer", after=("assemble-source",), compute=start),
-        *(task(name, "render-shard", ["verify-tokenizer"], many, cores, start) for name in names("render-shard")),
+        *(task(name, "render-shard", ["verify-tokenizer"], many, start) for name in names("render-shard")),
         task("assemble-split", "assemble-split", names("render-shard")),
         *(
             task(name, "write-indexed", [render], many)

@@ -28,6 +28,9 @@ from spanloom.families.harmony.contract.config import split_decided
 from spanloom.families.harmony.contract.conversation import parse_conversation
 from spanloom.families.harmony.contract.history import CutRules, rules_for
 from spanloom.families.harmony.contract.profile import SYNTH_KD, profile_of_source
+from spanloom.families.harmony.convert.convert_shard import convert_shard
+from spanloom.families.harmony.convert.raw_files import Run
+from spanloom.families.harmony.convert.synth import Conversion, find_raw_files
 from spanloom.families.harmony.defaults import AUDIT_FRACTION, VALID_FRACTION
 from spanloom.families.harmony.render.audit import Auditor, audit_stride
 from spanloom.families.harmony.render.fast import FastRenderer
@@ -39,6 +42,7 @@ from spanloom.records.strict_json import count_quotes
 from spanloom.tokenizers.o200k.encoder import EncodedTexts, Encoder
 from spanloom.workers import process_pool
 from support.rendered_shards import counted_ids, render_shard, write_shard
+from tools.bench.corpus import raw_of
 
 Line = dict[str, Any]
 
@@ -153,8 +157,22 @@ def step_stages(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Li
         }
 
 
+def conversion(sources: list[Path], work: Path) -> Iterator[Line]:
+    """`convert-shard` of raw rows, in one shard."""
+    for size, source in (("small", sources[0]), ("small", sources[0]), ("big", sources[1])):
+        (file,) = find_raw_files(raw_of(source, work / size / "raw"), with_seed_text=False)
+        groups = tuple(range(len(file.group_rows)))
+        runs = [Run(file=0, groups=groups, skip=0, rows=file.rows)]
+        shard = work / size / "converted.parquet"
+        shard.unlink(missing_ok=True)
+        began = time.perf_counter()
+        made = convert_shard(files={0: file}, runs=runs, shard=shard, conversion=Conversion(shards=1))
+        seconds = time.perf_counter() - began
+        yield {"stage": "convert-shard", "size": size, "seconds": seconds, "rows": made["entry"]["rows"]}
+
+
 def validation(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Line]:
-    """`validate-alignment` of finished files, on one core, without rows rendered again."""
+    """`validate-alignment` of finished files, on one core, without rows rendered again; and without the source."""
     from spanloom.families.harmony import dataset
     from spanloom.steps.validate_alignment import validate_alignment
 
@@ -165,12 +183,13 @@ def validation(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Lin
             inventories = list(_write(work, size, root))
             split = work / size / "split.json"
             assemble_manifest(inventories=inventories, split=split, root=root, allow_unknown_sha=True, environment={})
-        began = time.perf_counter()
-        report = validate_alignment(root=root, family=dataset, source=source, tokenizer=tokenizer, workers=1)
-        seconds = time.perf_counter() - began
-        assert report.clean, report
-        checked = report.as_dict()["checked"]
-        yield {"stage": "validate-alignment", "size": size, "seconds": seconds, "tokens": checked["tokens"]}
+        for stage, given in (("validate-alignment", source), ("check documents", None)):
+            began = time.perf_counter()
+            report = validate_alignment(root=root, family=dataset, source=given, tokenizer=tokenizer, workers=1)
+            seconds = time.perf_counter() - began
+            assert report.clean, report
+            checked = report.as_dict()["checked"]
+            yield {"stage": stage, "size": size, "seconds": seconds, "tokens": checked["tokens"]}
 
 
 def worker_startup(tokenizer: Path) -> Iterator[Line]:
@@ -241,7 +260,7 @@ def _bytes(folders: list[Path]) -> int:
     return sum(file.stat().st_size for folder in folders for file in folder.rglob("*") if file.is_file())
 
 
-KINDS = ("worker", "steps", "validation", "startup", "one-pass")
+KINDS = ("worker", "steps", "conversion", "validation", "startup", "one-pass")
 
 
 def main() -> None:
@@ -263,6 +282,8 @@ def main() -> None:
         case "steps":
             shutil.rmtree(given.work, ignore_errors=True)
             lines = list(step_stages(sources, given.work, given.tokenizer))
+        case "conversion":
+            lines = list(conversion(sources, given.work))
         case "validation":
             for size in ("small", "big"):
                 shutil.rmtree(given.work / size / "root", ignore_errors=True)

@@ -182,6 +182,7 @@ def steps(results: Results) -> Sheet:
     plain = plain_rate(results)
     found = summary["steps"]
     rows = [
+        ("convert-shard", f"{found['convert-shard']['rate']:,.0f} rows/s", "", ""),
         (
             "render-shard, 1 worker",
             _rate(found["render-shard"]["rate"]),
@@ -195,11 +196,12 @@ def steps(results: Results) -> Sheet:
             "",
         ),
         ("write-indexed", f"{summary['write']['rate'] / 1e6:,.0f} MB/s", "", ""),
-        (
-            "validate-alignment, 1 core",
-            _rate(found["validate-alignment"]["rate"]),
-            _of(found["validate-alignment"]["rate"], plain),
-            _seconds(found["validate-alignment"]["fixed"]),
+        *(
+            (name, _rate(found[step]["rate"]), _of(found[step]["rate"], plain), _seconds(found[step]["fixed"]))
+            for step, name in (
+                ("validate-alignment", "validate-alignment, 1 core"),
+                ("check documents", "… without the source"),
+            )
         ),
         ("worker: spawn to first rendered row", "", "", _seconds(summary["worker_startup"])),
         ("validator: import of Megatron's reader", "", "", _seconds(summary["reader_import"])),

@@ -18,7 +18,8 @@ RATES = scale.Rates(
     audit_seconds=0.0,
     split_rows=5.0,
     write_bytes=60.0,
-    validate_tokens=20.0,
+    check_tokens=20.0,
+    compare_tokens=40.0,
     input_per_token=2.0,
     rendered_per_token=3.0,
     ids_per_row=8.0,
@@ -85,7 +86,8 @@ def test_a_task_is_download_compute_and_upload() -> None:
     assert (render.download, render.compute) == (1000 / 100, 500 / (10 * 4) + 1)
     assert render.upload == (1500 + 320) / 50
     assert tasks["convert-shard 00"].compute == 40 / 4
-    assert tasks["validate-shard 01"].compute == 500 / 20 + 4
+    assert tasks["validate-shard 01"].compute == 500 / 20 + 500 / (40 * 4) + 4, "all cores compare rows"
+    assert {name.split()[0] for name, task in tasks.items() if task.cores > 1} == {"render-shard", "validate-shard"}
     assert tasks["assemble-validation"].compute == 80 / 8
     assert tasks["write-indexed 01"].after == ("render-shard 01",), "no shard waits for another"
     half = {task.name: task for task in scale.pipeline(CORPUS, RATES, replace(MACHINES, efficiency=0.5))}
@@ -103,9 +105,9 @@ def test_a_core_twice_as_fast_halves_what_is_measured_and_keeps_what_is_assumed(
     audited = replace(RATES, audit_seconds=50.0)
     before = scale.core_seconds(CORPUS, audited, found)
     after = scale.core_seconds(CORPUS, audited.on_core(2 * RATES.plain_tokens), found)
-    for step in ("render-shard", "write-indexed", "validate-shard"):
+    for step in ("convert-shard", "render-shard", "write-indexed", "validate-shard"):
         assert after[step] == pytest.approx(before[step] / 2)
-    for step in ("convert-shard", "assemble-split", "assemble-validation"):
+    for step in ("assemble-split", "assemble-validation"):
         assert after[step] == before[step]
 
 
@@ -166,7 +168,7 @@ def test_the_bars_of_the_project() -> None:
     The bars were set for cores on which the plain route makes 480,000 tokens a second.
     """
     results = json.loads((ROOT / "docs/performance.json").read_bytes())
-    rates = scale.measured(results, convert_rows=13_000, split_rows=2e6, join_rows=2e6).on_core(480_000)
+    rates = scale.measured(results, split_rows=2e6, join_rows=2e6).on_core(480_000)
     given = {"cores": 8, "download": 200e6, "upload": 200e6, "start": 60, "efficiency": 0.9, "spread": 0.3}
     line = {"stream": 80e6, "objects": 20, "object_bytes": 256e6}
     synth = scale.Corpus(rows=79.6e6, tokens=75e9, shards=16)

@@ -25,6 +25,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -254,21 +255,22 @@ def output_row(row: RawRow, conversion: Conversion) -> OutputRow:
     query, seed_text = row["query"], row.get(SEED_TEXT)
     if conversion.with_seed_text and seed_text:
         query = f"{query}\n\n{seed_text}"  # type: ignore[str-bytes-safe]  # a usable row holds no bytes
-    texts = map(_as_json, (query, row["synthetic_reasoning"], row["synthetic_answer"]))
-    written = chain.from_iterable(zip(_around_texts(conversion), (*texts, ""), strict=True))
-    return {"messages_json": "".join(written).encode(), "metadata_json": _as_json(kept), **kept}
+    texts = map(orjson.dumps, (query, row["synthetic_reasoning"], row["synthetic_answer"]))
+    written = chain.from_iterable(zip(_around_texts(conversion), (*texts, b""), strict=True))
+    return {"messages_json": b"".join(written), "metadata_json": _as_json(kept), **kept}
 
 
 _as_json = json.JSONEncoder(ensure_ascii=False).encode
+"""With blanks behind commas and colons, which orjson leaves away; a single text is the same in both."""
 
 
 @lru_cache(maxsize=1)
-def _around_texts(conversion: Conversion) -> list[str]:
+def _around_texts(conversion: Conversion) -> list[bytes]:
     """What is before, between and behind the texts in the JSON of every row: the rows differ in the texts alone."""
     texts = ("\0query", "\0reasoning", "\0answer")
-    rest, pieces = _as_json({"messages": messages(conversion, *texts)}), deque[str]()
+    rest, pieces = _as_json({"messages": messages(conversion, *texts)}).encode(), deque[bytes]()
     for text in reversed(texts):  # from the end, so that an option with such a text is none of them
-        rest, _, piece = rest.rpartition(_as_json(text))
+        rest, _, piece = rest.rpartition(orjson.dumps(text))
         pieces.appendleft(piece)
     return [rest, *pieces]
 
