@@ -15,7 +15,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from statistics import median, quantiles
-from typing import Any
+from typing import Any, Literal
 
 from spanloom.building.parts.packs import pack_bytes
 from spanloom.dataset.rows.digests import AT_ONCE
@@ -106,9 +106,17 @@ class Machines:
         return max(self.seconds(size, self.upload), largest / (self.stream * min(self.parts, self.streams)))
 
 
+Beside = Literal["download", "upload"]
+BESIDE: dict[str, Beside] = {"render-shard": "upload", "write-indexed": "download"}
+"""Steps that move packs while they compute: a renderer those that are full, a writer the next one."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """A step of a shard: seconds to download, compute and upload; `cores` are what it keeps busy while it computes."""
+    """A step of a shard: seconds to download, compute and upload; `cores` are what it keeps busy while it computes.
+
+    `beside`: what happens while it computes, and so lasts as long as the longer of the two.
+    """
 
     name: str
     after: tuple[str, ...] = ()
@@ -116,10 +124,16 @@ class Task:
     compute: float = 0.0
     upload: float = 0.0
     cores: float = 1.0
+    beside: Beside | None = None
 
     @property
     def seconds(self) -> float:
-        return self.download + self.compute + self.upload
+        return self.took(self.download, self.compute, self.upload)
+
+    def took(self, download: float, compute: float, upload: float) -> float:
+        """How long the task lasts where its parts last so long."""
+        both = {"download": download, "upload": upload}.get(self.beside or "", 0.0)
+        return download + compute + upload - min(both, compute)
 
 
 def measured(results: dict[str, Any], *, split_rows: float, join_rows: float) -> Rates:
@@ -268,6 +282,7 @@ def pipeline(corpus: Corpus, rates: Rates, machines: Machines) -> list[Task]:
             compute=(work[step] - of_all + of_all / speedup) / share + extra,
             upload=machines.seconds_up(up / share, found["tokens.bin"] / share if step == "write-indexed" else 0.0),
             cores=machines.cores if of_all else 1,
+            beside=BESIDE.get(step),
         )
 
     def names(step: str) -> list[str]:
@@ -276,8 +291,11 @@ def pipeline(corpus: Corpus, rates: Rates, machines: Machines) -> list[Task]:
     return [
         *(task(name, "convert-shard", [], many) for name in names("convert-shard")),
         Task(name="assemble-source", after=tuple(names("convert-shard")), compute=5.0),
-        Task(name="verify-tokenizer", after=("assemble-source",), compute=start),
-        *(task(name, "render-shard", ["verify-tokenizer"], many, start) for name in names("render-shard")),
+        Task(name="verify-tokenizer", compute=start),
+        *(
+            task(name, "render-shard", ["assemble-source", "verify-tokenizer"], many, start)
+            for name in names("render-shard")
+        ),
         task("assemble-split", "assemble-split", names("render-shard")),
         *(
             task(name, "write-indexed", [render], many)
@@ -312,7 +330,7 @@ def simulate(tasks: Sequence[Task], machines: Machines, chance: random.Random) -
         while ready and free:
             task = tasks[heapq.heappop(ready)]
             parts = (task.download, task.compute, task.upload)
-            seconds = sum(part * _factor(machines.spread, chance) for part in parts)
+            seconds = task.took(*(part * _factor(machines.spread, chance) for part in parts))
             heapq.heappush(running, (now + machines.start + seconds, task.name))
             free -= 1
         now, name = heapq.heappop(running)

@@ -90,8 +90,20 @@ def test_a_task_is_download_compute_and_upload() -> None:
     assert {name.split()[0] for name, task in tasks.items() if task.cores > 1} == {"render-shard", "validate-shard"}
     assert tasks["assemble-validation"].compute == 80 / 8
     assert tasks["write-indexed 01"].after == ("render-shard 01",), "no shard waits for another"
+    assert render.after == ("assemble-source", "verify-tokenizer")
     half = {task.name: task for task in scale.pipeline(CORPUS, RATES, replace(MACHINES, efficiency=0.5))}
     assert half["render-shard 01"].compute == 500 / (10 * 2.5) + 1
+
+
+def test_what_happens_beside_computing_lasts_as_long_as_the_longer_of_both() -> None:
+    parts = {"download": 5.0, "compute": 3.0, "upload": 1.0}
+    assert scale.Task(name="a", **parts).seconds == 9
+    assert scale.Task(name="a", **parts, beside="download").seconds == 6
+    assert scale.Task(name="a", **parts, beside="upload").seconds == 8
+    tasks = {task.name: task for task in scale.pipeline(CORPUS, RATES, MACHINES)}
+    render, write = tasks["render-shard 01"], tasks["write-indexed 01"]
+    assert render.seconds == pytest.approx(render.download + max(render.compute, render.upload))
+    assert write.seconds == pytest.approx(max(write.download, write.compute) + write.upload)
 
 
 def test_rendering_audits_one_row_in_a_thousand() -> None:

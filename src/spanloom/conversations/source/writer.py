@@ -1,10 +1,11 @@
 """One shard of a source folder, written row by row.
 
 In: rows as texts by column. Out: a Parquet file, which gets its final name when it is complete, and its entry in the
-manifest. Memory holds at most one row group.
+manifest. Memory holds at most two row groups: one is filled while a thread compresses and writes the other.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,9 @@ class ShardWriter:
             self._temporary, schema, compression="zstd", use_dictionary=list(few_values), write_statistics=False
         )
         undo.callback(abandon, self._file)
+        self._thread = ThreadPoolExecutor(1)
+        self._writing: Future[None] | None = None
+        undo.callback(self._thread.shutdown)
 
     def append(self, row: OutputRow) -> None:
         self._buffer.append(row)
@@ -52,6 +56,8 @@ class ShardWriter:
         """Gives the file its final name. Returns its entry in the manifest."""
         if self._buffer:
             self._flush()
+        self._wait()
+        self._thread.shutdown()
         self._file.close()
         fsync_file(self._temporary)
         size, sha256 = self._temporary.stat().st_size, sha256_file(self._temporary)
@@ -62,8 +68,15 @@ class ShardWriter:
 
     def _flush(self) -> None:
         columns = {field.name: _texts([row[field.name] for row in self._buffer], field.type) for field in self._schema}
-        self._file.write_table(pa.table(columns, schema=self._schema), row_group_size=len(self._buffer))
+        table = pa.table(columns, schema=self._schema)
+        self._wait()
+        self._writing = self._thread.submit(self._file.write_table, table, row_group_size=table.num_rows)
         self._buffer, self._buffered_bytes = [], 0
+
+    def _wait(self) -> None:
+        """Raises what writing the row group before has raised."""
+        if self._writing is not None:
+            self._writing.result()
 
 
 def _texts(values: list[str | bytes | None], type_: pa.DataType) -> pa.Array:
