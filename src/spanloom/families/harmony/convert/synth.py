@@ -396,7 +396,6 @@ def source_manifest(
 ) -> dict[str, Any]:
     """The manifest of a source. `sources`: path, rows and bytes of each raw file; `shards`: their writers' entries;
     `place`: raw data at `hf://`, with its commit."""
-    written = sum(shard["rows"] for shard in shards)
     return {
         "schema_version": SYNTH_KD.source.schema_version,
         "conversion": {
@@ -412,7 +411,7 @@ def source_manifest(
             "sources": sources,
             **({"places": [place]} if place is not None else {}),
             "rows_read": total,
-            "rows_written": written,
+            "rows_written": sum(shard["rows"] for shard in shards),
             "skipped": {reason.value: skipped[reason] for reason in Skip if skipped.get(reason)},
         },
         "storage": SYNTH_KD.source.storage(shards),
