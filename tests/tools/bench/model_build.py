@@ -32,10 +32,7 @@ from spanloom.families.models.paths.prover import PathProver
 from spanloom.families.models.probe.form import find_form, variable_sets
 from spanloom.families.models.prove.conversation import Proving
 from support.model_material import DAY, models_of, pairs
-from tools.bench.model_proof import LENGTH, as_transformers, processor_seconds, texts
-
-TURNS = 6
-"""Questions and answers of a conversation, behind a system message."""
+from tools.bench.model_proof import LENGTH, TURNS, as_transformers, processor_seconds, texts
 
 
 def conversations(given: Iterator[str], count: int, turns: int, *, thoughts: bool) -> list[Conversation]:

@@ -31,7 +31,8 @@ from support.model_material import DAY, models_of, pairs
 from support.processor_time import processor_time
 from tools.bench.texts import Texts
 
-TURNS = 3
+TURNS = 6
+"""Questions and answers of a conversation, behind a system message."""
 LENGTH = 700
 """Characters of a text, about."""
 
@@ -45,7 +46,7 @@ def texts() -> Iterator[str]:
 
 
 def conversations(given: Iterator[str], count: int) -> list[Conversation]:
-    """Of three questions with a system text; every second one with reasoning."""
+    """Of `TURNS` questions with a system text; every second one with reasoning."""
     made = []
     for number in range(count):
         messages: list[dict[str, Any]] = [{"role": "system", "content": next(given)}]
