@@ -1,4 +1,4 @@
-"""The family on docs/architecture.md: its code is taken from the page, and does what families do."""
+"""The family of docs/examples/family.py does what families do."""
 
 import importlib
 import json
@@ -61,8 +61,7 @@ families.FAMILIES["pairs"] = lambda: sys.modules["pairs"]
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = tmp_path_factory.mktemp("pairs")
-    page = (REPOSITORY / "docs/architecture.md").read_text("utf-8")
-    (code,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    code = (REPOSITORY / "docs/examples/family.py").read_text("utf-8")
     (made / "pairs.py").write_text(code + KNOWN)
     lines = (
         {"id": f"p{n}", "question": f"What is {n}+{n}?", "answer": "" if n % 97 == 5 else f" {2 * n} é"}
