@@ -45,14 +45,7 @@ from sqlalchemy import (
 from spanloom.families.traces.defaults import MAX_STEP_CHARACTERS
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.faults import PROBE_SECONDS, named_faults
-from spanloom.families.traces.trace import (
-    CheckedTrace,
-    Payload,
-    Trace,
-    check_step_limit,
-    json_text,
-    parse_text,
-)
+from spanloom.families.traces.trace import CheckedTrace, Payload, Trace, check_step_limit, json_text, parse_text
 from spanloom.provenance import canonical_json
 
 PAGE_ROWS = 1000
