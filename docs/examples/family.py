@@ -159,7 +159,7 @@ def check_shard(report: Report, opened: family.OpenedShard, run: family.CheckRun
 
     def check_rows(some: SpanDocuments, rows: pa.Table, digests: Digests) -> Iterator[Finding]:
         yield from some.check_rows(rows, some.counted(LAYOUT.span_names))
-        yield from some.check_split(rows.column(ID_COLUMN), digests, opened.content.config["valid_fraction"])
+        yield from some.check_split(rows.column(ID_COLUMN), digests, opened.content)
 
     return check_documents_with_ids(
         report,

@@ -52,17 +52,13 @@ def audit(
         raise OptionError(f"{unknown[0]} is not a class", remedy=f"one of {', '.join(NAMES)}")
     request = AuditOptions(
         data=local_copy(data),
-        model=ModelOptions(
-            folder=Path(model), template=None, stops=(), date=day_of(defaults.PROBE_DATE), thinking="auto", variables={}
-        ),
+        model=ModelOptions(folder=Path(model), date=day_of(defaults.PROBE_DATE)),
         messages=None if messages is None else local_copy(messages),
         reading=Reading(mask=mask, aligned=aligned),
         sample=sample,
         seed=seed,
         workers=workers,
         declare=tuple(declare),
-        rows=None,
-        tolerated={},
     )
     with Progress.given(progress).counting("audit", "rows") as on_progress:
         result = run_audit(request, on_progress)

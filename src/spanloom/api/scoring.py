@@ -3,7 +3,7 @@
 In: the root of a dataset, a teacher. Out: the content of the signals' manifest; a `Report`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from spanloom.families import content_of, dataset_family
 from spanloom.findings import Report
 from spanloom.megatron.readers import ReaderChoice, chosen_reader, open_with
 from spanloom.report.progress import Progress
-from spanloom.storage.scratch import scratch_for
+from spanloom.storage.scratch import Scratch, scratch_for
 from spanloom.storage.temporaries import temporary_folder
 from spanloom.storage.uri import is_uri
 from spanloom.teacher.carry import CarriedSignals
@@ -29,6 +29,7 @@ from spanloom.teacher.score import Scoring, score
 from spanloom.teacher.sources.chosen import chosen_teacher
 from spanloom.teacher.sources.distillkit import SETTINGS, Capture, read_compression
 from spanloom.teacher.sources.options import ScoringOptions, TeacherOptions
+from spanloom.teacher.sources.teacher import StoredSignals, Teacher
 from spanloom.teacher.validate import validate_signals
 
 
@@ -51,15 +52,37 @@ def scored(
     """The content of the signals' manifest, and whether they were there already. `root`, `out`: folders or URIs."""
     scoring = Scoring(k=options.top_k, spans=options.spans or None, max_rejects=options.max_rejects)
     with scratch_for("teacher-score", [root, out], scratch) as staging:
-        dataset, signals = staged_root(staging, root), begun_signals(staging, out)
+        dataset, _ = staged_root(staging, root), begun_signals(staging, out)
         content = content_of(dataset, "teacher")
         with progress.stage("load", "the teacher"):
             teacher = chosen_teacher(dataset, content, dataset_family(content.family), options, options.top_k)
-        keep = keeping_parts(staging, out)
-        with progress.stage("score"), progress.counting("score", "labels") as on_progress:
-            named = root if is_uri(root) else None
-            result = score(dataset, signals, teacher, scoring, keep=keep, named=named, on_progress=on_progress)
-        publish_signals(staging, out)
+        return _written(staging, root, out, teacher, scoring, progress)
+
+
+def _written(
+    staging: Scratch,
+    root: str,
+    out: str,
+    teacher: Teacher | None,
+    scoring: Scoring,
+    progress: Progress,
+    *,
+    carried: StoredSignals | None = None,
+    verb: str = "score",
+) -> tuple[TeacherContent, bool]:
+    """Makes the signals of a staged dataset and publishes them. Returns as `score` does."""
+    with progress.stage(verb), progress.counting(verb, "labels") as on_progress:
+        result = score(
+            staging.path(root),
+            staging.path(out),
+            teacher,
+            scoring,
+            carried=carried,
+            keep=keeping_parts(staging, out),
+            named=root if is_uri(root) else None,
+            on_progress=on_progress,
+        )
+    publish_signals(staging, out)
     return result
 
 
@@ -79,47 +102,24 @@ def carried(
     listed. Returns the content of the new signals' manifest, its environment, and whether they were there already.
     """
     with scratch_for("teacher-carry", [folder, old, root, out], scratch) as staging:
-        signals = staging.folder(folder)
-        dataset = staged_root(staging, root)
-        before = staged_root(staging, old or str(read_teacher(signals)[1].get("root", "")))
-        made = begun_signals(staging, out)
-        keep = keeping_parts(staging, out)
-        result = _carried(
-            signals, before, dataset, made, options, missing, progress, keep, root if is_uri(root) else None
-        )
-        publish_signals(staging, out)
-    return result
-
-
-def _carried(
-    folder: Path,
-    old: Path,
-    root: Path,
-    out: Path,
-    options: TeacherOptions,
-    missing: bool,
-    progress: Progress,
-    keep: Callable[[Sequence[str]], None] | None,
-    named: str | None,
-) -> tuple[TeacherContent, dict[str, Any], bool]:
-    content = content_of(root, "teacher")
-    signals, _ = read_teacher(folder)
-    if not old.is_dir():
-        raise OptionError("the dataset of the old signals is not there", where=str(old), remedy="--old-dataset ROOT")
-    if missing == options.given:
-        raise OptionError(
-            "other documents are scored by a teacher, or listed",
-            remedy="give the teacher of the old signals, or --missing",
-        )
-    with progress.stage("load", "the old signals"):
-        stored = CarriedSignals(folder, old, content)
-        teacher = None if missing else chosen_teacher(root, content, dataset_family(content.family), options, signals.k)
-    scoring = Scoring(k=signals.k, spans=None if signals.spans is None else tuple(signals.spans))
-    with progress.stage("score"), progress.counting("score", "labels") as on_progress:
-        written, same = score(
-            root, out, teacher, scoring, carried=stored, keep=keep, named=named, on_progress=on_progress
-        )
-    return written, read_teacher(out)[1], same
+        signals, environment = read_teacher(staging.folder(folder))
+        dataset, before = staged_root(staging, root), staged_root(staging, old or str(environment.get("root", "")))
+        made, content = begun_signals(staging, out), content_of(dataset, "teacher")
+        if not before.is_dir():
+            message = "the dataset of the old signals is not there"
+            raise OptionError(message, where=str(before), remedy="--old-dataset ROOT")
+        if missing == options.given:
+            raise OptionError(
+                "other documents are scored by a teacher, or listed",
+                remedy="give the teacher of the old signals, or --missing",
+            )
+        with progress.stage("load", "the old signals"):
+            stored = CarriedSignals(staging.path(folder), before, content)
+            family = dataset_family(content.family)
+            teacher = None if missing else chosen_teacher(dataset, content, family, options, signals.k)
+        scoring = Scoring(k=signals.k, spans=None if signals.spans is None else tuple(signals.spans))
+        written, same = _written(staging, root, out, teacher, scoring, progress, carried=stored)
+        return written, read_teacher(made)[1], same
 
 
 def imported(
@@ -135,43 +135,27 @@ def imported(
     of its settings, None for that in the capture. Returns as `scored`, and at how many labels approximated values were
     lowered in this run."""
     with scratch_for("teacher-import", [capture, root, out], scratch) as staging, temporary_folder("capture-") as copy:
-        folder, dataset, signals = staging.folder(capture), staged_root(staging, root), begun_signals(staging, out)
+        folder, dataset, _ = staging.folder(capture), staged_root(staging, root), begun_signals(staging, out)
         content = content_of(dataset, "teacher")
         settings = read_compression(compression or folder / SETTINGS)
-        names = None if not spans else list(spans)
         with progress.stage("load", "the capture"):
-            stored = Capture(folder, settings, dataset, content, names, Path(copy))
-        keep, named = keeping_parts(staging, out), root if is_uri(root) else None
-        with progress.stage("import"), progress.counting("import", "labels") as on_progress:
-            result = score(
-                dataset,
-                signals,
-                None,
-                Scoring(k=settings.k, spans=spans or None),
-                carried=stored,
-                keep=keep,
-                named=named,
-                on_progress=on_progress,
-            )
-        publish_signals(staging, out)
+            stored = Capture(folder, settings, dataset, content, list(spans) or None, Path(copy))
+        scoring = Scoring(k=settings.k, spans=spans or None)
+        result = _written(staging, root, out, None, scoring, progress, carried=stored, verb="import")
     return *result, stored.lowered
 
 
 def size_of(place: str, options: ScoringOptions, scratch: Path | None = None) -> Size:
     """What `scored` would read and write."""
-    with local_root(place, scratch) as root:
-        return _size_of(root, options)
-
-
-def _size_of(root: Path, options: ScoringOptions) -> Size:
-    content = content_of(root, "teacher")
-    spans = span_ids(list(options.spans) or None, content)
     counted = {"documents": 0, "labels": 0, "read": 0}
-    for split, shard in content.filled():
-        for part in documents_of(root, content, split, shard, spans, PART_TOKENS):
-            counted["documents"] += len(part)
-            counted["labels"] += sum(each.positions.size for each in part)
-            counted["read"] += sum(each.tokens.size for each in part)
+    with local_root(place, scratch) as root:
+        content = content_of(root, "teacher")
+        spans = span_ids(list(options.spans) or None, content)
+        for split, shard in content.filled():
+            for part in documents_of(root, content, split, shard, spans, PART_TOKENS):
+                counted["documents"] += len(part)
+                counted["labels"] += sum(each.positions.size for each in part)
+                counted["read"] += sum(each.tokens.size for each in part)
     each = sum(
         dtype.itemsize * (options.top_k if name in OF_TOP else 1)
         for name, dtype in arrays_for(content.tokenizer.vocab_size).items()
@@ -190,7 +174,19 @@ def checked(
 ) -> Report:
     """The report of `teacher validate`. `folder`, `root`: folders or URIs."""
     with scratch_for("teacher-validate", [folder, root], scratch) as staging:
-        return _checked(staging.folder(folder), staged_root(staging, root), options, deep, reader, progress)
+        signals, dataset = staging.folder(folder), staged_root(staging, root)
+        content = content_of(dataset, "teacher")
+        if options.given != (deep > 0):
+            raise OptionError("--deep N needs a teacher, and a teacher --deep N: it scores documents again")
+        k, family = read_teacher(signals)[0].k, dataset_family(content.family)
+        teacher = chosen_teacher(dataset, content, family, options, k) if options.given else None
+        used = chosen_reader(reader)
+        with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
+            report = validate_signals(
+                signals, dataset, open_with(used), teacher=teacher, deep=deep, on_progress=on_progress
+            )
+    report.reader = used
+    return report
 
 
 def ranked(
@@ -212,21 +208,6 @@ def grouped(
         signals = staging.folder(folder)
         chosen = [(), (SPAN,), ("split",), *((name,) for name in columns)] if by is None else by
         return {tuple(names): group_scores(signals, dataset, names, columns) for names in chosen}
-
-
-def _checked(
-    folder: Path, root: Path, options: TeacherOptions, deep: int, reader: ReaderChoice, progress: Progress
-) -> Report:
-    content = content_of(root, "teacher")
-    if options.given != (deep > 0):
-        raise OptionError("--deep N needs a teacher, and a teacher --deep N: it scores documents again")
-    k = read_teacher(folder)[0].k
-    teacher = chosen_teacher(root, content, dataset_family(content.family), options, k) if options.given else None
-    used = chosen_reader(reader)
-    with progress.stage("validate"), progress.counting("validate", "documents") as on_progress:
-        report = validate_signals(folder, root, open_with(used), teacher=teacher, deep=deep, on_progress=on_progress)
-    report.reader = used
-    return report
 
 
 def summary_of(content: TeacherContent) -> dict[str, Any]:

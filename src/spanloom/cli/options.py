@@ -18,6 +18,8 @@ from spanloom.storage.hub import local_copy
 from spanloom.storage.uri import is_hub, parse_uri
 
 if TYPE_CHECKING:
+    from fastapi import FastAPI
+
     from spanloom.building.steps import StepTask
     from spanloom.service.application import Guards
 
@@ -145,6 +147,23 @@ class Serving:
             read=tuple,
         ),
     ] = ()
+    token_file: Annotated[
+        Path | None,
+        option("A file with the bearer token. Default: $SPANLOOM_SERVICE_TOKEN, else none.", metavar="FILE"),
+    ] = None
+
+    def token(self) -> str | None:
+        """The token of the service. Raises SpanloomError if others could reach it without one."""
+        from spanloom.service.access import check_address, read_token
+
+        token = read_token(self.token_file)
+        check_address(self.host, token)
+        return token
+
+    def run(self, application: "FastAPI", what: str) -> None:
+        from spanloom.service.serving import serve
+
+        serve(application, host=self.host, port=self.port, what=what, header_seconds=self.header_seconds)
 
     def guards(self) -> "Guards":
         from spanloom.service.application import Guards

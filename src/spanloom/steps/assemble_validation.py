@@ -7,7 +7,6 @@ belong to no shard and the listing are read. Out: the same as validate-alignment
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from time import monotonic
-from typing import Any
 
 from spanloom.building.conclude import conclude
 from spanloom.dataset import manifest
@@ -96,5 +95,4 @@ def _size(path: Path) -> int:
     return (path.stat() if path.exists() else path.lstat()).st_size  # otherwise a broken link
 
 
-def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return report_artifacts(result)
+artifact_metadata = report_artifacts

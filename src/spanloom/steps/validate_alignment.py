@@ -79,5 +79,4 @@ def run(
     return result
 
 
-def artifact_metadata(result: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return report_artifacts(result)
+artifact_metadata = report_artifacts

@@ -40,7 +40,7 @@ from spanloom.storage.local import (
     written_atomically,
 )
 from spanloom.storage.locks import held, lock_names
-from spanloom.storage.small_files import parse_json, read_json, read_small
+from spanloom.storage.small_files import parse_json, read_json, read_object, read_small
 from spanloom.storage.temporaries import (
     TEMPORARY_MARK,
     clear_temporaries,
@@ -68,6 +68,7 @@ __all__ = [
     "publish",
     "publish_bytes",
     "read_json",
+    "read_object",
     "read_small",
     "remove_files",
     "remove_if_empty",

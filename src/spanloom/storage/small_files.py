@@ -54,6 +54,17 @@ def read_json(path: Path, error: type[SpanloomError], what: str, remedy: str) ->
     return parse_json(read_small(path, error, what, remedy), error, what, str(path), remedy)
 
 
+def read_object(path: Path, error: type[SpanloomError]) -> dict[str, Any]:
+    """The object in a small JSON file that others wrote, such as a model's. Raises `error` for anything else in it."""
+    try:
+        value = json.loads(read_small(path, error, "the file", "fix it"))
+    except (ValueError, RecursionError) as fault:
+        raise error(f"the file is not JSON: {fault}", where=str(path), remedy="fix it") from None
+    if not isinstance(value, dict):
+        raise error("the file is not a JSON object", where=str(path), remedy="fix it")
+    return value
+
+
 def parse_json(data: bytes, error: type[SpanloomError], what: str, where: str, remedy: str) -> Any:
     """An untrusted JSON text → its value. `where`: its path or URI, for messages.
 

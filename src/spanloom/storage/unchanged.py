@@ -67,3 +67,10 @@ def check_unchanged(path: Path, before: FileState, *, sha256: str | None = None,
         where=where or str(path),
         remedy="run again when nobody writes to the source",
     )
+
+
+def check_loaded(same: bool, what: str, where: str) -> None:
+    """Raises SourceError if what a worker loaded is not what the build began with. `what`: "the tokenizer"."""
+    if not same:
+        message = f"{what} was changed while the dataset was built"
+        raise SourceError(message, where=where, remedy="run again when nobody writes to it")

@@ -11,7 +11,6 @@ message are left out, or templates would write `None`; `strftime_now` is defined
 same input must give the same text; `random` and `lipsum` are missing for the same reason.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.errors import SpanloomError
-from spanloom.storage import read_small
+from spanloom.storage import read_object, read_small
 from spanloom.text import is_utf8
 from spanloom.tokenizers.json_limits import LONGEST_TOKEN
 from spanloom.tokenizers.rendering import wire
@@ -242,7 +241,7 @@ def _from_folder(folder: Path) -> tuple[dict[str, str], dict[str, str], Path]:
         templates, tokens, file = _from_file(config)
     extra = folder / "special_tokens_map.json"
     if extra.is_file():
-        tokens = {**_special_tokens(_json_object(extra), extra), **tokens}
+        tokens = {**_special_tokens(read_object(extra, ChatTemplateError), extra), **tokens}
     alone = folder / "chat_template.jinja"
     if alone.is_file():
         templates["default"], file = _text(alone), alone
@@ -255,7 +254,7 @@ def _from_folder(folder: Path) -> tuple[dict[str, str], dict[str, str], Path]:
 def _from_file(path: Path) -> tuple[dict[str, str], dict[str, str], Path]:
     if path.suffix != ".json":
         return {"default": _text(path)}, {}, path
-    config = _json_object(path)
+    config = read_object(path, ChatTemplateError)
     stored = config.get("chat_template")
     if isinstance(stored, str):
         templates = {"default": stored}
@@ -299,13 +298,3 @@ def _text(path: Path) -> str:
         return read_small(path, ChatTemplateError, "the file", "fix it").decode()
     except UnicodeDecodeError as fault:
         raise ChatTemplateError(f"the file is not UTF-8: {fault.reason}", where=str(path), remedy="fix it") from None
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(_text(path))
-    except (ValueError, RecursionError) as fault:
-        raise ChatTemplateError(f"the file is not JSON: {fault}", where=str(path), remedy="fix it") from None
-    if not isinstance(value, dict):
-        raise ChatTemplateError("the file is not a JSON object", where=str(path), remedy="fix it")
-    return value

@@ -36,7 +36,7 @@ from spanloom.families.harmony.render.audit import Auditor, audit_stride
 from spanloom.families.harmony.render.fast import FastRenderer
 from spanloom.families.harmony.render.routes import ROWS_WORTH_LOADING, load_renderer, loading_ahead
 from spanloom.families.harmony.render.rows import render_rows
-from spanloom.families.harmony.steps.assemble_manifest import assemble_manifest
+from spanloom.families.harmony.steps import assemble_manifest
 from spanloom.families.harmony.tokenizer import load_encoding
 from spanloom.records.strict_json import count_quotes
 from spanloom.tokenizers.o200k.encoder import EncodedTexts, Encoder
@@ -180,9 +180,9 @@ def validation(sources: list[Path], work: Path, tokenizer: Path) -> Iterator[Lin
     for size, source in [("small", sources[0]), ("small", sources[0]), ("big", sources[1])]:
         root = work / size / "root"
         if not root.exists():
-            inventories = list(_write(work, size, root))
+            inventories = list(map(str, _write(work, size, root)))
             split = work / size / "split.json"
-            assemble_manifest(inventories=inventories, split=split, root=root, allow_unknown_sha=True, environment={})
+            assemble_manifest.run(inventories=inventories, split=str(split), root=str(root), allow_unknown_sha=True)
         for stage, given in (("validate-alignment", source), ("check documents", None)):
             began = time.perf_counter()
             report = validate_alignment(root=root, family=dataset, source=given, tokenizer=tokenizer, workers=1)

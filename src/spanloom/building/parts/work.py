@@ -17,15 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from spanloom.building.parts.packs import (
-    IDS_NAME,
-    IdsWriter,
-    members,
-    pack_name,
-    read_pack,
-    unpack,
-    write_pack,
-)
+from spanloom.building.parts.packs import IDS_NAME, IdsWriter, members, pack_name, read_pack, unpack, write_pack
 from spanloom.building.parts.stored import RENDERED_JSON, OpenPart, read_sidecar
 from spanloom.building.recipe import DatasetForm
 from spanloom.errors import ArtifactError, ConflictError, SpanloomError

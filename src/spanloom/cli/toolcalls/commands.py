@@ -91,9 +91,6 @@ class Convert:
 def serve(
     *,
     serving: options.Serving,
-    token_file: Annotated[
-        Path | None, option("A file with the bearer token. Default: $SPANLOOM_SERVICE_TOKEN, else none.")
-    ] = None,
     max_bytes: Annotated[int, option("The largest body that is accepted.", min=1024)] = defaults.BODY_MAX_BYTES,
     tools_dir: toolcalls_options.ToolsDir = None,
 ) -> None:
@@ -101,20 +98,11 @@ def serve(
 
     Needs `pip install 'spanloom[serve]'`. `spanloom traces serve` has these routes beside its own.
     """
-
     from spanloom.families.toolcalls.service.application import toolcalls_application
-    from spanloom.service.access import check_address, read_token
-    from spanloom.service.serving import serve as serve_application
 
-    token = read_token(token_file)
-    check_address(serving.host, token)
-    application = toolcalls_application(tools_dir=tools_dir, token=token, max_bytes=max_bytes, guards=serving.guards())
-    serve_application(
-        application,
-        host=serving.host,
-        port=serving.port,
-        what="tool calls",
-        header_seconds=serving.header_seconds,
+    token, guards = serving.token(), serving.guards()
+    serving.run(
+        toolcalls_application(tools_dir=tools_dir, token=token, max_bytes=max_bytes, guards=guards), "tool calls"
     )
 
 

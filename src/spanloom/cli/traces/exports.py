@@ -109,10 +109,6 @@ def tokenize(
 def serve(
     *,
     serving: options.Serving,
-    token_file: Annotated[
-        Path | None,
-        option("A file with the bearer token. Default: $SPANLOOM_SERVICE_TOKEN, else none.", metavar="FILE"),
-    ] = None,
     ingest_dir: Annotated[
         Path | None, option("Files are ingested from below this folder alone. Default: ROOT/ingest.", metavar="DIR")
     ] = None,
@@ -137,11 +133,8 @@ def serve(
     """
     from spanloom.families.toolcalls.service.routes import body_limits, toolcalls_router
     from spanloom.families.traces.service.application import traces_application
-    from spanloom.service.access import check_address, read_token
-    from spanloom.service.serving import serve as serve_application
 
-    token = read_token(token_file)
-    check_address(serving.host, token)
+    token = serving.token()
     with places.opened(create=True) as opened:
         if max_step_characters is not None:
             opened.remember_step_limit(max_step_characters)
@@ -156,10 +149,4 @@ def serve(
             more_routers=[toolcalls_router()],
             more_limits=body_limits(),
         )
-        serve_application(
-            application,
-            host=serving.host,
-            port=serving.port,
-            what=f"traces of {opened.called}",
-            header_seconds=serving.header_seconds,
-        )
+        serving.run(application, f"traces of {opened.called}")

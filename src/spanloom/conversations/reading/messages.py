@@ -25,11 +25,7 @@ from spanloom.conversations.reading.call_tags import (
     written_results,
 )
 from spanloom.conversations.reading.contents import OpenMessage, are_parts, parts_of, take, take_rest, texts_of
-from spanloom.conversations.reading.flags import (
-    FLAGS,
-    is_trained,
-    is_truncated,
-)
+from spanloom.conversations.reading.flags import FLAGS, is_trained, is_truncated
 from spanloom.conversations.reading.harmony import Part, rendered_parts
 from spanloom.conversations.reading.markup import (
     TAG_ENDS,

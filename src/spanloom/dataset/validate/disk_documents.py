@@ -132,11 +132,20 @@ class DiskDocuments(DiskRun):
             for at in np.flatnonzero(column != values).tolist():
                 yield self.finding("rows", f"{name} is {column[at]}, the files say {values[at]}", at)
 
-    def check_split(
-        self, ids: pa.ChunkedArray, digests: npt.NDArray[np.uint64], valid_fraction: float
-    ) -> Iterator[Finding]:
+    def check_order(self, rows: pa.Table, noun: str) -> Iterator[Finding]:
+        """Checks that each document is of a later row than the one before it. `noun`: what the rows are."""
+        for at in np.flatnonzero(np.diff(rows.column("row").to_numpy()) <= 0).tolist():
+            yield self.finding("rows", f"the documents do not follow the order of the {noun}", at + 1)
+
+    def check_weights(self, rows: pa.Table) -> Iterator[Finding]:
+        weights = rows.column("weight").to_numpy()
+        for at in np.flatnonzero(~(weights >= 0) | ~np.isfinite(weights)).tolist():
+            yield self.finding("weight", f"the weight {weights[at]} is not a number of 0 or more", at)
+
+    def check_split(self, ids: pa.ChunkedArray, digests: npt.NDArray[np.uint64], content: Content) -> Iterator[Finding]:
         """Checks the split of each document by the split rule and its id's digest."""
-        threshold = int(Decimal(str(valid_fraction)) * 2**64)
+        assert content.split is not None, "the schema demands it of these families"
+        threshold = int(Decimal(str(content.split.valid_fraction)) * 2**64)
         valid = digests < threshold if threshold < 2**64 else np.ones(digests.size, dtype=np.bool_)
         for at in np.flatnonzero(valid != (self.split == "valid")).tolist():
             wanted = "valid" if valid[at] else "train"

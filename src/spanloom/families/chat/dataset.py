@@ -10,19 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from spanloom.dataset import family
 from spanloom.dataset.document import ShownMessage, ShownToken
-from spanloom.dataset.family import (
-    CheckRun,
-    Description,
-    ExportColumn,
-    OpenedShard,
-    Section,
-    Vocabulary,
-    WholeCheck,
-    no_header_tokens,
-    one_layout,
-    one_row_schema,
-)
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.rows.places import rejected_rows, rows_of_file
@@ -42,9 +31,9 @@ ID_COLUMN = None
 GROUP_COLUMNS = ()
 ROW_SCHEMA = blocks.ABOUT_SCHEMA
 ARRAY_DTYPES, SPAN_NAMES = blocks.ARRAY_DTYPES, blocks.SPAN_NAMES
-header_tokens = no_header_tokens
-layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
-row_schema = one_row_schema(ROW_SCHEMA)
+header_tokens = family.no_header_tokens
+layout = family.one_layout(ARRAY_DTYPES, SPAN_NAMES)
+row_schema = family.one_row_schema(ROW_SCHEMA)
 SPLITS = (blocks.SPLIT,)
 RATIO = None
 
@@ -68,7 +57,7 @@ def _packing(shard: ShardEntry) -> dict[str, int]:
     return shard.packing
 
 
-def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
+def check_shard(report: Report, opened: family.OpenedShard, run: family.CheckRun) -> Digests:
     """Every block: its loss mask, its row, and the counts of the packing. Blocks have no ids."""
     rules = verify.Rules.of(opened.content)
     lengths = opened.datasets.lengths
@@ -110,7 +99,7 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     return _NO_DIGESTS
 
 
-def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
+def check_whole(report: Report, whole: family.WholeCheck, digests: DigestRuns) -> None:
     """Of records, only those that were refused are known by number: blocks have no ids."""
     records = sum(file.rows for file in whole.content.input.shards)
 
@@ -125,7 +114,7 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     whole.run.each(report, whole.content.shards, check_rejects)
 
 
-def _check_packing(report: Report, opened: OpenedShard, counts: dict[str, int], rules: verify.Rules) -> None:
+def _check_packing(report: Report, opened: family.OpenedShard, counts: dict[str, int], rules: verify.Rules) -> None:
     """The packing counts of the manifest that can be recounted from disk."""
     stated = _packing(opened.shard)
     for name, count in counts.items():
@@ -140,7 +129,7 @@ def _check_packing(report: Report, opened: OpenedShard, counts: dict[str, int], 
 stage_source, stage_tokenizer = staged_transcripts, staged_tokenizer
 
 
-def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
+def load_vocabulary(content: Content, tokenizer: Path | None) -> family.Vocabulary:
     """Vocabulary of the tokenizer that the blocks were packed with."""
     return vocabulary.load_vocabulary(content.tokenizer, tokenizer)
 
@@ -171,7 +160,7 @@ def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
             yield f"{row[name]:,} token{'' if row[name] == 1 else 's'} {label}"
 
 
-def describe(content: Content) -> Description:
+def describe(content: Content) -> family.Description:
     """For the dataset card: block length, trained tokens, and the count of each use of the stream's tokens."""
     config, packing = content.config, content.totals.packing
     assert packing is not None, "the schema demands it of this family"
@@ -181,7 +170,7 @@ def describe(content: Content) -> Description:
     trained = "Loss is on the assistant's spans alone" if config["post_training"] else "Every token counts"
     markers = ", ".join(f"{code(marker['text'])} {marker['id']}" for marker in config["markers"].values())
     result = _result(config, packing)
-    return Description(
+    return family.Description(
         tags=("packed-chat",),
         introduction=f"Chat transcripts {made_from}packed into blocks of {size:,} tokens for Megatron. {trained}."
         f" One document is one block: read them with `sequence_length` {size} and `add_extra_token_to_sequence` off, so"
@@ -221,7 +210,7 @@ def _result(config: dict[str, Any], packing: dict[str, int]) -> dict[str, str]:
     }
 
 
-def _packing_section(config: dict[str, Any], packing: dict[str, int]) -> Section:
+def _packing_section(config: dict[str, Any], packing: dict[str, int]) -> family.Section:
     """Where the stream's tokens are; the lines add up to all of them."""
     lost = ("dropped_tokens", "tokens_given_up", "tail_tokens")
     lines = {
@@ -244,7 +233,7 @@ def _packing_section(config: dict[str, Any], packing: dict[str, int]) -> Section
         after += f" {packing['injected_tokens']:,} tokens are copies, where a block begins inside a user span."
     if packing["padding_tokens"]:
         after += f" {packing['padding_tokens']:,} tokens are padding."
-    return Section(
+    return family.Section(
         title="Packing",
         before=f"Blocks of {config['block_size']:,} tokens; loss {loss}.",
         column="what became of the stream",
@@ -254,6 +243,6 @@ def _packing_section(config: dict[str, Any], packing: dict[str, int]) -> Section
     )
 
 
-def export_columns(content: Content) -> Sequence[ExportColumn]:
+def export_columns(content: Content) -> Sequence[family.ExportColumn]:
     """No columns: a block has no id."""
     return ()

@@ -21,7 +21,7 @@ from spanloom.building.assembly import build_facts
 from spanloom.building.recipe import Counts, DatasetForm, Made, NoNotices, Part
 from spanloom.conversations.source.rejects import Reject
 from spanloom.dataset.family import Layout
-from spanloom.errors import ChatError, RecordError, SourceError
+from spanloom.errors import ChatError, RecordError
 from spanloom.families.chat.blocks.markers import MARKER_NAMES
 from spanloom.families.chat.options.pack import PackingRules as PackingRules
 from spanloom.families.chat.root.blocks import ARRAY_DTYPES, FAMILY, INPUT_SCHEMA, SPAN_NAMES
@@ -30,7 +30,7 @@ from spanloom.families.chat.transcripts.files import OnError, read_records, text
 from spanloom.machine import usable_cpus
 from spanloom.records.files import name_below
 from spanloom.storage import sha256_file
-from spanloom.storage.unchanged import FileState, check_unchanged, file_state
+from spanloom.storage.unchanged import FileState, check_loaded, check_unchanged, file_state
 from spanloom.supervision import ALIGNMENT, TokenDocuments
 from spanloom.workers import OnProgress
 
@@ -261,12 +261,7 @@ class ChatRecipe(NoNotices):
 def _tokenizer(path: Path | None, sha256: str) -> ChatTokenizer:
     """The tokenizer of this process. Raises SourceError if the file has changed since the build began."""
     tokenizer = load_tokenizer(path)
-    if tokenizer.sha256 != sha256:
-        raise SourceError(
-            "the tokenizer was changed while the dataset was built",
-            where=str(tokenizer.path),
-            remedy="run again when nobody writes to it",
-        )
+    check_loaded(tokenizer.sha256 == sha256, "the tokenizer", str(tokenizer.path))
     return tokenizer
 
 

@@ -43,14 +43,7 @@ from spanloom.families.chess.reading.tables import WITHOUT, GameTable, Kind, Thi
 from spanloom.families.chess.verify.games import Checks, validate_root
 from spanloom.findings import Report
 from spanloom.machine import usable_cpus
-from spanloom.provenance import (
-    canonical_json,
-    environment_here,
-    git_sha,
-    part_key,
-    readable_json,
-    sha256_json,
-)
+from spanloom.provenance import canonical_json, environment_here, git_sha, part_key, readable_json, sha256_json
 from spanloom.records.files import passed_over
 from spanloom.report.progress import Mode, Progress
 from spanloom.split import SPLITS, id_digests, is_valid, valid_threshold

@@ -9,7 +9,7 @@ All steps publish files, so none is cached.
 
 from typing import Any
 
-from ..tasks import Parameters, needs
+from ..tasks import Parameters, given, needs
 from . import defaults
 
 NAME = "chess_games"
@@ -42,8 +42,7 @@ TASKS: tuple[dict[str, Any], ...] = (
             "--thinking": "{thinking_uri}",
             "--root": "{dataset_root}",
             "--shards": "{shards}",
-            "--valid-fraction": "{valid_fraction}",
-            "--on-error": "{on_error}",
+            **given(("valid_fraction", "on_error")),
             "--inventory": ("out", "inventory"),
         },
         **needs("{prepare_cpu}", "{prepare_memory}", hours=24),
@@ -60,8 +59,7 @@ TASKS: tuple[dict[str, Any], ...] = (
             "--root": "{dataset_root}",
             "--games": "{games_uri}",
             "--thinking": "{thinking_uri}",
-            "--deep": "{deep}",
-            "--tolerance": "{tolerance}",
+            **given(("deep", "tolerance")),
             "--report": ("out", "report"),
             "--html": ("out", "html"),
         },

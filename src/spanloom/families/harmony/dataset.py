@@ -13,18 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.conversations.source.places import staged_source
+from spanloom.dataset import family
 from spanloom.dataset.document import ShownMessage, ShownToken
-from spanloom.dataset.family import (
-    CheckRun,
-    Description,
-    ExportColumn,
-    OpenedShard,
-    SourceCheck,
-    Vocabulary,
-    WholeCheck,
-    one_layout,
-    one_row_schema,
-)
 from spanloom.dataset.manifest import Content, ShardEntry
 from spanloom.dataset.rows.digests import DigestRuns, Digests
 from spanloom.dataset.validate.checks import check_documents_with_ids
@@ -49,8 +39,8 @@ ID_COLUMN = SYNTH_KD.source.id_column
 GROUP_COLUMNS = SYNTH_KD.source.metadata_columns
 ROW_SCHEMA = SYNTH_KD.about
 SPAN_NAMES = SYNTH_KD.span_names
-layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
-row_schema = one_row_schema(ROW_SCHEMA)
+layout = family.one_layout(ARRAY_DTYPES, SPAN_NAMES)
+row_schema = family.one_row_schema(ROW_SCHEMA)
 SPLITS = BOTH_SPLITS
 RATIO = ("analysis", "final")
 
@@ -71,7 +61,7 @@ def check_sums(content: Content, shard: ShardEntry) -> Iterator[Finding]:
         yield wrong(message, shard.shard)
 
 
-def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
+def check_shard(report: Report, opened: family.OpenedShard, run: family.CheckRun) -> Digests:
     """Checks every document: tokens, mask, spans, row, split. Returns the digests of the ids."""
     profile = profile_of_family(opened.content.family, opened.content.input.schema_version)
     trained = verify.trained_messages(opened.content.config, opened.content.totals.cutting, profile)
@@ -99,7 +89,7 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     return digests
 
 
-def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
+def check_whole(report: Report, whole: family.WholeCheck, digests: DigestRuns) -> None:
     """Checks that every row read is in the dataset once, or with all its cuts in one split, or rejected; and the count
     of repeated ids."""
     profile = profile_of_family(whole.content.family)
@@ -115,7 +105,7 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
     )
 
 
-def check_source(report: Report, check: SourceCheck) -> None:
+def check_source(report: Report, check: family.SourceCheck) -> None:
     """Checks that the source is the manifest's, byte by byte; compares all its rows and renders some of them again."""
     from spanloom.families.harmony.verify.source import check_source
 
@@ -133,7 +123,7 @@ stage_source = staged_source
 stage_tokenizer = staged_asset
 
 
-def load_vocabulary(content: Content, asset: Path | None) -> Vocabulary:
+def load_vocabulary(content: Content, asset: Path | None) -> family.Vocabulary:
     """The o200k vocabulary with Harmony's special tokens."""
     if content.tokenizer.sha256 != ASSET_SHA256:
         raise SpanloomError(f"the dataset's tokens are of another tokenizer ({content.tokenizer.name})")
@@ -155,7 +145,7 @@ def document_notes(row: Mapping[str, Any]) -> Iterable[str]:
     return ()
 
 
-def describe(content: Content) -> Description:
+def describe(content: Content) -> family.Description:
     """Describes the dataset: documents with spans, renderer, split."""
     split = content.split
     assert split is not None, "the schema demands it of this family"
@@ -172,13 +162,13 @@ def describe(content: Content) -> Description:
     )
 
 
-def described(content: Content, *, parts: str, columns: str, unit: str) -> Description:
+def described(content: Content, *, parts: str, columns: str, unit: str) -> family.Description:
     """The description of both families. Texts: `parts` of an answer, `columns` of the row table, audited `unit`."""
     origin, renderer = content.input.dataset, content.renderer
     assert renderer is not None, "the schema demands it of this family"
     made_from = f"from {code(origin)} " if origin else ""
     spans = ", ".join(f"{number} {name}" for number, name in enumerate(content.span_names))
-    return Description(
+    return family.Description(
         tags=("harmony",),
         introduction=f"Conversations {made_from}as Harmony token documents for Megatron."
         f" Every token has a loss mask and a span id: which part of the answer it belongs to, {parts}."
@@ -199,6 +189,6 @@ def described(content: Content, *, parts: str, columns: str, unit: str) -> Descr
     )
 
 
-def export_columns(content: Content) -> Sequence[ExportColumn]:
+def export_columns(content: Content) -> Sequence[family.ExportColumn]:
     """The id."""
-    return (ExportColumn(name=ID_COLUMN, meaning="the id in the source"),)
+    return (family.ExportColumn(name=ID_COLUMN, meaning="the id in the source"),)

@@ -91,8 +91,7 @@ TASKS: tuple[dict[str, Any], ...] = (
         "options": {
             "--rendered": _RENDERED,
             "--split": ("out", "split"),
-            "--valid-fraction": "{valid_fraction}",
-            "--on-duplicate": "{on_duplicate}",
+            **given(("valid_fraction", "on_duplicate")),
         },
         **needs("1", "{split_memory}", hours=4),
     },

@@ -10,18 +10,8 @@ from typing import Any
 
 from spanloom.conversations.source.format import format_named
 from spanloom.conversations.source.places import staged_source
+from spanloom.dataset import family
 from spanloom.dataset.document import ShownMessage, ShownToken, cut_before_eod
-from spanloom.dataset.family import (
-    CheckRun,
-    Description,
-    ExportColumn,
-    OpenedShard,
-    Vocabulary,
-    WholeCheck,
-    no_header_tokens,
-    one_layout,
-    one_row_schema,
-)
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import MODEL_FOLDER, TOKENIZER_NAME
 from spanloom.dataset.rows.digests import DigestRuns, Digests
@@ -49,14 +39,14 @@ GROUP_COLUMNS: tuple[str, ...] = ()
 ROW_SCHEMA = ABOUT_SCHEMA
 ARRAY_DTYPES = recipe.ARRAY_DTYPES
 SPAN_NAMES = defaults.SPAN_NAMES
-header_tokens = no_header_tokens
-layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
-row_schema = one_row_schema(ROW_SCHEMA)
+header_tokens = family.no_header_tokens
+layout = family.one_layout(ARRAY_DTYPES, SPAN_NAMES)
+row_schema = family.one_row_schema(ROW_SCHEMA)
 SPLITS = BOTH_SPLITS
 RATIO = ("analysis", "final")
 
 
-def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
+def check_shard(report: Report, opened: family.OpenedShard, run: family.CheckRun) -> Digests:
     """Checks tokens, mask, spans, row and split of every document. Returns the digests of the conversations' ids."""
     frames, _ = frames_of(opened.root, opened.content)
     return check_documents_with_ids(
@@ -71,7 +61,7 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     )
 
 
-def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
+def check_whole(report: Report, whole: family.WholeCheck, digests: DigestRuns) -> None:
     """Checks that every row read has its documents in one split or was refused, that the model's files are those of
     the manifest, and that repeated ids are counted."""
     content = whole.content
@@ -96,7 +86,7 @@ def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
 stage_source = staged_source
 
 
-def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
+def load_vocabulary(content: Content, tokenizer: Path | None) -> family.Vocabulary:
     """The vocabulary of the tokenizer that the dataset carries, or of the same file elsewhere."""
     return own_vocabulary(content, tokenizer, content.config["stops"], extra="data")
 
@@ -158,7 +148,7 @@ def _number(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
-def describe(content: Content) -> Description:
+def describe(content: Content) -> family.Description:
     """Conversations in a model's chat template: what is trained, what was refused, how they are split."""
     split, cutting, config = content.split, content.totals.cutting, content.config
     assert split is not None, "the schema demands it of this family"
@@ -197,7 +187,7 @@ def describe(content: Content) -> Description:
         proven += f"; {{% generation %}} marks {equal} as they are trained (not used)"
     proven += f"; {thoughts}" if (thoughts := empty_thoughts(cutting)) else ""
     eod = f"{config['eod']['text']} ({config['eod']['id']})"
-    return Description(
+    return family.Description(
         tags=("conversational",),
         introduction=f"Conversations{made_from} in the chat template of {code(config['model'])} as token documents for"
         " Megatron. Every token has a loss mask and a span id: trained is what the model samples behind the prompt, of"
@@ -228,9 +218,9 @@ def describe(content: Content) -> Description:
     )
 
 
-def export_columns(content: Content) -> Sequence[ExportColumn]:
+def export_columns(content: Content) -> Sequence[family.ExportColumn]:
     """The id of a document and the id of its conversation."""
     return (
-        ExportColumn(name="id", meaning="the id of the document: CONVERSATION#NUMBER"),
-        ExportColumn(name="conversation", meaning="the id of the conversation in the source"),
+        family.ExportColumn(name="id", meaning="the id of the document: CONVERSATION#NUMBER"),
+        family.ExportColumn(name="conversation", meaning="the id of the conversation in the source"),
     )

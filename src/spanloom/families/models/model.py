@@ -4,7 +4,6 @@ In: a folder or hub snapshot with `tokenizer.json`, `tokenizer_config.json`, `ch
 the config) and `generation_config.json`. Out: a `Model`. Nothing is fetched.
 """
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from spanloom.families.models.errors import ModelError, folder_missing
-from spanloom.storage import read_small
+from spanloom.storage import read_object
 from spanloom.text import AnyOf
 from spanloom.tokenizers.chat_template import ChatTemplate, load_chat_template
 from spanloom.tokenizers.encoding import JsonTokenizer
@@ -127,7 +126,7 @@ def load_model(
 
 def load_special_tokens(config: Path) -> dict[str, str]:
     """`bos_token`, `eos_token` … of a `tokenizer_config.json`, by name. Raises ModelError for an invalid file."""
-    values = _json_object(config)
+    values = read_object(config, ModelError)
     texts = {key: value.get("content") if isinstance(value, dict) else value for key, value in values.items()}
     return {key: text for key, text in texts.items() if key.endswith("_token") and isinstance(text, str)}
 
@@ -135,7 +134,7 @@ def load_special_tokens(config: Path) -> dict[str, str]:
 def declared_stops(folder: Path) -> list[str | int]:
     """`eos_token_id` of `generation_config.json` as a list; empty if it is missing. Raises ModelError."""
     path = folder / STOPS_FILE
-    declared = _json_object(path).get("eos_token_id") if path.is_file() else None
+    declared = read_object(path, ModelError).get("eos_token_id") if path.is_file() else None
     stops = [] if declared is None else declared if isinstance(declared, list) else [declared]
     wrong = next((stop for stop in stops if isinstance(stop, bool) or not isinstance(stop, int | str)), None)
     if wrong is not None or len(stops) > MOST_STOPS or None in stops:
@@ -181,13 +180,3 @@ def stop_tokens(tokenizer: JsonTokenizer, stops: Sequence[str | int], *, where: 
 def _any_of(texts: Sequence[str]) -> re.Pattern[str]:
     longest_first = sorted({text for text in texts if text}, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, longest_first))) if longest_first else _NOTHING
-
-
-def _json_object(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(read_small(path, ModelError, "the file", "fix it"))
-    except (ValueError, RecursionError) as fault:
-        raise ModelError(f"the file is not JSON: {fault}", where=str(path), remedy="fix it") from None
-    if not isinstance(value, dict):
-        raise ModelError("the file is not a JSON object", where=str(path), remedy="fix it")
-    return value

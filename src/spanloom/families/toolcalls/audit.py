@@ -10,21 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from spanloom.errors import EXIT_FINDINGS
-from spanloom.families.toolcalls.format.control import (
-    ASSISTANT_HEADER,
-    CONTROL_STRINGS,
-    EOM,
-    EOT,
-    PYTHON_TAG,
-)
+from spanloom.families.toolcalls.format.control import ASSISTANT_HEADER, CONTROL_STRINGS, EOM, EOT, PYTHON_TAG
 from spanloom.families.toolcalls.format.findings import Severity
-from spanloom.families.toolcalls.format.rendering import (
-    Render,
-    Rendered,
-    Span,
-    answer_span,
-    render_sample,
-)
+from spanloom.families.toolcalls.format.rendering import Render, Rendered, Span, answer_span, render_sample
 from spanloom.families.toolcalls.format.tables import is_tool_sample
 from spanloom.families.toolcalls.format.tools import Registries
 from spanloom.text import visible_line

@@ -10,17 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from spanloom.dataset import family
 from spanloom.dataset.document import ShownMessage, ShownToken, cut_before_eod
-from spanloom.dataset.family import (
-    CheckRun,
-    Description,
-    ExportColumn,
-    Layout,
-    OpenedShard,
-    Vocabulary,
-    WholeCheck,
-    no_header_tokens,
-)
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.rows.digests import DigestRuns, Digests
@@ -52,7 +43,7 @@ ID_COLUMN = "sample_id"
 GROUP_COLUMNS = ("subtype", "source")
 ROW_SCHEMA = recipe.ABOUT_SCHEMA
 SPLITS = BOTH_SPLITS
-header_tokens = no_header_tokens
+header_tokens = family.no_header_tokens
 RATIO = None
 
 
@@ -61,7 +52,7 @@ def row_schema(content: Content) -> pa.Schema:
     return recipe.about_schema(content.config)
 
 
-def layout(content: Content) -> Layout:
+def layout(content: Content) -> family.Layout:
     """The arrays: tokens and mask; with `config.spans` "parts" also the spans of the answer's parts."""
     return recipe.LAYOUTS[content.config.get("spans", "answer")]
 
@@ -71,7 +62,7 @@ def has_parts(content: Content) -> bool:
     return "span" in content.arrays
 
 
-def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
+def check_shard(report: Report, opened: family.OpenedShard, run: family.CheckRun) -> Digests:
     """Checks the tokens, mask, row and split of every document. Returns the digests of the ids."""
     return check_documents_with_ids(
         report,
@@ -93,7 +84,7 @@ def _check_rows(
         yield from check_frames(documents, rows, content, texts, frame)
 
 
-def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
+def check_whole(report: Report, whole: family.WholeCheck, digests: DigestRuns) -> None:
     """Checks that ids and rows are unique, and that template, tools and tokenizer match the manifest."""
     content = whole.content
     report.add(check_tokenizer(content, whole.root / TOKENIZER_NAME))
@@ -108,7 +99,7 @@ def stage_source(scratch: Scratch, place: str, only: tuple[int, ...] | None = No
     return staged_records(scratch, place, (SUFFIX,))
 
 
-def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
+def load_vocabulary(content: Content, tokenizer: Path | None) -> family.Vocabulary:
     """The vocabulary of the dataset's own tokenizer, or of another copy of the same file (`tokenizer`)."""
     return own_vocabulary(content, tokenizer, CONTROL_STRINGS, extra=EXTRA)
 
@@ -146,7 +137,7 @@ WARNING = (
 )
 
 
-def describe(content: Content) -> Description:
+def describe(content: Content) -> family.Description:
     """Describes the dataset for its card: files, template, tokenizer, split, samples left out."""
     config, split = content.config, content.split
     assert split is not None, "the schema demands it of this family"
@@ -156,7 +147,7 @@ def describe(content: Content) -> Description:
     named = ", ".join(f"{number} {name}" for number, name in enumerate(content.span_names))
     arrays = f"`shard_00_span` (uint8: {named}), " if has_parts(content) else ""
     left_out = ", ".join(f"{number:,} {reason}" for reason, number in content.totals.rejected.items()) or "none"
-    return Description(
+    return family.Description(
         tags=("tool-calling", "safety"),
         introduction=f"{kind} as token documents for Megatron. The loss mask is the last assistant turn and the end"
         f" token behind it. Made by Spanloom.{' **' + WARNING + '**' if config['harmful'] else ''}",
@@ -181,9 +172,9 @@ def describe(content: Content) -> Description:
     )
 
 
-def export_columns(content: Content) -> Sequence[ExportColumn]:
+def export_columns(content: Content) -> Sequence[family.ExportColumn]:
     """Id and subtype."""
     return (
-        ExportColumn(name=ID_COLUMN, meaning="the id of the sample"),
-        ExportColumn(name="subtype", meaning="what kind of sample it is; its weight follows from that"),
+        family.ExportColumn(name=ID_COLUMN, meaning="the id of the sample"),
+        family.ExportColumn(name="subtype", meaning="what kind of sample it is; its weight follows from that"),
     )

@@ -23,7 +23,6 @@ from spanloom.building.recipe import DatasetForm, FileShard, Made, OfFile, Part
 from spanloom.building.shards.ids import split_decided
 from spanloom.conversations.source.rejects import Reason, Reject, too_long
 from spanloom.dataset.family import Layout
-from spanloom.errors import SourceError
 from spanloom.families.toolcalls import defaults
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
 from spanloom.families.toolcalls.format.rendering import load_template
@@ -38,7 +37,7 @@ from spanloom.families.toolcalls.tokens.tokenizer import eod_id, load_tokenizer
 from spanloom.machine import workers_that_fit
 from spanloom.provenance import sha256_json
 from spanloom.storage import sha256_file
-from spanloom.storage.unchanged import FileState, check_unchanged, file_state
+from spanloom.storage.unchanged import FileState, check_loaded, check_unchanged, file_state
 from spanloom.supervision import Flags, closed_documents
 from spanloom.tokenizers.chat_template import ChatTemplate
 from spanloom.tokenizers.encoding import JsonTokenizer
@@ -300,12 +299,8 @@ class ToolCallRecipe(OfFile):
         key = sha256_json(self.build)
         if key not in _loaded:
             loaded = load_ingredients(self.template, self.tokenizer, self.rules, self.tools_dir)
-            if loaded.config(self.split) != self.build["config"]:
-                raise SourceError(
-                    "the template or the tokenizer was changed while the dataset was built",
-                    where=f"{self.template}, {self.tokenizer}",
-                    remedy="run again when nobody writes to them",
-                )
+            same = loaded.config(self.split) == self.build["config"]
+            check_loaded(same, "the template or the tokenizer", f"{self.template}, {self.tokenizer}")
             _loaded.clear()
             _loaded[key] = loaded
         return _loaded[key]

@@ -10,17 +10,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from spanloom.dataset import family
 from spanloom.dataset.document import ShownMessage, ShownToken, cut_before_eod
-from spanloom.dataset.family import (
-    CheckRun,
-    Description,
-    ExportColumn,
-    OpenedShard,
-    Vocabulary,
-    WholeCheck,
-    no_header_tokens,
-    one_layout,
-)
 from spanloom.dataset.manifest import Content
 from spanloom.dataset.root.layout import TOKENIZER_NAME
 from spanloom.dataset.rows.digests import DigestRuns, Digests
@@ -51,8 +42,8 @@ ID_COLUMN = "trace_id"
 GROUP_COLUMNS = ("source",)
 ROW_SCHEMA = recipe.ABOUT_SCHEMA
 ARRAY_DTYPES, SPAN_NAMES = tokens.ARRAY_DTYPES, tokens.SPAN_NAMES
-header_tokens = no_header_tokens
-layout = one_layout(ARRAY_DTYPES, SPAN_NAMES)
+header_tokens = family.no_header_tokens
+layout = family.one_layout(ARRAY_DTYPES, SPAN_NAMES)
 SPLITS = BOTH_SPLITS
 RATIO = ("reasoning", "answer")
 
@@ -62,7 +53,7 @@ def row_schema(content: Content) -> pa.Schema:
     return weighed(ROW_SCHEMA, content.config)
 
 
-def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
+def check_shard(report: Report, opened: family.OpenedShard, run: family.CheckRun) -> Digests:
     """Checks every document: tokens, mask, spans, row and split. Returns the digests of the ids."""
     return check_documents_with_ids(
         report,
@@ -75,7 +66,7 @@ def check_shard(report: Report, opened: OpenedShard, run: CheckRun) -> Digests:
     )
 
 
-def _texts(opened: OpenedShard) -> TokenTexts | None:
+def _texts(opened: family.OpenedShard) -> TokenTexts | None:
     """The texts of the dataset's tokens, if they can be read off them."""
     texts = token_texts(opened.root / TOKENIZER_NAME)
     return texts if texts is not None and is_readable(texts, opened.content.config["format"]) else None
@@ -89,7 +80,7 @@ def _check_rows(
         yield from check_texts(documents, rows, content, texts)
 
 
-def check_whole(report: Report, whole: WholeCheck, digests: DigestRuns) -> None:
+def check_whole(report: Report, whole: family.WholeCheck, digests: DigestRuns) -> None:
     """Checks that the documents are rows 0, 1, 2 … of the export, each once, and the tokenizer the manifest's."""
     rows = whole.content.totals.rows_read
     report.add(check_tokenizer(whole.content, whole.root / TOKENIZER_NAME))
@@ -102,7 +93,7 @@ def stage_source(scratch: Scratch, place: str, only: tuple[int, ...] | None = No
     return staged_records(scratch, place, SUFFIXES)
 
 
-def load_vocabulary(content: Content, tokenizer: Path | None) -> Vocabulary:
+def load_vocabulary(content: Content, tokenizer: Path | None) -> family.Vocabulary:
     """The vocabulary of the dataset's own tokenizer, or of `tokenizer`, a copy of that file."""
     return own_vocabulary(content, tokenizer, CONTROL_STRINGS, extra="traces")
 
@@ -127,7 +118,7 @@ def document_notes(row: Mapping[str, Any]) -> Iterator[str]:
         yield "a token begins in the prompt and ends in the response; it is not learned"
 
 
-def describe(content: Content) -> Description:
+def describe(content: Content) -> family.Description:
     """The description of the dataset for its card and reports: format, spans, tokenizer, split."""
     config, split = content.config, content.split
     assert split is not None, "the schema demands it of this family"
@@ -138,7 +129,7 @@ def describe(content: Content) -> Description:
     controls = {"verbatim": "copied", "reject": "none: such traces are refused", "escape": "broken by U+200B"}
     controls["text"] = "encoded as text"
     eod = config["eod"]
-    return Description(
+    return family.Description(
         tags=("reasoning",),
         introduction=f"Reasoning traces of {code(content.input.dataset or '')} as token documents for Megatron, {form}."
         " Every token has a loss mask and a span id: prompt, reasoning or answer. Made by Spanloom.",
@@ -161,6 +152,6 @@ def describe(content: Content) -> Description:
     )
 
 
-def export_columns(content: Content) -> Sequence[ExportColumn]:
+def export_columns(content: Content) -> Sequence[family.ExportColumn]:
     """The column with the id of the trace."""
-    return (ExportColumn(name=ID_COLUMN, meaning="the id of the trace"),)
+    return (family.ExportColumn(name=ID_COLUMN, meaning="the id of the trace"),)

@@ -24,7 +24,6 @@ from spanloom.building.shards.ids import split_decided
 from spanloom.conversations.source.rejects import Reason, Reject, too_long
 from spanloom.dataset.family import Layout
 from spanloom.dataset.rows.table import weighed
-from spanloom.errors import SourceError
 from spanloom.families.traces import defaults
 from spanloom.families.traces.encoding.tokenizer import find_eod, load_tokenizer
 from spanloom.families.traces.encoding.tokens import (
@@ -42,6 +41,7 @@ from spanloom.families.traces.store.manifest import TraceManifest
 from spanloom.machine import workers_that_fit
 from spanloom.provenance import sha256_json
 from spanloom.records.scalars import is_number
+from spanloom.storage.unchanged import check_loaded
 from spanloom.supervision import closed_documents
 from spanloom.tokenizers.encoding import JsonTokenizer
 
@@ -214,12 +214,7 @@ DELETED = "deleted"
 def _tokenizer(path: Path, sha256: str) -> JsonTokenizer:
     """The tokenizer of this process. Raises SourceError if the file has changed since the build began."""
     tokenizer = load_tokenizer(path)
-    if tokenizer.sha256 != sha256:
-        raise SourceError(
-            "the tokenizer was changed while the dataset was built",
-            where=str(path),
-            remedy="run again when nobody writes to it",
-        )
+    check_loaded(tokenizer.sha256 == sha256, "the tokenizer", str(path))
     return tokenizer
 
 

@@ -20,13 +20,7 @@ from typing import IO, Any
 
 from spanloom.errors import ConflictError
 from spanloom.provenance import canonical_json
-from spanloom.storage.local import (
-    is_regular,
-    path_below,
-    remove_files,
-    remove_if_empty,
-    special_file_conflict,
-)
+from spanloom.storage.local import is_regular, path_below, remove_files, remove_if_empty, special_file_conflict
 from spanloom.storage.locks import held, lock_names
 from spanloom.storage.temporaries import clear_temporaries_of
 

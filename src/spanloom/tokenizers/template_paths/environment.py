@@ -30,16 +30,7 @@ from spanloom.tokenizers.template_paths.namespaces import SymbolicNamespace, rea
 from spanloom.tokenizers.template_paths.recorder import recorder, recording
 from spanloom.tokenizers.template_paths.records import Items, Record, Values
 from spanloom.tokenizers.template_paths.rewriting import rewrite
-from spanloom.tokenizers.template_paths.scalars import (
-    Parts,
-    SafeText,
-    Text,
-    Whole,
-    as_text,
-    compared,
-    contains,
-    joined,
-)
+from spanloom.tokenizers.template_paths.scalars import Parts, SafeText, Text, Whole, as_text, compared, contains, joined
 from spanloom.tokenizers.template_paths.symbols import Symbol, expression_of, fixed, is_symbol, plain
 
 _BY_METHODS = frozenset(

@@ -124,7 +124,26 @@ class MessageLoop(list[Any]):
             log.end_loop(loop)
 
 
-class LoopOverMessages:
+class _Loop:
+    """What both kinds of `loop` read off the place and the length."""
+
+    index0: Any
+    length: Any
+
+    @property
+    def index(self) -> Any:
+        return self.index0 + 1
+
+    @property
+    def first(self) -> bool:
+        return bool(self.index0 == 0)
+
+    @property
+    def last(self) -> bool:
+        return bool(self.index == self.length)
+
+
+class LoopOverMessages(_Loop):
     """`loop` of such a loop."""
 
     def __init__(self, over: MessageLoop) -> None:
@@ -142,10 +161,6 @@ class LoopOverMessages:
         return Whole(len(view._messages), COUNT) - view._less - 1 - place
 
     @property
-    def index(self) -> Any:
-        return self.index0 + 1
-
-    @property
     def length(self) -> Any:
         return self._over.view._length()
 
@@ -156,14 +171,6 @@ class LoopOverMessages:
     @property
     def revindex0(self) -> Any:
         return self.length - self.index
-
-    @property
-    def first(self) -> bool:
-        return bool(self.index0 == 0)
-
-    @property
-    def last(self) -> bool:
-        return bool(self.index == self.length)
 
     depth, depth0 = 1, 0
 
@@ -234,7 +241,7 @@ class NestedLoop(list[Any]):
         return symbol(item, of)
 
 
-class LoopOverItems:
+class LoopOverItems(_Loop):
     """`loop` of a nested loop. Outside of its own rounds it can't be read."""
 
     def __init__(self, over: NestedLoop) -> None:
@@ -257,18 +264,6 @@ class LoopOverItems:
     @property
     def length(self) -> Any:
         return self._read(SIZE)
-
-    @property
-    def index(self) -> Any:
-        return self.index0 + 1
-
-    @property
-    def first(self) -> bool:
-        return bool(self.index0 == 0)
-
-    @property
-    def last(self) -> bool:
-        return bool(self.index == self.length)
 
     def __getattr__(self, name: str) -> Any:
         raise UnrollError(self._over.number)

@@ -8,23 +8,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from spanloom.tokenizers.template_paths.environment import Environment, loop_context
-from spanloom.tokenizers.template_paths.expressions import (
-    TOOLS,
-    Compiler,
-    Evaluate,
-    UnknownPath,
-    Unloggable,
-)
+from spanloom.tokenizers.template_paths.expressions import TOOLS, Compiler, Evaluate, UnknownPath, Unloggable
 from spanloom.tokenizers.template_paths.messages import Messages
 from spanloom.tokenizers.template_paths.namespaces import sets_of
-from spanloom.tokenizers.template_paths.recorder import (
-    Leaf,
-    Node,
-    Recorder,
-    Tries,
-    UnrollError,
-    record,
-)
+from spanloom.tokenizers.template_paths.recorder import Leaf, Node, Recorder, Tries, UnrollError, record
 from spanloom.tokenizers.template_paths.records import Values
 from spanloom.tokenizers.template_paths.symbols import expression_of, plain
 

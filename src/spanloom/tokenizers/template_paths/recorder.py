@@ -9,13 +9,7 @@ earlier one makes another test or writes something else: a test was not logged.
 from contextvars import ContextVar
 from typing import Any
 
-from spanloom.tokenizers.template_paths.expressions import (
-    Diverged,
-    Evaluate,
-    Expression,
-    Form,
-    Unloggable,
-)
+from spanloom.tokenizers.template_paths.expressions import Diverged, Evaluate, Expression, Form, Unloggable
 from spanloom.tokenizers.template_paths.reach import Reach, reach_of
 
 Slot = tuple[int, str]

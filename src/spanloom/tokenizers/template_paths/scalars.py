@@ -8,22 +8,9 @@ import operator
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from spanloom.tokenizers.template_paths.expressions import (
-    Expression,
-    Form,
-    Unloggable,
-    added,
-    scaled,
-)
+from spanloom.tokenizers.template_paths.expressions import Expression, Form, Unloggable, added, scaled
 from spanloom.tokenizers.template_paths.recorder import append, recorder
-from spanloom.tokenizers.template_paths.symbols import (
-    Symbol,
-    expression_of,
-    fixed,
-    forbid_the_rest,
-    is_symbol,
-    plain,
-)
+from spanloom.tokenizers.template_paths.symbols import Symbol, expression_of, fixed, forbid_the_rest, is_symbol, plain
 
 
 class Compared(Symbol):

@@ -43,21 +43,9 @@ from spanloom.families.chat.recipe import (
     useful_workers,
 )
 from spanloom.families.chat.recipe import PackingRules as PackingRules
-from spanloom.families.chat.root.blocks import (
-    ABOUT_SCHEMA,
-    ARRAY_DTYPES,
-    SPAN_NAMES,
-    SPLIT,
-    append_blocks,
-)
+from spanloom.families.chat.root.blocks import ABOUT_SCHEMA, ARRAY_DTYPES, SPAN_NAMES, SPLIT, append_blocks
 from spanloom.families.chat.tokenizer import ChatTokenizer, load_tokenizer
-from spanloom.families.chat.transcripts.files import (
-    SAY_RECORDS,
-    OnError,
-    are_marked,
-    is_line_based,
-    transcript_files,
-)
+from spanloom.families.chat.transcripts.files import SAY_RECORDS, OnError, are_marked, is_line_based, transcript_files
 from spanloom.families.chat.transcripts.places import staged_tokenizer, staged_transcripts
 from spanloom.kubeflow import dataset_artifacts
 from spanloom.provenance import library_versions, require_git_sha

@@ -19,18 +19,9 @@ from spanloom.storage import read_json
 from spanloom.storage.scratch import scratch_for
 
 
-def assemble_chess(
-    *,
-    inventories: list[Path],
-    root: Path,
-    allow_unknown_sha: bool = False,
-    environment: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """Joins the inventory files, given in the order of the shards, and writes the pending manifest under `root`.
-
-    Returns the manifest. Raises ArtifactError unless the inventories are complete and from one run of this code.
-    """
-    require_git_sha(allow_unknown=allow_unknown_sha)
+def _read_all(inventories: list[Path]) -> list[dict[str, Any]]:
+    """The inventories, given in the order of the shards. Raises ArtifactError unless they are complete and from one run
+    of this code."""
     contents = [_read(path) for path in inventories]
     if not contents or [each["shard"] for each in contents] != list(range(contents[0]["shards"])):
         raise ArtifactError(
@@ -47,12 +38,7 @@ def assemble_chess(
                     where=str(path),
                     remedy="prepare all shards again with the same files, options and code",
                 )
-    return assemble(
-        root,
-        [prepared for each in contents for prepared in each["prepared"]],
-        valid_fraction=contents[0]["config"]["valid_fraction"],
-        environment=environment,
-    )
+    return contents
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -71,8 +57,13 @@ def run(
         files = [staging.file(place) for place in inventories]
 
         def pending(folder: Path) -> dict[str, Any]:
-            return assemble_chess(
-                inventories=files, root=folder, allow_unknown_sha=allow_unknown_sha, environment={"root": root}
+            require_git_sha(allow_unknown=allow_unknown_sha)
+            contents = _read_all(files)
+            return assemble(
+                folder,
+                [prepared for each in contents for prepared in each["prepared"]],
+                valid_fraction=contents[0]["config"]["valid_fraction"],
+                environment={"root": root},
             )
 
         return pending_at(root, staging, pending, manifest.check)

@@ -38,9 +38,7 @@ from spanloom.families.harmony.convert.conversion import ChatConversion, Convert
 from spanloom.families.harmony.convert.in_order import InOrder
 from spanloom.provenance import part_identity, readable_json
 from spanloom.records.parquet import open_parquet, parquet_batches
-from spanloom.records.record_files import (
-    SUFFIXES,
-)
+from spanloom.records.record_files import SUFFIXES
 from spanloom.records.staging import staged_records
 from spanloom.storage import sha256_file, write_atomically, written_atomically
 from spanloom.storage.folders.filling import Steps, filling_in_steps

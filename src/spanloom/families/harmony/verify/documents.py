@@ -133,8 +133,7 @@ def check_rows(
     id_column = documents.profile.split_column
     for at in np.flatnonzero(rows.column(id_column).is_null().to_numpy()).tolist():
         yield documents.finding("rows", f"{id_column} is null", at)
-    assert content.split is not None, "the schema demands it of these families"
-    yield from documents.check_split(rows.column(id_column), digests, content.split.valid_fraction)
+    yield from documents.check_split(rows.column(id_column), digests, content)
 
 
 def _check_cuts(documents: HarmonyDocuments, rows: pa.Table) -> Iterator[Finding]:

@@ -23,15 +23,7 @@ import orjson
 
 from spanloom.families.harmony.tokenizer import CHANNEL, START
 from spanloom.families.harmony.verify.accounts import Arrays, Wrappers
-from spanloom.families.harmony.verify.equal import (
-    Accounted,
-    Bools,
-    Messages,
-    TokenBytes,
-    Wrapper,
-    are_equal,
-    are_those,
-)
+from spanloom.families.harmony.verify.equal import Accounted, Bools, Messages, TokenBytes, Wrapper, are_equal, are_those
 from spanloom.families.harmony.verify.rules import AcceptedRow, RowRefused
 from spanloom.families.harmony.verify.texts import message_texts
 from spanloom.supervision import ranges

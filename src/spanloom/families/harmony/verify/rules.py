@@ -15,12 +15,7 @@ from typing import Any
 import orjson
 from openai_harmony import HarmonyEncoding
 
-from spanloom.families.harmony.verify.reference import (
-    ShownDocument,
-    rendered_tokens,
-    shown_documents,
-    span_of,
-)
+from spanloom.families.harmony.verify.reference import ShownDocument, rendered_tokens, shown_documents, span_of
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,11 +58,7 @@ from spanloom.families.harmony.verify.rows import (
     small_columns,
     whole_rows,
 )
-from spanloom.families.harmony.verify.rules import (
-    Judgement,
-    judge_row,
-    refused_id,
-)
+from spanloom.families.harmony.verify.rules import Judgement, judge_row, refused_id
 from spanloom.families.harmony.verify.texts import TextCheck
 from spanloom.findings import Finding, Report
 from spanloom.records.parquet import BATCH_ROWS

@@ -19,16 +19,7 @@ from spanloom.families.models.form import CLOSING, OPENING
 from spanloom.families.models.model import Model
 from spanloom.families.models.paths.body import Body
 from spanloom.families.models.paths.independent import Independent
-from spanloom.families.models.paths.leaves import (
-    CALLS,
-    CONTENT,
-    LITERAL,
-    REASONING,
-    NoRule,
-    Part,
-    Written,
-    written,
-)
+from spanloom.families.models.paths.leaves import CALLS, CONTENT, LITERAL, REASONING, NoRule, Part, Written, written
 from spanloom.families.models.prove.context import check_tools, tool_texts
 from spanloom.tokenizers.chat_template import ChatTemplateError
 from spanloom.tokenizers.template_paths.expressions import Diverged, UnknownPath, Unloggable, types_of

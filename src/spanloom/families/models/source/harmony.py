@@ -127,8 +127,7 @@ class _Parts:
                 )
             else:
                 texts.append(_text(part, where))
-        if any(texts):
-            self.messages.append(Message(role="system", texts=tuple(filter(None, texts))))
+        self._instruct(texts)
 
     def _developer(self, message: Mapping[str, Any], where: str) -> None:
         texts: list[str] = []
@@ -141,6 +140,9 @@ class _Parts:
                 if name != "functions":
                     raise _refused(f"{where} has tools of the namespace {name!r}")
                 self.tools += namespace.get("tools") or ()
+        self._instruct(texts)
+
+    def _instruct(self, texts: list[str]) -> None:
         if any(texts):
             self.messages.append(Message(role="system", texts=tuple(filter(None, texts))))
 

@@ -60,8 +60,7 @@ def check_rows(
             yield documents.finding("rows", message, at)
         before = row["row"], row["cut"], row["conversation"]
     yield from _check_eods(documents, [ends or [] for ends in columns["turn_end"]], content)
-    assert content.split is not None, "the schema demands it of this family"
-    yield from documents.check_split(rows.column("conversation"), digests, content.split.valid_fraction)
+    yield from documents.check_split(rows.column("conversation"), digests, content)
 
 
 def _check_eods(documents: SpanDocuments, ends: Sequence[Sequence[str | None]], content: Content) -> Iterator[Finding]:

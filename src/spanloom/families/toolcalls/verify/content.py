@@ -22,12 +22,7 @@ from spanloom.dataset.validate.content import (
     wrong,
 )
 from spanloom.families.toolcalls.format.tables import HARMFUL
-from spanloom.families.toolcalls.recipe import (
-    INPUT_SCHEMA,
-    NO_ID,
-    REGISTRIES_NAME,
-    TEMPLATE_NAME,
-)
+from spanloom.families.toolcalls.recipe import INPUT_SCHEMA, NO_ID, REGISTRIES_NAME, TEMPLATE_NAME
 from spanloom.families.toolcalls.tokens import masks
 from spanloom.findings import Finding
 from spanloom.provenance import sha256_json

@@ -68,16 +68,12 @@ def check_rows(
 ) -> Iterator[Finding]:
     """Checks the rows that describe these documents: numbering, token counts, weights, subtypes, and the split rule."""
     yield from documents.check_rows(rows, documents.counted(content.span_names))
-    weights = rows.column("weight").to_numpy()
-    for at in np.flatnonzero(~(weights >= 0) | ~np.isfinite(weights)).tolist():
-        yield documents.finding("weight", f"the weight {weights[at]} is not a number of at least 0", at)
+    yield from documents.check_weights(rows)
     for at, subtype in enumerate(rows.column("subtype").to_pylist()):
         if subtype not in WEIGHTS:
             yield documents.finding("subtype", f"the subtype {subtype!r} is unknown", at)
-    for at in np.flatnonzero(np.diff(rows.column("row").to_numpy()) <= 0).tolist():
-        yield documents.finding("rows", "the documents do not follow the order of the samples", at + 1)
-    assert content.split is not None, "the schema demands it of this family"
-    yield from documents.check_split(rows.column("sample_id"), digests, content.split.valid_fraction)
+    yield from documents.check_order(rows, "samples")
+    yield from documents.check_split(rows.column("sample_id"), digests, content)
 
 
 Encode = Callable[..., tuple[Sequence[int], Sequence[tuple[int, int]]]]

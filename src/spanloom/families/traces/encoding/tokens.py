@@ -23,12 +23,7 @@ from spanloom.families.traces.errors import TraceError
 from spanloom.families.traces.render import TraceTexts
 from spanloom.supervision import Flags, Tokens
 from spanloom.tokenizers.character_spans import tokens_of_span
-from spanloom.tokenizers.control_texts import (
-    ControlTextError,
-    control_pattern,
-    encoded_as_text,
-    without_controls,
-)
+from spanloom.tokenizers.control_texts import ControlTextError, control_pattern, encoded_as_text, without_controls
 from spanloom.tokenizers.encoding import Encoded, JsonTokenizer
 
 TokenFormat = Literal["tunix_sft", "training_example"]

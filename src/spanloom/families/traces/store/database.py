@@ -21,38 +21,12 @@ from functools import cache, lru_cache
 from typing import Any, TypeVar
 
 import orjson
-from sqlalchemy import (
-    Column,
-    Connection,
-    Engine,
-    Index,
-    Integer,
-    MetaData,
-    Row,
-    Select,
-    String,
-    Table,
-    Text,
-    delete,
-    func,
-    insert,
-    inspect,
-    null,
-    select,
-    text,
-)
+import sqlalchemy as sa
 
 from spanloom.families.traces.defaults import MAX_STEP_CHARACTERS
 from spanloom.families.traces.store import timestamps
 from spanloom.families.traces.store.faults import PROBE_SECONDS, named_faults
-from spanloom.families.traces.trace import (
-    CheckedTrace,
-    Payload,
-    Trace,
-    check_step_limit,
-    json_text,
-    parse_text,
-)
+from spanloom.families.traces.trace import CheckedTrace, Payload, Trace, check_step_limit, json_text, parse_text
 from spanloom.provenance import canonical_json
 
 PAGE_ROWS = 1000
@@ -75,26 +49,26 @@ _LOCK = 0x5350414E4C4F4F4D
 """The PostgreSQL advisory lock that writers of content ids take."""
 
 _Item = TypeVar("_Item")
-_PLAIN = String().with_variant(String(collation="C"), "postgresql")
-METADATA = MetaData()
-TRACES = Table(
+_PLAIN = sa.String().with_variant(sa.String(collation="C"), "postgresql")
+METADATA = sa.MetaData()
+TRACES = sa.Table(
     "traces",
     METADATA,
-    Column("id", _PLAIN, primary_key=True),
-    Column("created_at", _PLAIN, nullable=False),
-    Column("version", Text, nullable=False),
-    Column("steps", Integer, nullable=False),
-    Column("chars", Integer, nullable=False),
-    Column("meta", Text, nullable=True),
-    Column("payload", Text, nullable=False),
+    sa.Column("id", _PLAIN, primary_key=True),
+    sa.Column("created_at", _PLAIN, nullable=False),
+    sa.Column("version", sa.Text, nullable=False),
+    sa.Column("steps", sa.Integer, nullable=False),
+    sa.Column("chars", sa.Integer, nullable=False),
+    sa.Column("meta", sa.Text, nullable=True),
+    sa.Column("payload", sa.Text, nullable=False),
 )
-Index("ix_traces_created_at_id", TRACES.c.created_at.desc(), TRACES.c.id)
-SCHEMA = Table("spanloom_traces_schema", METADATA, Column("version", Integer, primary_key=True))
-_settings = Table(
+sa.Index("ix_traces_created_at_id", TRACES.c.created_at.desc(), TRACES.c.id)
+SCHEMA = sa.Table("spanloom_traces_schema", METADATA, sa.Column("version", sa.Integer, primary_key=True))
+_settings = sa.Table(
     "spanloom_traces_settings",
-    MetaData(),  # not created with the other tables: a store without settings has the defaults
-    Column("name", _PLAIN, primary_key=True),
-    Column("value", Integer, nullable=False),
+    sa.MetaData(),  # not created with the other tables: a store without settings has the defaults
+    sa.Column("name", _PLAIN, primary_key=True),
+    sa.Column("value", sa.Integer, nullable=False),
 )
 _STEP_LIMIT = "max_step_characters"
 _NEWEST_FIRST = (TRACES.c.created_at.desc(), TRACES.c.id)
@@ -170,8 +144,8 @@ class Store:
 
     def __init__(
         self,
-        engine: Engine,
-        probe: Callable[[], Engine],
+        engine: sa.Engine,
+        probe: Callable[[], sa.Engine],
         called: str,
         secrets: frozenset[str] = frozenset(),
         *,
@@ -193,22 +167,22 @@ class Store:
             return
         with named_faults(self.called, self._secrets), written(self._engine) as connection:
             _settings.create(connection, checkfirst=True)
-            connection.execute(delete(_settings).where(_settings.c.name == _STEP_LIMIT))
-            connection.execute(insert(_settings).values(name=_STEP_LIMIT, value=characters))
+            connection.execute(sa.delete(_settings).where(_settings.c.name == _STEP_LIMIT))
+            connection.execute(sa.insert(_settings).values(name=_STEP_LIMIT, value=characters))
         self.max_step_characters = characters
 
     def load_settings(self) -> None:
         """Reads the settings recorded in the store."""
         with named_faults(self.called, self._secrets), self._engine.connect() as connection:
-            if inspect(connection).has_table(_settings.name):
-                value = select(_settings.c.value).where(_settings.c.name == _STEP_LIMIT)
+            if sa.inspect(connection).has_table(_settings.name):
+                value = sa.select(_settings.c.value).where(_settings.c.name == _STEP_LIMIT)
                 self.max_step_characters = connection.execute(value).scalar() or MAX_STEP_CHARACTERS
 
     def check(self) -> None:
         """Raises StoreError if the store does not answer, or takes no writer; StoreBusyError if one holds a SQLite file
         for more than a second. Never waits for a connection that others use."""
         with named_faults(self.called, self._secrets, PROBE_SECONDS), self._probe().connect() as connection:
-            connection.execute(select(SCHEMA.c.version).limit(1)).all()
+            connection.execute(sa.select(SCHEMA.c.version).limit(1)).all()
             connection.rollback()
             if self._locks:
                 connection.execution_options(spanloom_begin="BEGIN IMMEDIATE").begin().rollback()
@@ -230,19 +204,19 @@ class Store:
 
 
 @contextmanager
-def written(engine: Engine, *, shared: bool = False) -> Iterator[Connection]:
+def written(engine: sa.Engine, *, shared: bool = False) -> Iterator[sa.Connection]:
     """A write transaction; see `Store.writing`."""
     options = {"spanloom_begin": "BEGIN IMMEDIATE"}
     with engine.connect().execution_options(**options) as connection, connection.begin():
         if connection.dialect.name == "postgresql" and not shared:
-            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
+            connection.execute(sa.text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": _LOCK})
         yield connection
 
 
 class Writer:
     """A write transaction."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
     def add(self, rows: Sequence[TraceRow]) -> None:
@@ -252,25 +226,25 @@ class Writer:
                 # Uses the driver directly: SQLAlchemy would double the time by converting the values of each row.
                 self._connection.exec_driver_sql(_SQLITE_INSERT, list(page))
             else:
-                self._connection.execute(insert(TRACES), [dict(zip(_FIELDS, row, strict=True)) for row in page])
+                self._connection.execute(sa.insert(TRACES), [dict(zip(_FIELDS, row, strict=True)) for row in page])
 
     def is_empty(self) -> bool:
         """Whether the store has no trace."""
-        return self._connection.execute(select(TRACES.c.id).limit(1)).first() is None
+        return self._connection.execute(sa.select(TRACES.c.id).limit(1)).first() is None
 
     def existing(self, ids: Sequence[str]) -> set[str]:
         """Which of at most PAGE_ROWS ids exist."""
         if self._connection.dialect.name == "sqlite":
             # A JSON list is one parameter; otherwise SQLAlchemy would expand a thousand parameters in each call.
             return set(self._connection.exec_driver_sql(_SQLITE_EXISTING, (orjson.dumps(ids).decode(),)).scalars())
-        return set(self._connection.execute(select(TRACES.c.id).where(TRACES.c.id.in_(ids))).scalars())
+        return set(self._connection.execute(sa.select(TRACES.c.id).where(TRACES.c.id.in_(ids))).scalars())
 
     def delete(self, ids: Sequence[str]) -> set[str]:
         """Deletes traces; returns the ids of those that existed."""
         gone: set[str] = set()
         for page in _pages(list(dict.fromkeys(ids))):
             existing = self.existing(page)
-            self._connection.execute(delete(TRACES).where(TRACES.c.id.in_(existing)))
+            self._connection.execute(sa.delete(TRACES).where(TRACES.c.id.in_(existing)))
             gone |= existing
         return gone
 
@@ -278,16 +252,16 @@ class Writer:
 class Snapshot:
     """A consistent view of the store, as of one moment."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: sa.Connection) -> None:
         self._connection = connection
 
     def count(self) -> int:
         """The number of traces."""
-        return int(self._connection.execute(select(func.count()).select_from(TRACES)).scalar_one())
+        return int(self._connection.execute(sa.select(sa.func.count()).select_from(TRACES)).scalar_one())
 
     def heads(self, *, limit: int, offset: int) -> list[TraceHead]:
         """A page of all traces, newest first."""
-        columns = select(TRACES.c.id, TRACES.c.created_at, TRACES.c.version)
+        columns = sa.select(TRACES.c.id, TRACES.c.created_at, TRACES.c.version)
         rows = self._connection.execute(columns.order_by(*_NEWEST_FIRST).limit(limit).offset(offset))
         return [
             TraceHead(id=row.id, created_at=row.created_at, trace_version=json.loads(f'"{row.version}"'))
@@ -296,8 +270,8 @@ class Snapshot:
 
     def previews(self, *, limit: int, offset: int) -> list[TracePreview]:
         """A page of previews of all traces, newest first. Only the beginning of each payload is read."""
-        payload = func.substr(TRACES.c.payload, 1, _PREVIEW_CHARS)
-        columns = select(TRACES.c.id, TRACES.c.created_at, TRACES.c.version, TRACES.c.meta, payload)
+        payload = sa.func.substr(TRACES.c.payload, 1, _PREVIEW_CHARS)
+        columns = sa.select(TRACES.c.id, TRACES.c.created_at, TRACES.c.version, TRACES.c.meta, payload)
         with closing(self._stream(columns.order_by(*_NEWEST_FIRST).limit(limit).offset(offset))) as rows:
             return [
                 TracePreview(
@@ -312,24 +286,24 @@ class Snapshot:
 
     def metas(self) -> Generator[tuple[str, str | None]]:
         """Id and `meta` as JSON of all traces, newest first."""
-        for row in self._stream(select(TRACES.c.id, TRACES.c.meta).order_by(*_NEWEST_FIRST)):
+        for row in self._stream(sa.select(TRACES.c.id, TRACES.c.meta).order_by(*_NEWEST_FIRST)):
             yield row[0], row[1]
 
     def ids(self) -> Generator[str]:
         """The ids of all traces, newest first."""
-        for row in self._stream(select(TRACES.c.id).order_by(*_NEWEST_FIRST)):
+        for row in self._stream(sa.select(TRACES.c.id).order_by(*_NEWEST_FIRST)):
             yield row[0]
 
     def candidates(self, *, payloads: bool) -> Generator[tuple[str, str | None, int, int, str | None]]:
         """Id, `meta` as JSON, steps and code points of all traces, newest first; the payload as JSON, or None."""
         columns = (TRACES.c.id, TRACES.c.meta, TRACES.c.steps, TRACES.c.chars)
-        statement = select(*columns, TRACES.c.payload if payloads else null())
+        statement = sa.select(*columns, TRACES.c.payload if payloads else sa.null())
         for row in self._stream(statement.order_by(*_NEWEST_FIRST), _PAYLOAD_ROWS if payloads else PAGE_ROWS):
             yield row[0], row[1], row[2], row[3], row[4]
 
     def _stream(
-        self, statement: Select[*tuple[Any, ...]], page_rows: int = PAGE_ROWS
-    ) -> Generator[Row[*tuple[Any, ...]]]:
+        self, statement: sa.Select[*tuple[Any, ...]], page_rows: int = PAGE_ROWS
+    ) -> Generator[sa.Row[*tuple[Any, ...]]]:
         with self._connection.execute(statement.execution_options(yield_per=page_rows)) as result:
             for page in result.partitions():
                 yield from page
@@ -340,7 +314,7 @@ class Snapshot:
 
     def counts(self, ids: Sequence[str]) -> dict[str, TraceCounts]:
         """The counts of the traces with these ids, as far as they exist."""
-        columns = select(TRACES.c.id, TRACES.c.created_at, TRACES.c.steps, TRACES.c.chars)
+        columns = sa.select(TRACES.c.id, TRACES.c.created_at, TRACES.c.steps, TRACES.c.chars)
         return {
             row.id: TraceCounts(id=row.id, created_at=row.created_at, steps=row.steps, chars=row.chars)
             for page in _pages(ids)
@@ -349,7 +323,7 @@ class Snapshot:
 
     def present(self, ids: Iterable[str]) -> dict[str, str]:
         """Those of these ids that exist, with the `created_at` of each."""
-        columns = select(TRACES.c.id, TRACES.c.created_at)
+        columns = sa.select(TRACES.c.id, TRACES.c.created_at)
         return {
             row[0]: row[1]
             for page in _pages(list(dict.fromkeys(ids)))
@@ -358,9 +332,9 @@ class Snapshot:
 
     def traces(self, ids: Sequence[str]) -> Iterator[StoredTrace]:
         """The traces of these ids, in this order, a page at a time; missing ones are left out."""
-        columns = select(TRACES.c.id, TRACES.c.created_at, TRACES.c.payload)
+        columns = sa.select(TRACES.c.id, TRACES.c.created_at, TRACES.c.payload)
         for page in _pages(ids):
-            sizes = self._connection.execute(select(TRACES.c.id, TRACES.c.chars).where(TRACES.c.id.in_(page)))
+            sizes = self._connection.execute(sa.select(TRACES.c.id, TRACES.c.chars).where(TRACES.c.id.in_(page)))
             for part in _parts(page, {row[0]: row[1] for row in sizes}):
                 rows = self._connection.execute(columns.where(TRACES.c.id.in_(part))).all()
                 rows_by_id = {row[0]: row for row in rows}

@@ -22,14 +22,7 @@ from sqlalchemy.exc import ArgumentError
 
 from spanloom.errors import OptionError
 from spanloom.families.traces.errors import StoreError
-from spanloom.families.traces.store.database import (
-    CONNECTIONS,
-    METADATA,
-    SCHEMA,
-    TRACES,
-    Store,
-    written,
-)
+from spanloom.families.traces.store.database import CONNECTIONS, METADATA, SCHEMA, TRACES, Store, written
 from spanloom.families.traces.store.faults import PROBE_SECONDS, WAIT_SECONDS, named_faults
 from spanloom.presentable import presentable, secrets_of
 from spanloom.storage.locks import NO_LOCKS

@@ -52,14 +52,10 @@ def check_rows(
 ) -> Iterator[Finding]:
     """Checks the rows of these documents: numbering, token counts, and the split rule applied to each id."""
     yield from documents.check_rows(rows, documents.counted(("context", "reasoning", "answer")))
-    for at in np.flatnonzero(np.diff(rows.column("row").to_numpy()) <= 0).tolist():
-        yield documents.finding("rows", "the documents do not follow the order of the dataset", at + 1)
+    yield from documents.check_order(rows, "dataset")
     if content.config.get("weight"):
-        weights = rows.column("weight").to_numpy()
-        for at in np.flatnonzero(~(weights >= 0) | ~np.isfinite(weights)).tolist():
-            yield documents.finding("weight", f"the weight {weights[at]} is not a number of 0 or more", at)
-    assert content.split is not None, "the schema demands it of this family"
-    yield from documents.check_split(rows.column("trace_id"), digests, content.split.valid_fraction)
+        yield from documents.check_weights(rows)
+    yield from documents.check_split(rows.column("trace_id"), digests, content)
 
 
 _TEXTS = {"tunix_sft": ("id", "prompts", "final_answer"), "training_example": ("id", "prompt", "response")}

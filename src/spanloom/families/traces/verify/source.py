@@ -123,9 +123,21 @@ class _Again:
 
     def check(self, place: PlacedDocument, line: Mapping[str, Any]) -> Iterator[Finding]:
         """Encodes a line again and compares its document."""
-        encode = self.loaded()._encode
+        content, encode = self._content, self.loaded()._encode
         assert encode is not None, "it is loaded"
-        yield from _check_again(self._check, place, line, encode)
+        start, as_text = int(place.row["response_start"]), content.config["control_tokens"] == "text"
+        expected = verify.expected_document(
+            line, content.config["format"], start, encode, content.tokenizer.eod, as_text=as_text
+        )
+        if isinstance(expected, str):
+            yield place.finding("source", expected)
+            return
+        controls = verify.controls_of(line, content.config)
+        for name, number in {"boundary_tokens": expected.straddling, "control_strings": controls}.items():
+            if place.row[name] != number:
+                yield place.finding("source", f"{name} is {place.row[name]}, the export's text has {number}")
+        root = self._check.whole.root
+        yield from place.differences(root, "the export's text", expected.tokens, span=expected.spans)
 
 
 def _encoding(content: Content, check: SourceCheck) -> Encode:
@@ -149,21 +161,3 @@ def _encoding(content: Content, check: SourceCheck) -> Encode:
         )
 
     return encode
-
-
-def _check_again(
-    check: SourceCheck, place: PlacedDocument, line: Mapping[str, Any], encode: Encode
-) -> Iterator[Finding]:
-    content = check.whole.content
-    form = content.config["format"]
-    response_start = int(place.row["response_start"])
-    as_text = content.config["control_tokens"] == "text"
-    expected = verify.expected_document(line, form, response_start, encode, content.tokenizer.eod, as_text=as_text)
-    if isinstance(expected, str):
-        yield place.finding("source", expected)
-        return
-    counted = {"boundary_tokens": expected.straddling, "control_strings": verify.controls_of(line, content.config)}
-    for name, number in counted.items():
-        if place.row[name] != number:
-            yield place.finding("source", f"{name} is {place.row[name]}, the export's text has {number}")
-    yield from place.differences(check.whole.root, "the export's text", expected.tokens, span=expected.spans)
