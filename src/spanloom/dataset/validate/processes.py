@@ -35,7 +35,7 @@ from spanloom.workers import Counters, OnProgress, Pool, process_pool
 TOKENS_A_PROCESS, TOKENS_WITHOUT_SOURCE = 1 << 24, 1 << 26
 """Tokens of a dataset that are worth a process: they take longer to check than a process takes to begin."""
 
-SECONDS_OF_DOCUMENTS = 2.0
+SECONDS_OF_DOCUMENTS = 1.0
 """How long the documents are checked at least where the rows of a shard are compared in pieces: comparing them takes
 longer still, and a process takes up to three seconds to begin."""
 
