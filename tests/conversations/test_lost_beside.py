@@ -51,7 +51,7 @@ def after(remedy: str, record: Any) -> list[Any]:
 @pytest.mark.parametrize("record", [{"messages": [USER, ANSWER]}, {"prompt": "Q", "response": "A"}])
 @pytest.mark.parametrize("key", ["rejected", "skip", "excluded", "is_discarded", "deleted"])
 def test_a_record_that_is_set_aside_is_not_trained(record: Any, key: str) -> None:
-    verdicts: list[Any] = [True, "true"]
+    verdicts: list[Any] = [True, "true", *([] if key == "rejected" else [1])]  # a number there is no verdict
     for value in verdicts:
         reason, remedy = refused({**record, key: value})
         assert reason is Refusal.LABEL_UNCLEAR
@@ -77,14 +77,16 @@ def test_a_record_that_is_set_aside_is_not_trained(record: Any, key: str) -> Non
         "is_safe",
     ],
 )
-def test_a_record_that_was_not_accepted_is_not_trained(key: str) -> None:
-    record = {"prompt": "Q", "response": "A", key: False}
+@pytest.mark.parametrize("value", [False, "false", 0, 0.0])
+def test_a_record_that_was_not_accepted_is_not_trained(key: str, value: Any) -> None:
+    record = {"prompt": "Q", "response": "A", key: value}
     reason, remedy = refused(record)
     assert reason is Refusal.LABEL_UNCLEAR
     assert remedy == f"--map preferred={key} leaves such records out, --metadata {key} trains them"
     with pytest.raises(RecordLeftOutError):
         read(record, maps=(f"preferred={key}",))
     assert texts(read(record, metadata=(key,))) == texts(read({**record, key: True})) == TALK
+    assert texts(read({**record, key: 1})) == texts(read({**record, key: 0.5})) == TALK
 
 
 @pytest.mark.parametrize("key", ["unmask", "train_on_inputs"])

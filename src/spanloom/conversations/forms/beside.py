@@ -137,7 +137,7 @@ _GOOD = re.compile(
     r"(is_)?(chosen|preferred|accepted|approved|correct|passed|valid|safe|solved|resolved|succeeded|success(ful)?)"
 )
 _BAD = re.compile(r"(is_)?(rejected|excluded?|discard(ed)?|skip(ped)?|ignored?|deleted)")
-"""Names of verdicts on a whole record, in lower case, if the value is true or false."""
+"""Names of verdicts on a whole record, in lower case, if the value is true or false, or 1 or 0."""
 
 
 @lru_cache(maxsize=1024)
@@ -195,7 +195,7 @@ def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> N
                 f"{key!r} of the record is {value!r}: it may say that nothing of it is to be trained",
                 f"--map preferred={key} leaves such records out" if key in TRUE_IS_TRAINED else SET_ASIDE,
             )
-        verdict = _GOOD if truth(value) is False else _BAD if truth(value) else None
+        verdict = _GOOD if said is False else _BAD if said else None
         if verdict is not None and _is_named(verdict, key):
             aside = f"--map preferred={key} leaves such records out" if verdict is _GOOD else SET_ASIDE
             raise RecordRefusedError(
