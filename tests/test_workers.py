@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,25 @@ def test_a_worker_does_not_ask_twice_for_memory_that_it_has_freed() -> None:
         first, *later = pool.submit(worker_counts.page_faults, 40 << 20, 4).result()
     assert first > 10
     assert max(later) < first / 4, (first, later)
+
+
+@pytest.mark.parametrize("seconds", [0.2, 0.4, 0.8])
+def test_a_pool_ends_while_a_worker_sends_a_result(tmp_path: Path, seconds: float) -> None:
+    """A result of 400 MiB is pickled for about a quarter of a second, and sent for longer."""
+    begun = tmp_path / "begun"
+
+    def end_early() -> None:
+        with process_pool(1) as pool:
+            pool.submit(worker_counts.much, begun, 400 << 20)
+            while not begun.exists():
+                time.sleep(0.001)
+            time.sleep(seconds)
+            pool.abort()
+
+    ending = threading.Thread(target=end_early, daemon=True)
+    ending.start()
+    ending.join(30)
+    assert not ending.is_alive()
 
 
 def named_semaphores(maps: str) -> set[str]:

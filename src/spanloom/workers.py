@@ -188,6 +188,10 @@ class Pool:
         """Ends the workers at once. Their results are not wanted any more, and files are only renamed in when whole."""
         for process in list((self._executor._processes or {}).values()):
             process.terminate()
+        # A worker that is ended while it sends a result leaves a part of it, and the executor's thread waits for the
+        # rest: until the pipe ends, which it does not do while this process may write to it.
+        if (results := self._executor._result_queue) is not None:
+            results._writer.close()
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def _died(self, when: str) -> WorkerError:

@@ -1,6 +1,7 @@
 """What a worker process does in tests of its counters and of its memory."""
 
 import resource
+from pathlib import Path
 
 import numpy as np
 
@@ -22,3 +23,9 @@ def page_faults(items: int, times: int) -> list[int]:
         np.ones(items, dtype=np.uint8)
         faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     return faults
+
+
+def much(begun: Path, size: int) -> bytes:
+    """Says in a file that it is about to return so many bytes."""
+    begun.touch()
+    return bytes(size)
