@@ -191,7 +191,7 @@ class Pool:
         # A worker that is ended while it sends a result leaves a part of it, and the executor's thread waits for the
         # rest: until the pipe ends, which it does not do while this process may write to it.
         if (results := self._executor._result_queue) is not None:
-            results._writer.close()
+            results._writer.close()  # type: ignore[attr-defined]
         self._executor.shutdown(wait=True, cancel_futures=True)
 
     def _died(self, when: str) -> WorkerError:
