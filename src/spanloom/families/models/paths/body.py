@@ -1,7 +1,8 @@
 """What the messages of a prefix write, in time of what is new since the prefix before.
 
-In: the leaves of the messages of one prefix after another. Out: their text, where each message ends in it, which texts
-of earlier messages are left out. An append-only template writes the messages of the prefix before again.
+In: the leaves of the messages of one prefix after another. Out: the end of their text, or all of it, where each message
+ends, which texts of earlier messages are left out. An append-only template writes the messages of the prefix before
+again: their text is not copied for each prefix.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -10,6 +11,9 @@ from typing import Any
 from spanloom.families.models.conversation import Conversation
 from spanloom.families.models.paths.leaves import CALLS, CONTENT, REASONING, NoRule, Written
 from spanloom.tokenizers.template_paths.recorder import Leaf
+
+LOOK_BEHIND = 256
+"""Characters that the end of a text has before what is new in it. No token where a text may be cut is longer."""
 
 
 class Body:
@@ -31,24 +35,26 @@ class Body:
         self._written, self._text, self._inline = written, text, inline
         self._first = 0
         self._leaves: Sequence[Leaf] = []
-        self._head = self._joined = ""
-        self._ends = [0]  # of the head and of the first messages, in characters of `_joined`
+        self._texts = [""]  # of the head and of the messages
+        self._ends = [0]  # of these texts, in characters of the whole
+        self._kept = 0  # how many messages are those of the prefix before
         self._unthought = [0]  # of the first messages: how many have reasoning that is left out
         self._unwritten: list[int] = []  # places of messages whose content is left out
         self._uncalled: list[int] = []  # places of messages whose calls are left out
         self._elsewhere: list[tuple[int, int]] = []  # the place of a message, and of the other one whose text it writes
 
-    def follow(self, leaves: Sequence[Leaf], first: int, head: str) -> tuple[str, int]:
-        """The text of a head and of the messages from place `first` on, and where the last one begins in it. Raises
-        NoRule."""
-        same = _same(self._leaves, leaves) if first == self._first and head == self._head else 0
+    def follow(self, leaves: Sequence[Leaf], first: int, head: str) -> int:
+        """Goes on to a head and the messages from place `first` on. Returns how many characters are those of the text
+        before. Raises NoRule."""
+        same = _same(self._leaves, leaves) if first == self._first and head == self._texts[0] else 0
         if not same:
-            self._joined, self._ends = head, [len(head)]
-        self._first, self._head = first, head
-        kept, ends, unthought = self._joined[: self._ends[same]], self._ends[: same + 1], self._unthought[: same + 1]
-        new = [self._text(leaf, place) for place, leaf in enumerate(leaves[same:], first + same)]
-        for text in new:
-            ends.append(ends[-1] + len(text))
+            self._texts, self._ends = [head], [len(head)]
+        self._first, self._kept = first, same
+        for kept in (self._texts, self._ends, self._unthought):
+            del kept[same + 1 :]
+        self._texts += [self._text(leaf, place) for place, leaf in enumerate(leaves[same:], first + same)]
+        for text in self._texts[same + 1 :]:
+            self._ends.append(self._ends[-1] + len(text))
         for places in (self._unwritten, self._uncalled):
             while places and places[-1] >= first + same:
                 places.pop()
@@ -56,11 +62,27 @@ class Body:
             self._elsewhere.pop()
         for place, leaf in enumerate(leaves[same:], first + same):
             own = self._written(leaf)
-            unthought.append(unthought[-1] + self._leaves_out(place, own.kinds))
+            self._unthought.append(self._unthought[-1] + self._leaves_out(place, own.kinds))
             if own.foreign:
                 self._elsewhere += [(place, part.message) for part in own.parts if part.message is not None]
-        self._joined, self._ends, self._unthought, self._leaves = kept + "".join(new), ends, unthought, leaves
-        return self._joined, ends[-2] if leaves else ends[0]
+        self._leaves = leaves
+        return self._ends[same] if same else 0
+
+    def whole(self) -> str:
+        """The text of the head and of the messages."""
+        return "".join(self._texts)
+
+    def new(self) -> tuple[int, str]:
+        """A place in the text and what is behind it: what is new since the text before, and at least LOOK_BEHIND
+        characters before that, if the text has them."""
+        at = self._kept
+        while at and self._ends[self._kept] - self._ends[at - 1] < LOOK_BEHIND:
+            at -= 1
+        return self._ends[at - 1] if at else 0, "".join(self._texts[at:])
+
+    def last(self) -> int:
+        """Where the last message begins."""
+        return self._ends[max(len(self._ends) - 2, 0)]
 
     def end(self, count: int) -> int:
         """Where the first messages end in the text."""

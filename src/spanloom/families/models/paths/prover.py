@@ -18,6 +18,7 @@ from spanloom.families.models.conversation import Conversation
 from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.form import CLOSING, INLINE, AsGiven, shaped
 from spanloom.families.models.model import Model
+from spanloom.families.models.paths.body import LOOK_BEHIND
 from spanloom.families.models.paths.clean import clean_tokens
 from spanloom.families.models.paths.independent import Independent
 from spanloom.families.models.paths.leaves import NoRule
@@ -88,6 +89,8 @@ class PathProver:
         model = self._model
         if not clean >= set(model.stops.values()) or not model.encoder.fast:
             return "the tokenizer may not be cut at its stop tokens"
+        if max(map(len, clean), default=0) > LOOK_BEHIND:
+            return "the tokenizer has a long special token"
         if model.undated:
             return "the template may write today's date"
         constants = model.template.special_tokens
@@ -164,9 +167,6 @@ class PathProver:
 
     def _confirmed(self, number: int, found: PathRun, conversation: Conversation, chains: list["_Chain"]) -> "_Run":
         """The run with its tokens, if the full proof has proven its layout. It is added to `chains`. Raises NoRule."""
-        bos = self._model.template.special_tokens.get("bos_token")
-        if bos and found.whole.startswith(bos + bos):
-            raise NoRule("the text begins with two BOS")
         run = self._added(found, chains)
         layout = self._layouts.get((number, found.key))
         if layout is None:
@@ -194,34 +194,38 @@ class PathProver:
 
         A text is cut at whole tokens, so that equal texts have equal tokens.
         """
-        fitting = [chain for chain in chains if chain.stop <= found.prompt and chain.begins(found.whole)]
+        fitting = [chain for chain in chains if chain.stop <= found.prompt and chain.begins(found)]
         if fitting:
             chain = max(fitting, key=lambda chain: chain.end)
         else:
             if chains:
                 chains[-1].compact()
             chains.append(chain := _Chain())
+            bos = self._model.template.special_tokens.get("bos_token")
+            if bos and found.widen().startswith(bos + bos):
+                raise NoRule("the text begins with two BOS")
         known, new, first, end, spans = self._tokens(found, chain)
         run = _Run(chain, found, first, end, spans, new[end - known :].copy())
-        chain.go_on(run, found.whole, known, new)
-        found.whole = ""
+        chain.go_on(run, known, new)
+        found.release()
         return run
 
     def _tokens(self, found: PathRun, chain: "_Chain") -> tuple[int, Tokens, int, int, Any]:
         """How many tokens are those of the run before in the document, the tokens behind them, how many tokens there
         are of P, how many through the stop, and the spans of the trained ones. Raises NoRule."""
-        whole, known, begin = found.whole, 0, 0
-        if chain.stop <= found.begin:
-            known, begin = chain.end, chain.stop
-        closings = [cut for cut in found.closings if self._is_clean(whole, cut)]
+        known, begin = (chain.end, chain.stop) if chain.stop <= found.begin else (0, 0)
+        if begin < found.base:
+            found.widen()
+        text, base = found.text, found.base
+        closings = [cut for cut in found.closings if self._is_clean(text, cut - base)]
         for cut in (found.begin, found.stop):
-            if 0 < cut < len(whole) and not self._is_clean(whole, cut):
+            if 0 < cut < base + len(text) and not self._is_clean(text, cut - base):
                 raise NoRule("a run begins or ends where the text may not be cut")
-        places = sorted({begin, found.begin, *closings, found.stop, len(whole)})
-        pieces = [self._ids(whole[begin:end]) for begin, end in pairwise(places)]
+        places = sorted({begin, found.begin, *closings, found.stop, base + len(text)})
+        pieces = [self._ids(text[begin - base : end - base]) for begin, end in pairwise(places)]
         starts = dict(zip(places, accumulate(map(len, pieces), initial=known), strict=True))
         tokens = np.concatenate(pieces, dtype=np.int32) if pieces else np.empty(0, np.int32)
-        opening = self._ids(whole[found.begin : found.prompt])
+        opening = self._ids(text[found.begin - base : found.prompt - base])
         first = starts[found.begin] + len(opening)
         if tokens[starts[found.begin] - known : first - known].tobytes() != opening.tobytes():
             raise NoRule("a token spans the end of the prompt")
@@ -236,7 +240,7 @@ class PathProver:
 
     def _spans_by_offsets(self, found: PathRun, ids: Tokens) -> Any:
         """The spans of the trained tokens, where one begins at no clean token. Raises NoRule."""
-        offsets = self._model.encoder.offsets(found.whole[found.prompt : found.stop], ids)
+        offsets = self._model.encoder.offsets(found.text[found.prompt - found.base : found.stop - found.base], ids)
         if offsets is None:
             raise NoRule("the tokenizer normalizes the text")
         begins, ends = offsets[:, 0] + found.prompt, offsets[:, 1] + found.prompt
@@ -245,9 +249,9 @@ class PathProver:
                 raise NoRule("a token is of two spans")
         return np.array(found.numbers, np.uint8)[np.searchsorted(np.array(found.closings), begins, side="right")]
 
-    def _is_clean(self, whole: str, cut: int) -> bool:
+    def _is_clean(self, text: str, cut: int) -> bool:
         """Whether a text may be cut here: a clean token begins or ends."""
-        return bool(self._clean.match(whole, cut)) or whole.endswith(self._ends, 0, cut)
+        return bool(self._clean.match(text, cut)) or text.endswith(self._ends, 0, cut)
 
     def _ids(self, text: str) -> Tokens:
         ids = self._constants.get(text)
@@ -277,7 +281,8 @@ class _Chain:
     characters and the tokens through the token that ends its turn; `tail`: the tokens behind it."""
 
     def __init__(self) -> None:
-        self._whole: str | bytes = ""
+        self._texts: list[tuple[int, str]] = []  # the parts of `whole`, each with its place
+        self._encoded: bytes | None = None  # `whole`, in place of its parts
         self._last = ""
         self.stop = self.end = 0
         self.tail = np.empty(0, np.int32)
@@ -285,25 +290,40 @@ class _Chain:
         self._pieces: list[Tokens] = []
         self._whole_tokens: Tokens | None = None
 
-    def go_on(self, run: "_Run", whole: str, known: int, new: Tokens) -> None:
-        """Adds a run. `whole`: its F; `known`: how many tokens of the run before stay; `new`: those behind them."""
+    def go_on(self, run: "_Run", known: int, new: Tokens) -> None:
+        """Adds a run, which begins with the document. `known`: how many tokens of the run before stay; `new`: those
+        behind them."""
         if not known:
             self._pieces.clear()
         self._pieces.append(new[: run.end - known])
         self._whole_tokens = None
-        self._whole, self.stop, self.end, self.tail = whole, run.found.stop, run.end, run.tail_tokens
-        self._last = whole[self._compared_first()]
+        self._append(run.found.base, run.found.text)
+        self.stop, self.end, self.tail = run.found.stop, run.end, run.tail_tokens
+        end = self.stop - run.found.base
+        self._last = run.found.text[max(0, end - _COMPARED_FIRST) : end]
         self.runs.append(run)
+
+    def _append(self, base: int, text: str) -> None:
+        """Replaces the text from place `base` on."""
+        if self._encoded is not None:
+            self._texts, self._encoded = [(0, self._encoded.decode())], None
+        while self._texts and self._texts[-1][0] >= base:
+            self._texts.pop()
+        if self._texts:
+            place, before = self._texts[-1]
+            self._texts[-1] = place, before[: base - place]
+        self._texts.append((base, text))
 
     @property
     def whole(self) -> str:
-        return self._whole if isinstance(self._whole, str) else self._whole.decode()
+        return "".join(text for _, text in self._texts) if self._encoded is None else self._encoded.decode()
 
     def compact(self) -> bytes:
         """The text in UTF-8, and kept so: few documents get another run."""
-        if isinstance(self._whole, str):
-            self._whole = self._whole.encode()
-        return self._whole
+        if self._encoded is None:
+            self._encoded = self.whole.encode()
+            self._texts.clear()
+        return self._encoded
 
     @property
     def tokens(self) -> Tokens:
@@ -317,16 +337,17 @@ class _Chain:
             self._pieces = [self._whole_tokens[: self.end]]
         return self._whole_tokens
 
-    def begins(self, whole: str) -> bool:
-        """Whether a text begins with that of the document. Its end is compared first: a template that rewrites history
-        moves it, and comparing all of each document with each run would take the square of a conversation's length."""
-        if whole[self._compared_first()] != self._last:
-            return False
-        known = self.whole
-        return whole.startswith(known) or whole.startswith(known[: self.stop])  # mostly without a copy
-
-    def _compared_first(self) -> slice:
-        return slice(max(0, self.stop - _COMPARED_FIRST), self.stop)
+    def begins(self, found: PathRun) -> bool:
+        """Whether the text of a run begins with that of the document through its last turn."""
+        last = self.runs[-1].found
+        if self._texts and found.previous == last.run and found.variables is last.variables:
+            place, text = self._texts[-1]
+            if place <= found.base <= min(found.shared, self.stop):  # only what is behind `base` is to be compared
+                return text[found.base - place : self.stop - place] == found.text[: self.stop - found.base]
+        # The end is compared first: a template that rewrites history moves it, and comparing all of each document with
+        # each run would take the square of a conversation's length.
+        whole = found.widen()
+        return whole.endswith(self._last, 0, self.stop) and whole.startswith(self.whole[: self.stop])
 
 
 @dataclass

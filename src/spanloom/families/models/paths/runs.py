@@ -39,13 +39,21 @@ SLOW_SECONDS = 2
 
 @dataclass(kw_only=True, slots=True)
 class PathRun:
-    """A run on its path. `whole`: F; `prompt`: the characters of P; `begin`: where its message begins in F, `closings`:
-    where the spans of its later texts begin, with `numbers`, the spans; `stop`: the end of the token that ends the
-    turn, `tail`: what follows it; `marker`: of the next message, if it ends the turn: `whole` ends with it; `key`: its
-    layout. `whole` is emptied once the run is in a document, which has its text."""
+    """A run on its path, with places in characters of F.
+
+    `prompt`: the characters of P; `begin`: where its message begins, `closings`: where the spans of its later texts
+    begin, with `numbers`, the spans; `stop`: the end of the token that ends the turn, `tail`: what follows it;
+    `marker`: of the next message, if it ends the turn: F ends with it; `key`: its layout. `text`: F from `base` on;
+    `shared`: how many characters are those of the run `previous` under the same variables; `body`: the messages, until
+    the next run is walked. `body` and `text` are emptied once the run is in a document, which has its text.
+    """
 
     run: int
-    whole: str
+    base: int
+    text: str
+    shared: int
+    previous: int | None
+    body: Body | None
     prompt: int
     begin: int
     closings: tuple[int, ...]
@@ -58,6 +66,16 @@ class PathRun:
     forgotten: int
     variables: Mapping[str, Any]
     key: Any
+
+    def widen(self) -> str:
+        """F. From now on `text` has all of it."""
+        if self.base:
+            assert self.body is not None, "the next run is not walked yet"
+            self.base, self.text = 0, self.body.whole() + self.marker
+        return self.text
+
+    def release(self) -> None:
+        self.text, self.body = "", None
 
 
 class NextMessage(NoRule):
@@ -97,6 +115,7 @@ class Walked:
         self._tops: dict[int, tuple[str, str, list[tuple[Part, str]]]] = {}
         self._checked: set[int] = set()  # leaves of the template that write the tools
         self._body = Body(self._conversation, self._written, self._text, inline=self._inline)
+        self._previous: int | None = None  # the run that `_body` has
 
     def run(self, run: int) -> PathRun | None:
         """The run in place of a message. Raises NoRule. None: F does not begin with P."""
@@ -105,21 +124,25 @@ class Walked:
         head_of_prompt, opening, _ = self._around(before)
         if behind:
             raise NoRule("the template writes behind the messages")
-        count = len(before.leaves)
+        count, body = len(before.leaves), self._body
         if head == head_of_prompt and before.first == after.first and before.leaves == after.leaves[:count]:
-            # Without the text of the prompt: texts are not copied more often than once a run.
-            whole, begin = self._body.follow(after.leaves, after.first, head)
-            prompt = self._body.end(count)
-            if not whole.startswith(opening, prompt):
+            # Without the text of the prompt, and without what is known of the run before.
+            shared, prompt = body.follow(after.leaves, after.first, head), body.end(count)
+            base, text = body.new()
+            if prompt < base:
+                base, text = 0, body.whole()
+            if not text.startswith(opening, prompt - base):
                 return None
         else:
-            earlier, _ = self._body.follow(before.leaves, before.first, head_of_prompt)
-            whole, begin = self._body.follow(after.leaves, after.first, head)
-            prompt = len(earlier)
-            if not whole.startswith(earlier + opening):
+            body.follow(before.leaves, before.first, head_of_prompt)
+            earlier = body.whole()
+            body.follow(after.leaves, after.first, head)
+            prompt, shared, base, text = len(earlier), 0, 0, body.whole()
+            if not text.startswith(earlier + opening):
                 return None
+        begin, previous, self._previous = body.last(), self._previous, run
         # Before the next message is looked at: learning its path forgets what was followed.
-        forgotten = self._body.forgotten(run, {part.message for part, _ in head_parts if part.message is not None})
+        forgotten = body.forgotten(run, {part.message for part, _ in head_parts if part.message is not None})
         if prompt != begin:
             raise NoRule("the prompt ends within another message")
         prompt += len(opening)
@@ -135,9 +158,9 @@ class Walked:
         # Calls are placed with the literal before their first text, which the prompt may hold a part of.
         if placed and placed[0][0] < prompt and numbers[0] != SPAN_COMMENTARY:
             raise NoRule("a text within the prompt")
-        marker = self._marker(run, whole, last, after.leaves[-1])
-        whole += marker
-        stop, turn_end = self._turn_end(whole, prompt, last)
+        marker = self._marker(run, text, last - base, after.leaves[-1])
+        text += marker
+        stop, turn_end = self._turn_end(text, prompt - base, last - base)
         if id(after.top) not in self._checked:
             self._check_tools(head_parts)
             self._checked.add(id(after.top))
@@ -146,13 +169,17 @@ class Walked:
         calls = self._calls(message["tool_calls"], own) if message.get("tool_calls") else None
         return PathRun(
             run=run,
-            whole=whole,
+            base=base,
+            text=text,
+            shared=shared,
+            previous=previous,
+            body=body,
             prompt=prompt,
             begin=begin,
             closings=closings,
             numbers=numbers,
-            stop=stop,
-            tail=whole[stop:],
+            stop=base + stop,
+            tail=text[stop:],
             turn_end=turn_end,
             marker=marker,
             trimmed=trimmed,
@@ -296,10 +323,10 @@ class Walked:
             at += len(text)
         return placed, tuple(closings), tuple(numbers) or (SPAN_FINAL,), trimmed
 
-    def _marker(self, run: int, whole: str, last: int, leaf: Leaf) -> str:
-        """The stop token that the next message begins with, if it ends the turn; else nothing. `leaf`: of the run.
-        Raises NoRule."""
-        if self._stops.search(whole, last):
+    def _marker(self, run: int, text: str, last: int, leaf: Leaf) -> str:
+        """The stop token that the next message begins with, if it ends the turn; else nothing. `leaf`: of the run;
+        `last`: where its last text ends. Raises NoRule."""
+        if self._stops.search(text, last):
             return ""
         if run + 1 >= len(self._known):
             raise NextMessage("the next message ends the turn")
@@ -324,10 +351,10 @@ class Walked:
             behind.append(text)
         raise NoRule("no text of the run is written where a message follows")
 
-    def _turn_end(self, whole: str, prompt: int, last: int) -> tuple[int, str]:
-        if self._model.ends.within(whole, prompt, last):
+    def _turn_end(self, text: str, prompt: int, last: int) -> tuple[int, str]:
+        if self._model.ends.within(text, prompt, last):
             raise NoRule("a stop token before the last text")
-        found = self._stops.search(whole, last)
+        found = self._stops.search(text, last)
         assert found is not None, "the turn has an end, or a marker"
         return found.end(), found[0]
 
