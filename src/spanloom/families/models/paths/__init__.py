@@ -9,5 +9,6 @@ clean    added tokens at which a text may be cut and its parts encoded apart
 independent  paths that other texts in place of a run's do not change
 body     what the messages of a prefix write, in time of what is new
 runs     a run by its path: its text, where its texts and its stop are
+chain    the runs of a conversation that share a document
 prover   conversations → documents; each new layout is confirmed by the full proof
 """

@@ -19,15 +19,15 @@ from spanloom.families.models.errors import RefusedError
 from spanloom.families.models.form import CLOSING, INLINE, AsGiven, shaped
 from spanloom.families.models.model import Model
 from spanloom.families.models.paths.body import LOOK_BEHIND
+from spanloom.families.models.paths.chain import Chain, Run, document_of
 from spanloom.families.models.paths.clean import clean_tokens
 from spanloom.families.models.paths.independent import Independent
 from spanloom.families.models.paths.leaves import NoRule
 from spanloom.families.models.paths.runs import NextMessage, PathRun, UnknownCall, Walked
 from spanloom.families.models.prove.controls import controls_of
 from spanloom.families.models.prove.conversation import Proven, Proving
-from spanloom.families.models.prove.documents import Document
 from spanloom.families.models.prove.fields import BEGINS_OF_WORDS, FIRST_NUMBER
-from spanloom.families.models.prove.run import ProvenRun, Rendered, prove_run
+from spanloom.families.models.prove.run import Rendered, prove_run
 from spanloom.families.models.prove.turn_end import next_message
 from spanloom.supervision import Tokens
 from spanloom.text import AnyOf, is_utf8
@@ -55,7 +55,7 @@ class ByPath:
     """The documents of a conversation by path. `runs`: in order; `messages`, `tools`: as the template takes them."""
 
     proven: Proven
-    runs: Sequence["_Run"]
+    runs: Sequence[Run]
     messages: Sequence[Mapping[str, Any]]
     tools: Sequence[Mapping[str, Any]] | None
 
@@ -150,8 +150,8 @@ class PathProver:
             )
             for number, paths in self._paths.items()
         }
-        runs: list[_Run] = []
-        chains: list[_Chain] = []
+        runs: list[Run] = []
+        chains: list[Chain] = []
         for run in conversation.runs():
             for number in proving.orders[bool(conversation.messages[run].get("reasoning"))]:
                 found = _walked_run(walked[number], run)
@@ -160,12 +160,12 @@ class PathProver:
                     break
             else:
                 raise NoRule("the template does not continue its own prompt")
-        proven = Proven(tuple(map(_document, chains)))
+        proven = Proven(tuple(map(document_of, chains)))
         for chain in chains:  # its runs know it: in a cycle, texts would stay until the next collection
             chain.runs.clear()
         return ByPath(proven, runs, given, conversation.tools)
 
-    def _confirmed(self, number: int, found: PathRun, conversation: Conversation, chains: list["_Chain"]) -> "_Run":
+    def _confirmed(self, number: int, found: PathRun, conversation: Conversation, chains: list[Chain]) -> Run:
         """The run with its tokens, if the full proof has proven its layout. It is added to `chains`. Raises NoRule."""
         run = self._added(found, chains)
         layout = self._layouts.get((number, found.key))
@@ -189,7 +189,7 @@ class PathProver:
         run.thought, run.generation = layout.thought, layout.generation
         return run
 
-    def _added(self, found: PathRun, chains: list["_Chain"]) -> "_Run":
+    def _added(self, found: PathRun, chains: list[Chain]) -> Run:
         """The run in the document that it goes on, as `documents_of_runs` has it, or in a new one. Raises NoRule.
 
         A text is cut at whole tokens, so that equal texts have equal tokens.
@@ -200,17 +200,17 @@ class PathProver:
         else:
             if chains:
                 chains[-1].compact()
-            chains.append(chain := _Chain())
+            chains.append(chain := Chain())
             bos = self._model.template.special_tokens.get("bos_token")
             if bos and found.widen().startswith(bos + bos):
                 raise NoRule("the text begins with two BOS")
         known, new, first, end, spans = self._tokens(found, chain)
-        run = _Run(chain, found, first, end, spans, new[end - known :].copy())
+        run = Run(chain, found, first, end, spans, new[end - known :].copy())
         chain.go_on(run, known, new)
         found.release()
         return run
 
-    def _tokens(self, found: PathRun, chain: "_Chain") -> tuple[int, Tokens, int, int, Any]:
+    def _tokens(self, found: PathRun, chain: Chain) -> tuple[int, Tokens, int, int, Any]:
         """How many tokens are those of the run before in the document, the tokens behind them, how many tokens there
         are of P, how many through the stop, and the spans of the trained ones. Raises NoRule."""
         known, begin = (chain.end, chain.stop) if chain.stop <= found.begin else (0, 0)
@@ -262,10 +262,6 @@ class PathProver:
         return ids
 
 
-_COMPARED_FIRST = 256
-"""Characters."""
-
-
 class _Layout:
     """A layout: whether it trains an empty thought and whether `{% generation %}` marks what is trained, once the full
     proof has proven a run of it; or how often it was refused."""
@@ -274,138 +270,6 @@ class _Layout:
         self.thought: bool | None = None
         self.generation: bool | None = None
         self.refused = 0
-
-
-class _Chain:
-    """The runs of a document. `whole`: F of the last one, with whose text each earlier one's begins; `stop`, `end`: the
-    characters and the tokens through the token that ends its turn; `tail`: the tokens behind it."""
-
-    def __init__(self) -> None:
-        self._texts: list[tuple[int, str]] = []  # the parts of `whole`, each with its place
-        self._encoded: bytes | None = None  # `whole`, in place of its parts
-        self._last = ""
-        self.stop = self.end = 0
-        self.tail = np.empty(0, np.int32)
-        self.runs: list[_Run] = []
-        self._pieces: list[Tokens] = []
-        self._whole_tokens: Tokens | None = None
-
-    def go_on(self, run: "_Run", known: int, new: Tokens) -> None:
-        """Adds a run, which begins with the document. `known`: how many tokens of the run before stay; `new`: those
-        behind them."""
-        if not known:
-            self._pieces.clear()
-        self._pieces.append(new[: run.end - known])
-        self._whole_tokens = None
-        self._append(run.found.base, run.found.text)
-        self.stop, self.end, self.tail = run.found.stop, run.end, run.tail_tokens
-        end = self.stop - run.found.base
-        self._last = run.found.text[max(0, end - _COMPARED_FIRST) : end]
-        self.runs.append(run)
-
-    def _append(self, base: int, text: str) -> None:
-        """Replaces the text from place `base` on."""
-        if self._encoded is not None:
-            self._texts, self._encoded = [(0, self._encoded.decode())], None
-        while self._texts and self._texts[-1][0] >= base:
-            self._texts.pop()
-        if self._texts:
-            place, before = self._texts[-1]
-            self._texts[-1] = place, before[: base - place]
-        self._texts.append((base, text))
-
-    @property
-    def whole(self) -> str:
-        return "".join(text for _, text in self._texts) if self._encoded is None else self._encoded.decode()
-
-    def compact(self) -> bytes:
-        """The text in UTF-8, and kept so: few documents get another run."""
-        if self._encoded is None:
-            self._encoded = self.whole.encode()
-            self._texts.clear()
-        return self._encoded
-
-    @property
-    def tokens(self) -> Tokens:
-        """Those through the token that ends the last turn."""
-        return self.whole_tokens()[: self.end]
-
-    def whole_tokens(self) -> Tokens:
-        """All of them. They are stored once: the runs of a document have parts of this array."""
-        if self._whole_tokens is None:
-            self._whole_tokens = np.concatenate([*self._pieces, self.tail])
-            self._pieces = [self._whole_tokens[: self.end]]
-        return self._whole_tokens
-
-    def begins(self, found: PathRun) -> bool:
-        """Whether the text of a run begins with that of the document through its last turn."""
-        last = self.runs[-1].found
-        if self._texts and found.previous == last.run and found.variables is last.variables:
-            place, text = self._texts[-1]
-            if place <= found.base <= min(found.shared, self.stop):  # only what is behind `base` is to be compared
-                return text[found.base - place : self.stop - place] == found.text[: self.stop - found.base]
-        # The end is compared first: a template that rewrites history moves it, and comparing all of each document with
-        # each run would take the square of a conversation's length.
-        whole = found.widen()
-        return whole.endswith(self._last, 0, self.stop) and whole.startswith(self.whole[: self.stop])
-
-
-@dataclass
-class _Run:
-    """A run in its document. `found`: without its text; `first`, `end`: its trained tokens, with `spans`;
-    `tail_tokens`: of what F has behind them."""
-
-    chain: _Chain
-    found: PathRun
-    first: int
-    end: int
-    spans: Any
-    tail_tokens: Tokens
-    thought: bool = False
-    generation: bool | None = None
-
-    @property
-    def prompt(self) -> str:
-        """P."""
-        return self.chain.whole[: self.found.prompt]
-
-    @property
-    def written(self) -> str:
-        """F, as the template writes it."""
-        return (self.chain.whole[: self.found.stop] + self.found.tail).removesuffix(self.found.marker)
-
-    def proven(self, whole: str) -> ProvenRun:
-        """As the full proof gives it. `whole`: the text of the document, or "" where the document keeps it."""
-        found = self.found
-        return ProvenRun(
-            run=found.run,
-            whole=whole,
-            stop=found.stop,
-            prompt=found.prompt,
-            tokens=self.chain.tokens[: self.end],
-            first=self.first,
-            end=self.end,
-            spans=self.spans,
-            tail=found.tail,
-            tail_tokens=self.tail_tokens,
-            variables=found.variables,
-            boundary="joined",
-            turn_end=found.turn_end,
-            trimmed=found.trimmed,
-            forgotten=found.forgotten,
-            generation=self.generation,
-            thought=self.thought,
-        )
-
-
-def _document(chain: _Chain) -> Document:
-    tokens = chain.whole_tokens()
-    mask, spans = np.zeros(len(tokens), np.uint8), np.zeros(len(tokens), np.uint8)
-    for run in chain.runs:
-        mask[run.first : run.end] = 1
-        spans[run.first : run.end] = run.spans
-    runs = tuple(run.proven("") for run in chain.runs)
-    return Document(encoded=chain.compact(), tokens=tokens, mask=mask, spans=spans, runs=runs)
 
 
 def _walked_run(walked: Walked, run: int) -> PathRun | None:
