@@ -89,6 +89,38 @@ def test_a_record_that_was_not_accepted_is_not_trained(key: str, value: Any) -> 
     assert texts(read({**record, key: 1})) == texts(read({**record, key: 0.5})) == TALK
 
 
+@pytest.mark.parametrize("key", ["status", "verdict", "grade", "judgment", "outcome", "exit_status", "is_correct"])
+@pytest.mark.parametrize("value", ["failed", "INCORRECT", "Timed out", "thumbs-down"])
+def test_a_record_that_failed_in_words_is_not_trained(key: str, value: str) -> None:
+    record = {"messages": [USER, ANSWER], key: value}
+    reason, remedy = refused(record)
+    assert reason is Refusal.LABEL_UNCLEAR
+    assert remedy == f"--map preferred={key} leaves such records out, --metadata {key} trains them"
+    with pytest.raises(RecordLeftOutError):
+        read(record, maps=(f"preferred={key}",))
+    assert texts(read(record, metadata=(key,))) == TALK
+    assert texts(read({**record, key: "Completed"}, maps=(f"preferred={key}",))) == TALK
+    for said in ["completed", "B", "the student failed", 0.2, None]:
+        assert texts(read({**record, key: said})) == TALK
+
+
+@pytest.mark.parametrize("key", ["error", "errors", "has_error", "exception", "error_message"])
+def test_a_record_with_an_error_of_what_wrote_it_is_not_trained(key: str) -> None:
+    for value in ["rate limit exceeded", True, "true", {"code": 429}, ["a"], 500]:
+        reason, remedy = refused({"prompt": "Q", "response": "A", key: value})
+        assert reason is Refusal.LABEL_UNCLEAR
+        assert remedy == f"--max-rejects 100% sets such records aside, --metadata {key} trains them"
+        assert texts(read({"prompt": "Q", "response": "A", key: value}, metadata=(key,))) == TALK
+    nothings: list[Any] = [None, "", {}, [], False, 0, "none", "No error", "false", float("nan")]
+    for nothing in nothings:
+        assert texts(read({"prompt": "Q", "response": "A", key: nothing})) == TALK
+
+
+@pytest.mark.parametrize("value", ["0", "no", "N", "false"])
+def test_a_verdict_in_the_text_of_a_table_is_read(value: str) -> None:
+    assert refused({"prompt": "Q", "response": "A", "passed": value})[0] is Refusal.LABEL_UNCLEAR
+
+
 @pytest.mark.parametrize("key", ["unmask", "train_on_inputs"])
 def test_questions_are_not_trained_and_a_record_that_demands_it_is_refused(key: str) -> None:
     record = {"messages": [USER, ANSWER], key: True}

@@ -14,6 +14,7 @@ from spanloom.conversations.reading.call_tags import is_json_of_call
 from spanloom.conversations.reading.flags import FLAGS, SAMPLE, SET_ASIDE, TRUE_IS_MASKED, TRUE_IS_TRAINED
 from spanloom.conversations.reading.markup import has_react
 from spanloom.conversations.reading.tools import parsed_json
+from spanloom.conversations.reading.verdicts import is_doubtful, is_preference, is_verdict, says
 from spanloom.conversations.turns import Reading, RecordRefusedError, Refusal, Turn, says_nothing
 from spanloom.records.scalars import truth
 
@@ -92,7 +93,7 @@ def labels(record: Mapping[str, Any], names: KeyMap) -> dict[str, bool]:
             continue
         said = truth(value)
         if said is None and isinstance(value, str):
-            said = _SAID.get(value.strip().lower())
+            said = says(value) if key in mapped else _SAID.get(value.strip().lower())
         if said is None and (value in ("0", "1", "-1") or (isinstance(value, int | float) and value in (0, 1, -1))):
             if key == "label" and key not in mapped:
                 raise RecordRefusedError(
@@ -133,27 +134,14 @@ def _attaches(key: str, value: Any) -> bool:
     return key in ATTACHED and isinstance(value, list | dict)
 
 
-_GOOD = re.compile(
-    r"(is_)?(chosen|preferred|accepted|approved|correct|passed|valid|safe|solved|resolved|succeeded|success(ful)?)"
-)
-_BAD = re.compile(r"(is_)?(rejected|excluded?|discard(ed)?|skip(ped)?|ignored?|deleted)")
-"""Names of verdicts on a whole record, in lower case, if the value is true or false, or 1 or 0."""
-
-
-@lru_cache(maxsize=1024)
-def _is_named(pattern: re.Pattern[str], key: str) -> bool:
-    return pattern.fullmatch(key.lower()) is not None
-
-
 @lru_cache(maxsize=1024)
 def _is_watched(key: str) -> bool:
-    return flags_record(key) or key in (*MEDIA, *ATTACHED) or _matches(_MEDIA, key)
+    return flags_record(key) or is_verdict(key) or key in (*MEDIA, *ATTACHED) or _matches(_MEDIA, key)
 
 
 def flags_record(key: str) -> bool:
-    """Whether a key of a record says what of it is trained."""
-    verdict = _is_named(_GOOD, key) or _is_named(_BAD, key)
-    return verdict or key in LAST_ALONE or key in ALL_TEXTS or key in FLAGS or _matches(_FLAGS_OF_TURNS, key)
+    """Whether a key of a record says what of it is trained, beside verdicts."""
+    return key in LAST_ALONE or key in ALL_TEXTS or key in FLAGS or _matches(_FLAGS_OF_TURNS, key)
 
 
 def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> None:
@@ -188,23 +176,26 @@ def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> N
                 f"{key!r} of the record is a list, which says what is trained: a flag belongs to its message",
                 f"write each value as the key {key!r} of its message; {SET_ASIDE}",
             )
-        said = bool(value) if isinstance(value, int | float) and value in (0, 1) else truth(value)
+        said = says(value)
         if (said is False and key in TRUE_IS_TRAINED) or (said is True and key in TRUE_IS_MASKED):
             raise RecordRefusedError(
                 Refusal.LABEL_UNCLEAR,
                 f"{key!r} of the record is {value!r}: it may say that nothing of it is to be trained",
                 f"--map preferred={key} leaves such records out" if key in TRUE_IS_TRAINED else SET_ASIDE,
             )
-        verdict = _GOOD if said is False else _BAD if said else None
-        if verdict is not None and _is_named(verdict, key):
-            aside = f"--map preferred={key} leaves such records out" if verdict is _GOOD else SET_ASIDE
+        if is_doubtful(key, value):
+            aside = f"--map preferred={key} leaves such records out" if is_preference(key) else SET_ASIDE
+            shown = repr(value)
             raise RecordRefusedError(
                 Refusal.LABEL_UNCLEAR,
-                f"{key!r} of the record is {value!r}: it may say that nothing of it is to be trained",
+                f"{key!r} of the record is {shown if len(shown) <= _SHOWN else shown[: _SHOWN - 1] + '…'}: it may say "
+                "that nothing of it is to be trained",
                 f"{aside}, --metadata {key} trains them",
             )
 
 
+_SHOWN = 80
+"""Characters of a value in a message."""
 LAST_ALONE = ("train_on_last_turn_only", "last_turn_only", "mask_history")
 """Flags of a record that are true if only its last answer is trained."""
 ALL_TEXTS = ("unmask", "train_on_inputs", "train_on_input", "train_on_prompt")

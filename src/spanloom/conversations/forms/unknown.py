@@ -8,7 +8,7 @@ from typing import Any
 
 from spanloom.conversations.forms.form import are_messages, jq_path, listed
 from spanloom.conversations.forms.keys import KNOWN_NAMES
-from spanloom.conversations.reading.markup import template_mark
+from spanloom.conversations.reading.markup import template_mark, turns_mark
 from spanloom.conversations.reading.messages import ROLE_KEYS, ROLES
 from spanloom.conversations.turns import RecordRefusedError, says_nothing
 
@@ -26,7 +26,7 @@ QUESTIONS = (
 ANSWERS = (
     "response", "completion", "output", "solution", "generated_solution", "attempt", "deepseek_attempt", "answer",
     "output_text", "target", "targets", "correct_answer", "reply", "assistant", "chosen", "generation",
-    "generated_text", "llm_response", "model_response", "model_output",
+    "generated_text", "llm_response", "model_response", "model_output", "bot", "gpt",
 )  # fmt: skip
 _NAMES = ("user", "human", "task")
 """Of these, names of columns that beside a text may be a name."""
@@ -256,8 +256,8 @@ def _shapes(record: Any) -> str:
     )
     texts = [record] if isinstance(record, str) else []
     texts += [record[key] for key in TEXTS if isinstance(record.get(key), str)] if isinstance(record, dict) else []
-    if marks := [mark for text in texts if (mark := template_mark(text))]:
-        return f"{shapes}; the text holds {marks[0]}: give the messages that a chat template rendered to it"
+    if marks := [mark for text in texts if (mark := template_mark(text) or turns_mark(text))]:
+        return f"{shapes}; the text holds {marks[0]!r}: give the messages that it was written from"
     return f"{shapes}; {PLAIN_TEXT}" if texts else shapes
 
 

@@ -10,4 +10,5 @@ tools      definitions of functions, and calls
 call_tags  calls written as tags in a text
 schemas    JSON Schemas of parameters: types by other names, padding
 flags      flags of a message that say whether it is trained, and whether its end is the model's
+verdicts   keys of a record that say that its answer is no good one
 """

@@ -236,6 +236,16 @@ def rendered_mark(question: str, answer: str = "") -> str | None:
     return spoke[0].strip() if spoke else None
 
 
+_REPLIES = re.compile(r"(?:\n\s*|#+ *)(?:Response|Answer|Output|Assistant|ASSISTANT|AI|Bot)\s*:")
+
+
+def turns_mark(text: str) -> str | None:
+    """What begins an answer behind a question in one text, as `### Response:`; None for any other text."""
+    asked = _TURNS.search(text)
+    replied = _REPLIES.search(text, asked.end()) if asked else None
+    return replied[0].strip() if replied else None
+
+
 def has_placeholder(text: str) -> bool:
     """Whether a text contains `{{name}}` and no code block."""
     # One character is found several times as fast as two, and most texts have none.

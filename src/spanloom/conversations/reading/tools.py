@@ -200,7 +200,9 @@ def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> N
         named = f"the key {left[0]!r}" if len(left) == 1 else f"the keys {', '.join(map(repr, left))}"
         call = next((key for key in left if _may_be_call(key, keys[key])), None)
         remedy = f"--drop {','.join(left)}"
-        if call is not None:
+        if branches := next((key for key in left if key in _BRANCHES and isinstance(keys[key], list)), None):
+            remedy = f"{branches!r} holds the replies: write one record for each path through them; {SET_ASIDE}"
+        elif call is not None:
             remedy = f"rename {call!r} to tool_calls if it holds calls; {SET_ASIDE}"
         elif inner := next((f".{key}.{held}" for key in left if (held := _held_calls(keys[key]))), None):
             remedy = f"its calls are within it: write {inner[1:]} as the message's own; {SET_ASIDE}"
@@ -216,6 +218,8 @@ def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> N
         )
 
 
+_BRANCHES = frozenset({"children", "replies"})
+"""Keys of a message with the messages that answer it."""
 _LIKE_CALL = re.compile(r"call|action|tool|func|invo")
 
 

@@ -28,6 +28,7 @@ from spanloom.conversations.reading.messages import (
     TEXT_KEYS,
     turns_of,
 )
+from spanloom.conversations.reading.verdicts import is_doubtful
 from spanloom.conversations.turns import (
     Dropping,
     Reading,
@@ -163,7 +164,7 @@ def _parted(record: dict[str, Any], form: Form) -> tuple[dict[str, Any], tuple[s
     kept: dict[str, Any] = {}
     unused: list[str] = []
     for key, value in record.items():
-        if key in found or key in NOT_DROPPED or key in OF_ENDS or flags_record(key):
+        if key in found or key in NOT_DROPPED or key in OF_ENDS or flags_record(key) or is_doubtful(key, value):
             kept[key] = value
         elif key in _IDS and isinstance(value, str | int):
             continue
