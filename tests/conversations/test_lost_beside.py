@@ -388,6 +388,37 @@ def test_a_flag_of_the_user_is_a_role() -> None:
     assert texts(read(made)) == TALK
 
 
+@pytest.mark.parametrize(
+    "messages",
+    [
+        [{"type": "human", "data": {"content": "Q", "type": "human"}}, {"type": "ai", "data": {"content": "A"}}],
+        [
+            {
+                "lc": 1,
+                "type": "constructor",
+                "id": ["langchain", "schema", f"{name}Message"],
+                "kwargs": {"content": text},
+            }
+            for name, text in [("Human", "Q"), ("AI", "A")]
+        ],
+        [{"source": "user", "content": "Q"}, {"source": "assistant", "content": "A"}],
+    ],
+    ids=["messages_to_dict of LangChain", "dumps of LangChain", "AgentChat"],
+)
+def test_objects_of_other_libraries_are_messages_after_the_remedy(messages: list[Any]) -> None:
+    reason, remedy = refused({"messages": messages})
+    assert reason is Refusal.ROLE_UNKNOWN
+    (made,) = after(remedy, {"messages": messages})
+    assert texts(read(made)) == TALK
+
+
+def test_replies_within_a_message_are_not_dropped() -> None:
+    tree = {"messages": [{**USER, "children": [ANSWER]}]}
+    reason, remedy = refused(tree)
+    assert reason is Refusal.KEY_UNKNOWN
+    assert remedy.startswith("'children' holds the replies: write one record for each path through them")
+
+
 def test_of_two_conversations_the_winner_is_taken() -> None:
     loser = [USER, {"role": "assistant", "content": "B"}]
     record = {"winner": "model_b", "conversation_a": loser, "conversation_b": [USER, ANSWER]}

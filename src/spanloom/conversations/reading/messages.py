@@ -153,17 +153,33 @@ _OF_USERS = ("is_user", "is_human", "isUser", "fromUser")
 
 
 def _typed_roles(message: Mapping[str, Any]) -> str | None:
-    """The remedy for a message without a role that says otherwise who speaks, by its type (LangChain, AutoGen)."""
+    """The remedy for a message without a role that says otherwise who speaks: by its type, by the name of its class
+    (LangChain), by its source (AutoGen)."""
     if (key := next((key for key in _OF_USERS if isinstance(message.get(key), bool)), None)) is not None:
         role = f'.role = (if .{key} then "user" else "assistant" end) | del(.{key})'
         program = f'walk(if type == "object" and has("{key}") then {role} else . end)'
         return f"{key!r} says who speaks: jq -c '{program}' FILE > records.jsonl writes it as a role"
-    name = message.get("type")
-    if not isinstance(name, str) or name.removesuffix("Message").lower() not in ROLES:
-        return None
-    role = ".type" if name in ROLES else '(.type | sub("Message$"; "") | ascii_downcase)'
-    program = f".messages |= map({{role: {role}}} + del(.type))"
-    return f"its type {name!r} is a role: jq -c '{program}' FILE > records.jsonl writes the types as roles"
+    for key, name, role, inner in (
+        ("type", message.get("type"), ".type", "data"),
+        ("id", _last(message.get("id")), ".id[-1]", "kwargs"),
+        ("source", message.get("source"), ".source", None),
+    ):
+        if not isinstance(name, str) or name.removesuffix("Message").lower() not in ROLES:
+            continue
+        if name not in ROLES:
+            role = f'({role} | sub("Message$"; "") | ascii_downcase)'
+        if inner is not None and isinstance(message.get(inner), dict):
+            program = f".messages |= map({{role: {role}}} + .{inner} | del(.type))"
+        elif key == "id":
+            continue
+        else:
+            program = f".messages |= map({{role: {role}}} + del(.{key}))"
+        return f"its {key} {name!r} is a role: jq -c '{program}' FILE > records.jsonl writes it as one"
+    return None
+
+
+def _last(value: Any) -> Any:
+    return value[-1] if isinstance(value, list) and value else None
 
 
 def _flagged(turns: list[Turn], message: Mapping[str, Any], trained: bool | None, of: OpenMessage) -> list[Turn]:
