@@ -419,6 +419,47 @@ def test_replies_within_a_message_are_not_dropped() -> None:
     assert remedy.startswith("'children' holds the replies: write one record for each path through them")
 
 
+def of_chatgpt(role: str, parts: list[Any] | None, **more: Any) -> dict[str, Any]:
+    content = {"content_type": "text", "parts": parts} if parts is not None else {"content_type": "code", "text": "x"}
+    author = {"role": role, "name": None, "metadata": {}}
+    return {"id": "i", "author": author, "content": content, "status": "", "weight": 1.0, "recipient": "all", **more}
+
+
+def test_an_export_of_chatgpt_becomes_the_path_that_was_shown_last() -> None:
+    said = [
+        ("s", None, ["q"], of_chatgpt("system", [""], weight=0.0)),
+        ("q", "s", ["b", "a"], of_chatgpt("user", ["Q"])),
+        ("b", "q", [], of_chatgpt("assistant", ["another"])),
+        ("a", "q", [], of_chatgpt("assistant", ["A"])),
+    ]
+    nodes = {name: {"id": name, "parent": up, "children": down, "message": each} for name, up, down, each in said}
+    nodes["s"]["parent"], nodes["r"] = "r", {"id": "r", "message": None, "parent": None, "children": ["s"]}
+    record = {"id": "c", "title": "t", "mapping": nodes, "current_node": "a"}
+
+    def made() -> Any:
+        with pytest.raises(SourceError) as caught:
+            read(record)
+        return after(caught.value.remedy or "", record)[0]
+
+    assert texts(read(made())) == TALK
+    for other, reason in [
+        (of_chatgpt("assistant", None), Refusal.ASSISTANT_EMPTY),
+        (of_chatgpt("assistant", [{"content_type": "image_asset_pointer"}, "A"]), Refusal.CONTENT_NOT_TEXT),
+        (of_chatgpt("assistant", ["x"], recipient="python"), Refusal.KEY_UNKNOWN),
+    ]:
+        nodes["a"]["message"] = other
+        assert refused(made())[0] is reason
+
+
+def test_of_a_tree_of_openassistant_the_best_replies_are_taken() -> None:
+    replies = [{"role": "assistant", "text": text, "rank": rank, "replies": []} for text, rank in [("B", 1), ("A", 0)]]
+    record = {"message_tree_id": "t", "prompt": {"role": "prompter", "text": "Q", "replies": replies}}
+    with pytest.raises(SourceError) as caught:
+        read(record)
+    (made,) = after(caught.value.remedy or "", record)
+    assert texts(read(made)) == TALK
+
+
 def test_of_two_conversations_the_winner_is_taken() -> None:
     loser = [USER, {"role": "assistant", "content": "B"}]
     record = {"winner": "model_b", "conversation_a": loser, "conversation_b": [USER, ANSWER]}

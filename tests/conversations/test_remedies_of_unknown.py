@@ -168,7 +168,7 @@ def test_an_object_of_objects_beside_a_text_is_no_column_of_pandas() -> None:
 def test_a_tree_of_messages_is_named() -> None:
     node = {"id": "n", "parent": "r", "children": [], "message": {"author": {"role": "user"}}}
     assert "one record for each path" in remedy({"title": "t", "mapping": {"r": {"children": ["n"]}, "n": node}})
-    tree = {"message_tree_id": "1", "prompt": {"role": "prompter", "text": "Q", "replies": []}}
+    tree = {"message_tree_id": "1", "prompt": {"role": "prompter", "replies": []}}
     assert "a record for each path" in remedy(tree).replace("one record", "a record")
 
 

@@ -63,7 +63,12 @@ def remedy(record: Any) -> str:
         return f"each record holds two conversations: jq -c '{program}' FILE > records.jsonl takes the winner's"
     if {"role", "text"} <= record.keys() and "parent_id" in record:
         return "each record is one message of a tree: write one record for each path through it"
-    if _is_tree(record.get("prompt"), "replies") or _is_tree(record.get("mapping"), "children"):
+    if {"mapping", "current_node"} <= record.keys():
+        return f"each record is a tree: jq -c '{_CHATGPT}' FILE > records.jsonl takes the path that was shown last"
+    prompt = record.get("prompt")
+    if _is_tree(prompt, "replies") and _key(("text",), prompt):
+        return f"each record is a tree: jq -c '{_OASST}' FILE > records.jsonl takes the replies of the best rank"
+    if _is_tree(prompt, "replies") or _is_tree(record.get("mapping"), "children"):
         return "each record is a tree of messages: write one record for each path through it"
     if are_messages([record]):
         return _gathered(record)
@@ -104,6 +109,16 @@ def remedy(record: Any) -> str:
     return _shapes(record)
 
 
+_CHATGPT = (
+    ". as $all | {id, messages: [.current_node | recurse($all.mapping[.].parent; . != null) | $all.mapping[.].message "
+    '| objects | select(.content.parts != [""]) | {role: .author.role, content: .content.parts, weight} '
+    '+ if .recipient == "all" then {} else {recipient} end] | reverse}'
+)
+"""An export of ChatGPT. Content that is no list of parts (code, thoughts) becomes null, which is refused."""
+_OASST = (
+    "{id: .message_tree_id, messages: [.prompt | recurse(.replies // [] | sort_by(.rank) | .[0]; . != null) "
+    "| {role, content: .text}]}"
+)
 _OF_BATCH = (
     "each record is an answer of a batch, and its question is in the file of requests: jq -cn --slurpfile asked "
     "REQUESTS.jsonl 'INDEX($asked[]; .custom_id) as $by | inputs | ($by[.custom_id] | .body // .params) + "
