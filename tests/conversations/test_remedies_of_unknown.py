@@ -232,3 +232,10 @@ def test_answers_of_a_batch_are_joined_with_its_requests(asked: Any, reply: Any,
             assert refused.value.reason is Refusal.UNANSWERED
         else:
             assert texts(record) == TALK
+
+
+def test_records_under_their_names_become_records() -> None:
+    named = {f"{number}.json": {"problem": "Q", "solution": "A"} for number in range(40)}
+    assert "to_entries[] | .value + {id: .key}" in remedy(named)
+    with pytest.raises(SourceError, match=r"'29\.json', … \(40\)"):
+        recognise(named, key_map(()), "here")

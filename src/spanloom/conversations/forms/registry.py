@@ -12,7 +12,7 @@ import math
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 from spanloom.conversations.conversation import SETTINGS
@@ -134,13 +134,17 @@ def _speaks(item: Any) -> bool:
     return not any(isinstance(value, str | list) for value in item.values())
 
 
+_SHOWN = 30
+"""Keys in an error."""
+
+
 def _described(record: Any) -> str:
     if not isinstance(record, dict):
         return f"the first record is {kind(record)}"
     empty = next((key for key, value in record.items() if isinstance(value, list) and not value), None)
     if empty is not None and len(record) == 1:
         return f"the list {empty!r} of the first record is empty"
-    keys = ", ".join(map(repr, record))
+    keys = ", ".join(map(repr, islice(record, _SHOWN))) + (f", … ({len(record):,})" if len(record) > _SHOWN else "")
     return f"the first record has {f'the keys {keys}' if keys else 'no keys'}"
 
 

@@ -72,7 +72,7 @@ def remedy(record: Any) -> str:
         return "each record is a tree of messages: write one record for each path through it"
     if are_messages([record]):
         return _gathered(record)
-    if len(record) > 1 and all(map(_holds_dialogue, record.values())):
+    if len(record) > 1 and all(_holds_dialogue(each) or _is_answered(each) for each in record.values()):
         return (
             "each value is a record: jq -c 'to_entries[] | .value + {id: .key}' FILE > records.jsonl makes records "
             "of them, with their keys as ids"
@@ -336,6 +336,11 @@ def _inner_records(rows: Any, asked: set[str]) -> str | None:
 def _holds_dialogue(value: Any) -> bool:
     """Whether an object holds a list of messages."""
     return isinstance(value, dict) and any(map(_holds_messages, value.values()))
+
+
+def _is_answered(value: Any) -> bool:
+    """Whether an object holds a question and its answer."""
+    return _key(QUESTIONS, value) is not None and _key(ANSWERS, value) is not None
 
 
 def _holds_messages(value: Any) -> bool:
