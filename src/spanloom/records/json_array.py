@@ -30,6 +30,7 @@ _NEAR_THE_END = 64
 """Characters: a value cut off at the end of a piece causes decoding errors only within this distance of the end."""
 _AFTER_A_VALUE = frozenset(" \t\r\n,]}")
 _REMEDY = "fix the file, or write one record a line (.jsonl), where a bad line can be skipped and counted"
+_SEVERAL = "jq -c . FILE > records.jsonl writes several documents as one a line"
 
 
 def is_json_lines(path: Path) -> bool:
@@ -92,7 +93,7 @@ def json_array(
         elif text.peek():
             yield from _element(text, RecordPlace.of(path, "record", 1), unreadable)
         if text.peek():
-            raise text.fault("something follows the end of the JSON document")
+            raise text.fault("something follows the end of the JSON document", _SEVERAL)
 
 
 def _element(text: "_Text", where: RecordPlace, unreadable: OnUnreadable) -> Iterator[tuple[RecordPlace, Any]]:
@@ -177,9 +178,9 @@ class _Text:
         self.at = 0
         return bool(piece)
 
-    def fault(self, what: str) -> SourceError:
+    def fault(self, what: str, remedy: str = _REMEDY) -> SourceError:
         where = f"{self._path}, character {self._before + self.at + 1}"
-        return SourceError(f"the file is not JSON: {what}", where=where, remedy=_REMEDY)
+        return SourceError(f"the file is not JSON: {what}", where=where, remedy=remedy)
 
 
 _DECODER = json.JSONDecoder()

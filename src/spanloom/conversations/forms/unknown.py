@@ -26,7 +26,8 @@ QUESTIONS = (
 ANSWERS = (
     "response", "completion", "output", "solution", "generated_solution", "attempt", "deepseek_attempt", "answer",
     "output_text", "target", "targets", "correct_answer", "reply", "assistant", "chosen", "generation",
-    "generated_text", "llm_response", "model_response", "model_output", "bot", "gpt",
+    "generated_text", "llm_response", "model_response", "model_output", "bot", "gpt", "ground_truth",
+    "expected_output",
 )  # fmt: skip
 _NAMES = ("user", "human", "task")
 """Of these, names of columns that beside a text may be a name."""
