@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from spanloom import workers
 from spanloom.errors import WorkerError
 from spanloom.options.shared import MAX_WORKERS
 from spanloom.workers import Counters, passing, process_pool
@@ -68,6 +69,34 @@ def test_a_pool_ends_while_a_worker_sends_a_result(tmp_path: Path, seconds: floa
     ending.start()
     ending.join(30)
     assert not ending.is_alive()
+
+
+@pytest.mark.parametrize("seconds", [0.2, 0.4, 0.8])
+def test_a_worker_that_is_killed_while_it_sends_a_result_is_noticed(
+    tmp_path: Path, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the system does for want of memory. Another worker waits meanwhile."""
+    monkeypatch.setattr(workers, "NOTICED_SECONDS", 1)
+    begun, ended = tmp_path / "begun", list[object]()
+
+    def lose_a_worker() -> None:
+        try:
+            with process_pool(2) as pool:
+                sent = pool.submit(worker_counts.much, begun, 400 << 20)
+                while not (begun.exists() and begun.read_text()):
+                    time.sleep(0.001)
+                time.sleep(seconds)
+                os.kill(int(begun.read_text()), signal.SIGKILL)
+                ended.append(len(pool.result(sent, "a large result")))
+        except WorkerError as error:
+            ended.append(error)
+
+    losing = threading.Thread(target=lose_a_worker, daemon=True)
+    losing.start()
+    losing.join(30)
+    assert not losing.is_alive()
+    (outcome,) = ended
+    assert outcome == 400 << 20 or "a worker process died while the pool was busy with a large result" in str(outcome)
 
 
 def named_semaphores(maps: str) -> set[str]:

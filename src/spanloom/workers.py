@@ -19,7 +19,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import import_module
 from multiprocessing import resource_tracker
+from multiprocessing.connection import wait
 from multiprocessing.context import SpawnContext, SpawnProcess
+from multiprocessing.process import BaseProcess
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.util import Finalize
 from types import ModuleType
@@ -156,6 +158,10 @@ COLLECT_AFTER = 20_000
 what is parsed has no cycles and goes with its batch."""
 
 
+LOOK_SECONDS, NOTICED_SECONDS = 1.0, 10.0
+"""How often a pool looks for a worker that died, and how long the executor may take to notice."""
+
+
 class Pool:
     """A process pool whose failures name the work that was lost."""
 
@@ -186,13 +192,28 @@ class Pool:
 
     def abort(self) -> None:
         """Ends the workers at once. Their results are not wanted any more, and files are only renamed in when whole."""
-        for process in list((self._executor._processes or {}).values()):
+        self._end_workers()
+        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def _end_workers(self) -> None:
+        for process in self._processes():
             process.terminate()
         # A worker that is ended while it sends a result leaves a part of it, and the executor's thread waits for the
         # rest: until the pipe ends, which it does not do while this process may write to it.
         if (results := self._executor._result_queue) is not None:
             results._writer.close()  # type: ignore[attr-defined]
-        self._executor.shutdown(wait=True, cancel_futures=True)
+
+    def _processes(self) -> "list[BaseProcess]":
+        return list((self._executor._processes or {}).values())
+
+    def watch(self, left: threading.Event) -> None:
+        """Ends all workers where one has died and the executor does not notice, since it waits for the rest of a result
+        that this one was sending: when the system killed it, for want of memory. Returns when `left` is set."""
+        while not left.wait(LOOK_SECONDS):
+            if wait([process.sentinel for process in self._processes()], timeout=0):
+                if not (left.wait(NOTICED_SECONDS) or self._executor._broken):
+                    self._end_workers()
+                return
 
     def _died(self, when: str) -> WorkerError:
         return WorkerError(
@@ -224,13 +245,16 @@ def process_pool(
     # Spawning starts this process too, which lets SIGINT through again: not between the mask in `submit` and a worker.
     resource_tracker.ensure_running()
     executor = ProcessPoolExecutor(workers, mp_context=_SPAWN, initializer=_start_worker, initargs=(counters, ahead))
-    pool = Pool(executor, workers)
+    pool, left = Pool(executor, workers), threading.Event()
+    threading.Thread(target=pool.watch, args=(left,), daemon=True).start()
     try:
         yield pool
     except BaseException:
+        left.set()
         pool.abort()
         raise
     else:
+        left.set()
         executor.shutdown(wait=True)
 
 

@@ -1,5 +1,6 @@
 """What a worker process does in tests of its counters and of its memory."""
 
+import os
 import resource
 from pathlib import Path
 
@@ -26,6 +27,6 @@ def page_faults(items: int, times: int) -> list[int]:
 
 
 def much(begun: Path, size: int) -> bytes:
-    """Says in a file that it is about to return so many bytes."""
-    begun.touch()
+    """Says in a file, by the number of its process, that it is about to return so many bytes."""
+    begun.write_text(str(os.getpid()))
     return bytes(size)
