@@ -104,6 +104,26 @@ def test_a_record_that_failed_in_words_is_not_trained(key: str, value: str) -> N
         assert texts(read({**record, key: said})) == TALK
 
 
+def test_a_verdict_within_an_object_is_not_trained() -> None:
+    record = {"messages": [USER, ANSWER]}
+    for key, value in [("feedback", {"rating": "dislike"}), ("evaluation", {"passed": False, "score": 0.1})]:
+        reason, remedy = refused({**record, key: value})
+        assert reason is Refusal.LABEL_UNCLEAR
+        assert remedy == f"--max-rejects 100% sets such records aside, --metadata {key} trains them"
+        assert texts(read({**record, key: value}, metadata=(key,))) == TALK
+    assert texts(read({**record, "feedback": {"rating": "like"}, "evaluation": {"passed": True}})) == TALK
+
+
+def test_the_plan_of_a_call_becomes_reasoning() -> None:
+    call = {"id": "f0", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    planned = {"role": "assistant", "tool_plan": "I call f.", "tool_calls": [call]}
+    record = {"messages": [USER, planned, {"role": "tool", "tool_call_id": "f0", "content": "1"}, ANSWER]}
+    reason, remedy = refused(record)
+    assert reason is Refusal.KEY_UNKNOWN
+    (made,) = after(remedy, record)
+    assert read(made).turns[1].reasoning == ("I call f.",)
+
+
 @pytest.mark.parametrize("key", ["error", "errors", "has_error", "exception", "error_message"])
 def test_a_record_with_an_error_of_what_wrote_it_is_not_trained(key: str) -> None:
     for value in ["rate limit exceeded", True, "true", {"code": 429}, ["a"], 500]:

@@ -184,7 +184,7 @@ def refuse_beside(keys: Mapping[str, Any], reading: Reading, names: KeyMap) -> N
                 f"--map preferred={key} leaves such records out" if key in TRUE_IS_TRAINED else SET_ASIDE,
             )
         if is_doubtful(key, value):
-            aside = f"--map preferred={key} leaves such records out" if is_preference(key) else SET_ASIDE
+            aside = f"--map preferred={key} leaves such records out" if is_preference(key, value) else SET_ASIDE
             shown = repr(value)
             raise RecordRefusedError(
                 Refusal.LABEL_UNCLEAR,

@@ -35,7 +35,7 @@ from spanloom.conversations.reading.markup import (
     refuse_markup,
     without_think_tags,
 )
-from spanloom.conversations.reading.tools import ARGUMENTS, NAME, call_of, calls_of, function_name
+from spanloom.conversations.reading.tools import ARGUMENTS, NAME, call_of, calls_of, function_name, moved
 from spanloom.conversations.turns import (
     RENDERED,
     Call,
@@ -156,30 +156,22 @@ def _typed_roles(message: Mapping[str, Any]) -> str | None:
     """The remedy for a message without a role that says otherwise who speaks: by its type, by the name of its class
     (LangChain), by its source (AutoGen)."""
     if (key := next((key for key in _OF_USERS if isinstance(message.get(key), bool)), None)) is not None:
-        role = f'.role = (if .{key} then "user" else "assistant" end) | del(.{key})'
-        program = f'walk(if type == "object" and has("{key}") then {role} else . end)'
-        return f"{key!r} says who speaks: jq -c '{program}' FILE > records.jsonl writes it as a role"
+        role = f'.role = (if .{key} then "user" else "assistant" end)'
+        return f"{key!r} says who speaks: {moved(key, role)} writes it as a role"
+    names = message.get("id")
     for key, name, role, inner in (
         ("type", message.get("type"), ".type", "data"),
-        ("id", _last(message.get("id")), ".id[-1]", "kwargs"),
-        ("source", message.get("source"), ".source", None),
+        ("id", names[-1] if isinstance(names, list) and names else None, ".id[-1]", "kwargs"),
+        ("source", message.get("source"), ".source", ""),
     ):
-        if not isinstance(name, str) or name.removesuffix("Message").lower() not in ROLES:
-            continue
-        if name not in ROLES:
-            role = f'({role} | sub("Message$"; "") | ascii_downcase)'
-        if inner is not None and isinstance(message.get(inner), dict):
-            program = f".messages |= map({{role: {role}}} + .{inner} | del(.type))"
-        elif key == "id":
-            continue
-        else:
-            program = f".messages |= map({{role: {role}}} + del(.{key}))"
-        return f"its {key} {name!r} is a role: jq -c '{program}' FILE > records.jsonl writes it as one"
+        held = isinstance(message.get(inner), dict)
+        if isinstance(name, str) and name.removesuffix("Message").lower() in ROLES and (held or key != "id"):
+            if name not in ROLES:
+                role = f'({role} | sub("Message$"; "") | ascii_downcase)'
+            made = f"{{role: {role}}} + " + (f".{inner} | del(.type)" if held else f"del(.{key})")
+            program = f"jq -c '.messages |= map({made})' FILE > records.jsonl"
+            return f"its {key} {name!r} is a role: {program} writes it as one"
     return None
-
-
-def _last(value: Any) -> Any:
-    return value[-1] if isinstance(value, list) and value else None
 
 
 def _flagged(turns: list[Turn], message: Mapping[str, Any], trained: bool | None, of: OpenMessage) -> list[Turn]:
@@ -276,11 +268,10 @@ def _turns(message: dict[str, Any], of: OpenMessage) -> list[Turn]:
     content = take(keys, TEXT_KEYS)
     if content is None and (other := OTHER_TEXTS & keys.keys() - of.reading.metadata):
         key = min(other)
-        program = f'walk(if type == "object" and has("{key}") then .content = .{key} | del(.{key}) else . end)'
         raise RecordRefusedError(
             Refusal.CONTENT_MISSING,
             f"{where} has its text under {key!r}",
-            f"jq -c '{program}' FILE > records.jsonl writes it as the content",
+            f"{moved(key, f'.content = .{key}')} writes it as the content",
         )
     for key in REPEATING if not _REPEATING.isdisjoint(keys) else ():
         repeats = isinstance(content, str) and isinstance(value := keys.get(key), str) and value.strip() in content

@@ -202,6 +202,8 @@ def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> N
         remedy = f"--drop {','.join(left)}"
         if branches := next((key for key in left if key in _BRANCHES and isinstance(keys[key], list)), None):
             remedy = f"{branches!r} holds the replies: write one record for each path through them; {SET_ASIDE}"
+        elif _PLAN in left:
+            remedy = f"{moved(_PLAN, f'.reasoning_content = .{_PLAN}')} writes it as reasoning"
         elif call is not None:
             remedy = f"rename {call!r} to tool_calls if it holds calls; {SET_ASIDE}"
         elif inner := next((f".{key}.{held}" for key in left if (held := _held_calls(keys[key]))), None):
@@ -218,6 +220,14 @@ def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> N
         )
 
 
+def moved(key: str, to: str) -> str:
+    """The command that writes a key of all objects in a file elsewhere. `to`: jq's assignment."""
+    program = f'walk(if type == "object" and has("{key}") then {to} | del(.{key}) else . end)'
+    return f"jq -c '{program}' FILE > records.jsonl"
+
+
+_PLAN = "tool_plan"
+"""Cohere's reasoning before a call."""
 _BRANCHES = frozenset({"children", "replies"})
 """Keys of a message with the messages that answer it."""
 _LIKE_CALL = re.compile(r"call|action|tool|func|invo")

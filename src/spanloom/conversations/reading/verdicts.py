@@ -17,7 +17,7 @@ _GOOD = re.compile(
 _BAD = re.compile(r"(is_)?(rejected|excluded?|discard(ed)?|skip(ped)?|ignored?|deleted)")
 _IN_WORDS = re.compile(
     r"((final|exit|run|task|eval|evaluation)_)?(status|verdict|grade|judge?ment|judge|outcome|result|correctness"
-    r"|feedback)"
+    r"|feedback|evaluation)"
 )
 _ERROR = re.compile(r"(has_|is_)?(errors?|exceptions?|error_(message|type|code))")
 """Names of keys, in lower case: false is doubtful, true is, a word such as `failed` is, anything but nothing is."""
@@ -49,6 +49,12 @@ def says(value: Any) -> bool | None:
     return bool(value) if isinstance(value, int | float) and value in (0, 1) else None
 
 
+def _holds_failure(value: Any) -> bool:
+    """As `{"rating": "dislike"}`, `{"passed": false}`."""
+    inner = value.items() if isinstance(value, dict) else ()
+    return any(_word(each) in _FAILED or is_doubtful(key, each) for key, each in inner)
+
+
 def _is_error(value: Any) -> bool:
     if isinstance(value, str):
         return _word(value) not in _NO | _SUCCEEDED | _NOTHING
@@ -60,7 +66,7 @@ def _is_error(value: Any) -> bool:
 _DOUBTFUL: tuple[tuple[re.Pattern[str], bool, Callable[[Any], bool]], ...] = (
     (_GOOD, True, lambda value: says(value) is False),
     (_BAD, False, lambda value: says(value) is True and _word(value) not in _SUCCEEDED),
-    (_IN_WORDS, True, lambda value: _word(value) in _FAILED),
+    (_IN_WORDS, True, lambda value: _word(value) in _FAILED or _holds_failure(value)),
     (_ERROR, False, _is_error),
 )
 """Names, whether `--map preferred=KEY` reads the values as they are meant, and which values are doubtful."""
@@ -82,7 +88,7 @@ def is_doubtful(key: str, value: Any) -> bool:
     return at is not None and not says_nothing(value) and _DOUBTFUL[at][2](value)
 
 
-def is_preference(key: str) -> bool:
+def is_preference(key: str, value: Any) -> bool:
     """Whether `--map preferred=KEY` leaves the doubtful records out."""
     at = _named(key)
-    return at is not None and _DOUBTFUL[at][1]
+    return at is not None and _DOUBTFUL[at][1] and not isinstance(value, dict)
