@@ -239,3 +239,8 @@ def test_records_under_their_names_become_records() -> None:
     assert "to_entries[] | .value + {id: .key}" in remedy(named)
     with pytest.raises(SourceError, match=r"'29\.json', … \(40\)"):
         recognise(named, key_map(()), "here")
+
+
+def test_records_as_texts_are_taken_out(tmp_path: Path) -> None:
+    record = json.dumps({"messages": [USER, ANSWER]})
+    assert pasted(remedy(record), [record, record], tmp_path) == [TALK, TALK]

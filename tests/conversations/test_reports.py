@@ -485,6 +485,20 @@ def test_commas_between_lines_have_a_remedy_that_works_when_pasted(tmp_path: Pat
     assert len(read(tmp_path / "records.jsonl")) == 2
 
 
+@pytest.mark.parametrize(
+    "line",
+    ['{"prompt": "Q", "response": "A", "score": NaN}', "{'prompt': 'Q', 'response': 'A', 'score': None, 'ok': True}"],
+    ids=["NaN", "a dict of Python"],
+)
+def test_lines_that_python_writes_have_a_remedy_that_works_when_pasted(tmp_path: Path, line: str) -> None:
+    (tmp_path / "chat.jsonl").write_text(f"{line}\n" * 2)
+    with pytest.raises(SourceError, match="the line is not JSON: it ") as stopped:
+        open_chat([tmp_path / "chat.jsonl"], ChatConversion())
+    command = str(stopped.value.remedy).partition(" writes ")[0]
+    subprocess.run(["bash", "-c", command], cwd=tmp_path, check=True)
+    assert len(read(tmp_path / "records.jsonl")) == 2
+
+
 def test_a_file_beside_the_data_is_named_with_the_files_to_give() -> None:
     chat = open_chat([REPORTS / "sidecars_json"], ChatConversion())
     done = next(iter(conversations(chat, ChatConversion())))

@@ -7,6 +7,7 @@ Integers keep their digits. Text that UTF-8 cannot encode (half of a surrogate p
 hold (1e400) are refused like invalid JSON.
 """
 
+import ast
 import json
 import shlex
 from collections.abc import Callable, Iterator
@@ -31,7 +32,7 @@ BYTES_COUNTED = 1 << 18
 """Quotes are counted over several lines at once, of about this many bytes in total."""
 _DIGITS_ALONE = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 _MANY_DIGITS, _TWO_DIGITS = b"0" * 19, b"00"
-_REMEDY = "fix it, or skip and count such lines with --on-error skip"
+_SKIP = "skip and count such lines with --on-error skip"
 
 
 def raw_lines(path: Path, on_read: OnRead | None = None) -> Iterator[bytes]:
@@ -78,7 +79,7 @@ def json_lines(
         if fault is None:
             yield where, value
         else:
-            unreadable(RecordError(fault, where=where, remedy=_REMEDY))
+            unreadable(RecordError(fault, where=where, remedy=f"{written_again(fault, path) or 'fix it'}, or {_SKIP}"))
 
 
 def _last_values(filled: Iterator[tuple[RecordPlace, bytes]]) -> Iterator[tuple[RecordPlace, Any, str | None]]:
@@ -129,15 +130,46 @@ def _value(line: bytes, parse: Callable[..., Any], *more: Any) -> tuple[Any, str
     except RecursionError:
         return None, "the line is not read: it is nested too deep"
     except ValueError as fault:  # orjson's and the standard library's error are ValueErrors
-        return None, COMMA_FOLLOWS if _is_element(line) else f"the line is not JSON: {fault}"
+        return None, f"the line is not JSON: {_why(line) or fault}"
 
 
-COMMA_FOLLOWS = "the line is not JSON: a comma follows its value, as in an array"
+_COMMA = "a comma follows its value, as in an array"
+_NO_NUMBER = "it holds NaN or Infinity, as Python writes them"
+_LITERAL = "it is a literal of Python"
+_WRITTEN_AGAIN = {
+    _COMMA: "sed 's/,[[:space:]]*$//' {file} > records.jsonl takes the commas away",
+    _NO_NUMBER: "jq -c . {file} > records.jsonl writes NaN as null",
+    _LITERAL: 'python3 -c "import ast, json, sys; [print(json.dumps(ast.literal_eval(line))) for line in sys.stdin]" '
+    "< {file} > records.jsonl writes JSON",
+}
 
 
-def without_commas(path: Path) -> str:
-    """The remedy for a file whose lines end with commas."""
-    return f"sed 's/,[[:space:]]*$//' {shlex.quote(str(path))} > records.jsonl takes the commas away"
+def written_again(fault: str | None, path: Path) -> str | None:
+    """The remedy for a file whose lines are almost JSON. `fault`: of one of them; None for any other fault."""
+    why = (fault or "").removeprefix("the line is not JSON: ")
+    return _WRITTEN_AGAIN[why].format(file=shlex.quote(str(path))) if why in _WRITTEN_AGAIN else None
+
+
+def _why(line: bytes) -> str | None:
+    """Why a line is almost JSON."""
+    constants: list[str] = []
+    try:
+        if _is_element(line):
+            return _COMMA
+        json.loads(line, parse_constant=constants.append)
+    except ValueError:
+        if line.lstrip().startswith(b"{'") and _is_literal(line):
+            return _LITERAL
+    except RecursionError:
+        pass
+    return _NO_NUMBER if constants else None
+
+
+def _is_literal(line: bytes) -> bool:
+    try:
+        return isinstance(ast.literal_eval(line.decode().strip()), dict)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return False
 
 
 def _is_element(line: bytes) -> bool:

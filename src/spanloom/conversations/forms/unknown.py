@@ -6,6 +6,7 @@ In: the first record. Out: a remedy for the error. This only suggests options; t
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from spanloom.conversations.forms.beside import parsed_or_none
 from spanloom.conversations.forms.form import are_messages, jq_path, listed
 from spanloom.conversations.forms.keys import KNOWN_NAMES
 from spanloom.conversations.reading.markup import template_mark, turns_mark
@@ -39,6 +40,8 @@ def remedy(record: Any) -> str:
     """The remedy for a record of no known form."""
     if isinstance(record, list) and record and _are_asked(record[0]):
         return "each item of the record is a conversation: jq -c '.[]' FILE > records.jsonl makes a record of each"
+    if isinstance(record, str) and isinstance(parsed_or_none(record), dict):
+        return "each record is the JSON text of one: jq -c 'fromjson' FILE > records.jsonl makes records of them"
     if not isinstance(record, dict):
         return _shapes(record)
     if isinstance(record.get("custom_id"), str) and isinstance(record.get("response", record.get("result")), dict):

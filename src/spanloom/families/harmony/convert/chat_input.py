@@ -18,7 +18,7 @@ from spanloom.errors import RecordError, SourceError
 from spanloom.families.harmony.convert.conversion import ChatConversion
 from spanloom.records.arrow import saved_files
 from spanloom.records.files import RecordPlace, passed_over, passed_over_line
-from spanloom.records.json_lines import COMMA_FOLLOWS, filled_lines, without_commas
+from spanloom.records.json_lines import filled_lines, written_again
 from spanloom.records.record_files import (
     SUFFIXES,
     RecordFile,
@@ -88,12 +88,11 @@ def open_chat(places: Sequence[Path], conversion: ChatConversion) -> ChatInput:
     unread_columns_of = _unread_columns(files, conversion)
     for read in islice(reads_of(files, keys), LOOKED_AT):
         if read.fault is not None:
-            commas = read.fault == COMMA_FOLLOWS
             path = next(file.path for file in files if file.name == read.file)
             unread = unread or SourceError(
                 f"there is no record that can be read: {read.fault}",
                 where=read.where,
-                remedy=without_commas(path) if commas else "fix the file, or give chat data",
+                remedy=written_again(read.fault, path) or "fix the file, or give chat data",
             )
             continue
         try:
@@ -145,12 +144,12 @@ def reopened(chat: ChatInput, conversion: ChatConversion) -> ChatInput:
 
 
 def remedy_of(rejected: Rejected, chat: ChatInput) -> str | None:
-    """The remedy for a refused record that its file decides: commas between lines, a file that describes the data."""
+    """The remedy for a refused record that its file decides: almost JSON, or a file that describes the data."""
     file = next((file for file in chat.files if file.name == rejected.read.file), None)
     if file is None:
         return None
-    if rejected.read.fault == COMMA_FOLLOWS:
-        return without_commas(file.path)
+    if again := written_again(rejected.read.fault, file.path):
+        return again
     if rejected.reason == Refusal.NO_MESSAGES and len(chat.files) > 1 and not _is_of_form(file, chat.form.keys):
         others = [shlex.quote(str(other.path)) for other in chat.files if _is_of_form(other, chat.form.keys)]
         return f"the file holds no chat data: name those that do: {' '.join(others)}"

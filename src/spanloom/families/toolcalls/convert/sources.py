@@ -34,7 +34,7 @@ from spanloom.families.toolcalls.format.tables import HARMFUL, RETAIN, SPLITS
 from spanloom.families.toolcalls.rules import Rules, check_sample
 from spanloom.records.arrow import saved_files
 from spanloom.records.files import find_files, passed_over, passed_over_line
-from spanloom.records.json_lines import COMMA_FOLLOWS, json_lines, without_commas
+from spanloom.records.json_lines import json_lines, written_again
 from spanloom.records.record_files import SUFFIXES as SUFFIXES
 from spanloom.records.record_files import RecordFile, all_unread_columns, kind_of, read_records, unread_line
 from spanloom.storage.folders.repeated import OnSame
@@ -199,8 +199,7 @@ def convert(
 
         def unreadable(error: RecordError, file: Path) -> None:
             converted.records += 1
-            remedy = without_commas(file) if error.what == COMMA_FOLLOWS else None
-            leave_out(str(error.where), NOT_READ, detail=error.what, remedy=remedy)
+            leave_out(str(error.where), NOT_READ, detail=error.what, remedy=written_again(error.what, file))
 
         for file in files:
             for where, record in _records(source, file, partial(unreadable, file=file.path)):
