@@ -25,8 +25,9 @@ from spanloom.families.chess.encoding.draws import pass_of, uniforms
 from spanloom.families.chess.encoding.games import Game, row_offsets, valid_starts, written_boards
 from spanloom.families.chess.encoding.tensors import Tensors, cut
 from spanloom.families.chess.encoding.thinking import ThinkingRules, drawn_sample
+from spanloom.families.chess.options import OnError
 from spanloom.families.chess.reading.epochs import Counts, Files, Place, dealt
-from spanloom.families.chess.reading.folders import OnError, open_files
+from spanloom.families.chess.reading.folders import open_files
 from spanloom.families.chess.reading.prepared import KINDS
 from spanloom.families.chess.reading.progress import Progress, require
 from spanloom.families.chess.reading.tables import GameTable
