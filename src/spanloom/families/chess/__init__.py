@@ -2,7 +2,7 @@
 
     defaults    the defaults of all options
     options     the options of commands and steps
-    task_list   the pipeline as a list of tasks
+    task_list.toml  the pipeline as a list of tasks
     errors      the exceptions
     encoding/   boards, moves, games and thinking rows → integer arrays of fixed shape
     sample      the packaged games
