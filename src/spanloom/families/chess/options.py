@@ -63,7 +63,7 @@ class PrepareRules:
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions:
-    """How prepared games are checked. `deep` None: all games are made again."""
+    """How prepared games are checked. `deep` None: all are made again; `tolerance`: of each value from 0 … 1 too."""
 
     deep: Annotated[int | None, option("Games of each file that validation makes again from the source.", min=0)] = (
         defaults.DEEP
@@ -72,13 +72,7 @@ class CheckOptions:
         bool, option("Check with python-chess that each move is legal and leads to the next board.", "--legal")
     ] = defaults.LEGAL
     tolerance: Annotated[
-        float,
-        option(
-            "Allowed difference of win + draw + loss from 1, and of each from the range 0 … 1.",
-            min=0,
-            max=1,
-            show_default=True,
-        ),
+        float, option("Allowed difference of win + draw + loss from 1.", min=0, max=1, show_default=True)
     ] = defaults.TOLERANCE
 
 
