@@ -1,28 +1,27 @@
 """A step of a family's task list → its component on Kubeflow.
 
-In: a list (`src/spanloom/families/NAME/task_list.py`, format: `spanloom/tasks/listed.py`), which says what each option
-is given. Out: a container component with an input for each parameter and artifact that an option takes, and an output
-for each that it writes. The list is read by its path: components are loaded where kfp is installed and Spanloom is not.
+In: a list (`src/spanloom/families/NAME/task_list.toml`, format: `spanloom/tasks/listed.py`), which says what each
+option is given. Out: a container component with an input for each parameter and artifact that an option takes, and an
+output for each that it writes. What reads it is run by its path: components are loaded where kfp is installed and
+Spanloom is not.
 
 An output of each task of a stage is one input per shard: a list of artifacts can only come from a ParallelFor, whose
 tasks Kubeflow does not retry.
 """
 
-import sys
 from collections.abc import Mapping, Sequence
-from importlib import import_module
 from inspect import Parameter, Signature
 from pathlib import Path
 from runpy import run_path
-from types import ModuleType
 from typing import Any
 
 from kfp import dsl
 
 SOURCES = Path(__file__).parents[1] / "src/spanloom"
-FAMILIES = SOURCES / "families"
 SIZES = run_path(str(SOURCES / "tasks/sizes.py"))
 """The constants of `spanloom.tasks.sizes`."""
+task_list_of = run_path(str(SOURCES / "families/task_lists.py"))["task_list"]
+"""A list by its name below families/, such as `harmony.task_list`; one that is made of it after a colon."""
 
 IMAGE = "ghcr.io/spanloom/spanloom-{step}:0.1.0"
 DEFAULT_SHARDS = 4
@@ -90,21 +89,3 @@ def task_name(task: Mapping[str, Any]) -> str:
 
 def artifact_of(name: str) -> Any:
     return _ARTIFACTS.get(name, dsl.Artifact)
-
-
-def task_list_of(name: str) -> Any:
-    """A list by its name below families/, such as `harmony.task_list`; one within it after a colon.
-
-    The family's folder is loaded as another package, so that no other module of Spanloom is imported.
-    """
-    packages = {"task_lists": FAMILIES}
-    if "." in name:
-        family = name.partition(".")[0]
-        packages[f"task_lists.{family}"] = FAMILIES / family
-    for package, folder in packages.items():
-        if package not in sys.modules:
-            sys.modules[package] = ModuleType(package)
-            sys.modules[package].__path__ = [str(folder)]
-    module, _, inner = name.partition(":")
-    listed = import_module(f"task_lists.{module}")
-    return getattr(listed, inner) if inner else listed

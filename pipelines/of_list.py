@@ -1,7 +1,8 @@
 """A family's task list → a Kubeflow pipeline.
 
-In: `src/spanloom/families/NAME/task_list.py` (format: `spanloom/tasks/listed.py`) and the components of its steps. Out:
-the pipeline. The list is read by its path: pipelines are compiled in environments with kfp but without Spanloom.
+In: `src/spanloom/families/NAME/task_list.toml` (format: `spanloom/tasks/listed.py`) and the components of its steps.
+Out: the pipeline. What reads it is run by its path: pipelines are compiled in environments with kfp but without
+Spanloom.
 
 Tasks of a stage are named tasks, not a ParallelFor, in which Kubeflow ignores retries. No artifact is a folder: the
 steps themselves move large data through URIs.

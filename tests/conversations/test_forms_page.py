@@ -1,9 +1,11 @@
-"""docs/convert.md lists every form and all markup that is known: its tables are made of the tables in the code.
+"""docs/convert.md lists every form and all markup that is known: its tables are made of the tables in the code,
+and of `forms.toml`.
 
 `python tests/conversations/test_forms_page.py` writes them anew.
 """
 
 import re
+import tomllib
 from pathlib import Path
 
 from spanloom.conversations.forms.registry import FORMS
@@ -11,6 +13,8 @@ from spanloom.conversations.reading.markup import CALL_STYLES, SOLUTION_TAGS, TE
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "convert.md"
+ABOUT = tomllib.loads(Path(__file__).with_name("forms.toml").read_text("utf-8"))
+"""Form → its records, and the tools that write or take them."""
 EXAMPLES = {
     "openai_messages": (
         "anthropic.jsonl",
@@ -36,7 +40,8 @@ def forms_table() -> str:
     for form in FORMS:
         names = EXAMPLES.get(form.name, (f"{form.name}.jsonl",))
         links = ", ".join(f"[{Path(name).stem}](examples/forms/{name})" for name in names)
-        rows.append(f"| `{form.name}` | {form.how} | {form.peers} | {links} |")
+        about = ABOUT[form.name]
+        rows.append(f"| `{form.name}` | {about['records']} | {about['peers']} | {links} |")
     return "\n".join(rows)
 
 
@@ -70,6 +75,10 @@ def with_tables(page: str) -> str:
 def test_the_page_has_the_tables_of_the_code() -> None:
     page = PAGE.read_text("utf-8")
     assert page == with_tables(page), "python tests/conversations/test_forms_page.py writes them anew"
+
+
+def test_the_texts_are_those_of_the_forms_and_of_no_others() -> None:
+    assert sorted(ABOUT) == sorted(form.name for form in FORMS)
 
 
 def test_every_example_that_is_named_is_there() -> None:

@@ -14,7 +14,7 @@ from conftest import Cli
 from spanloom.cli.pipelines import tasks as tasks_module
 from spanloom.cli.pipelines.tasks import SlurmOptions, _write_slurm
 from spanloom.errors import ConflictError, SpanloomError
-from spanloom.families.harmony import task_list
+from spanloom.families.task_lists import task_list
 from spanloom.tasks.listed import declared_parameters, listed_stages
 from spanloom.tasks.stage import Stage, parameters_of
 from support.killed import STRIDE, killed_before
@@ -142,9 +142,8 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(
 
 def test_the_same_command_finishes_what_a_kill_left(tmp_path: Path) -> None:
     """Killed before changes of the file system; a folder with a file of somebody else is refused as before."""
-    stages = listed_stages(
-        task_list, parameters_of(GIVEN[1:3], declared_parameters(task_list)), shards=2, work="s3://b/work"
-    )
+    listed = task_list("harmony.task_list")
+    stages = listed_stages(listed, parameters_of(GIVEN[1:3], declared_parameters(listed)), shards=2, work="s3://b/work")
 
     def write(folder: str) -> None:
         _write_slurm("synth_kd", stages, SlurmOptions(out=tmp_path / folder, venv=tmp_path / "venv"))

@@ -2,6 +2,7 @@
 
 recipe    what a family gives: how rows become documents
 options   how a build runs, alike in all families
+kept      the rows of a part that become a document each
 ordered   jobs done by workers, results in order
 request   a requested dataset: its identity, and what it is made of
 make      a dataset on one machine: claim the root, make, validate, replace

@@ -14,35 +14,21 @@ from spanloom.cli.app import Printed, chess_app, counted, exit_by, print_json, s
 from spanloom.cli.outputs import file_option, write_page
 from spanloom.cli.steps import step
 from spanloom.families.chess import defaults
+from spanloom.families.chess.options import (
+    BestMove,
+    CheckOptions,
+    DrawOptions,
+    GameFilter,
+    GamesPlace,
+    PrepareRules,
+    PrepareShard,
+    ThinkingPlace,
+    ValidatePrepared,
+)
 from spanloom.options.option import option, place, running
 from spanloom.options.shared import MAX_WORKERS, Overwrite, RunningOptions
 from spanloom.storage.folders.repeated import already_there
 from spanloom.text import visible, visible_line
-
-RESULTS = ("1-0", "0-1", "1/2-1/2", "*")
-GamesOption = Annotated[str | None, place("Folder or URI of Parquet files of games.", "--source")]
-ThinkingOption = Annotated[str | None, place("Folder or URI of Parquet files of thinking rows.", "--thinking")]
-ValidFractionOption = Annotated[
-    float, option("Share of the games held out for validation; the game's id alone decides.", min=0, max=1)
-]
-OnErrorOption = Annotated[
-    Literal["skip", "raise"], option("A bad game: set it aside under rejects/ and count it, or stop.")
-]
-
-
-@dataclass(frozen=True, kw_only=True)
-class CheckOptions:
-    """How prepared games are checked."""
-
-    deep: Annotated[int, option("Games of each file that validation makes again from the source.", min=0)] = (
-        defaults.DEEP
-    )
-    legal: Annotated[
-        bool, option("Check with python-chess that each move is legal and leads to the next board.", "--legal")
-    ] = defaults.LEGAL
-    tolerance: Annotated[
-        float, option("Allowed difference of win + draw + loss from 1.", min=0, max=1, show_default=True)
-    ] = defaults.TOLERANCE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +38,6 @@ class PrepareRunning(RunningOptions):
     workers: Annotated[int, running("Worker processes.", min=1, max=MAX_WORKERS)] = 1
 
 
-MaxRejectsOption = Annotated[
-    str | None,
-    option("Bad games that each file may set aside: a number, or a share of its rows such as 0.1%.", metavar="N|P%"),
-]
 PlaceArgument = Annotated[
     str,
     typer.Argument(
@@ -86,22 +68,15 @@ def sample(
 
 @chess_app.command("convert")
 def convert(
+    *,
     pgn: Annotated[list[Path], option("PGN file, also .gz, .bz2 or .zst; repeatable.")],
     out: Annotated[Path, option("Folder for the Parquet files; empty or new, or made by the same command.")],
     best_move: Annotated[
-        Literal["played", "none"],
+        BestMove,
         option("What is to be predicted: the move played, or no move (boards and values alone)."),
     ] = "played",
     games_per_file: Annotated[int, option("Games of each Parquet file.", min=1)] = 10_000,
-    min_rating: Annotated[int | None, option("Of both players, by WhiteElo and BlackElo.", min=0)] = None,
-    result: Annotated[
-        list[str] | None, option("Games with this result alone: 1-0, 0-1, 1/2-1/2, *. Repeatable.")
-    ] = None,
-    min_seconds: Annotated[
-        int | None, option("Of the time control: base and 40 times the increment, 300+3 is 420.", min=0)
-    ] = None,
-    max_seconds: Annotated[int | None, option("The same, at most.", min=0)] = None,
-    with_values: Annotated[bool, option("Games with an evaluated position alone.", "--with-values")] = False,
+    wanted: GameFilter,
     workers: Annotated[int, option("Processes that read games side by side.", min=1, max=MAX_WORKERS)] = 1,
     overwrite: Overwrite = False,
     as_json: options.Json = False,
@@ -112,18 +87,9 @@ def convert(
     Games of other variants, Chess960, games without moves, with null moves or with a token that is not understood are
     left out, counted, and named with line, reason and token in OUT.skipped.jsonl.
     """
-    from spanloom.families.chess.pgn import GameFilter, convert_pgn
+    from spanloom.families.chess.pgn import convert_pgn
     from spanloom.families.chess.pgn.convert import skipped_file
 
-    if unknown := [name for name in result or () if name not in RESULTS]:
-        raise typer.BadParameter(f"{unknown[0]!r} is not one of {', '.join(RESULTS)}", param_hint="--result")
-    wanted = GameFilter(
-        min_rating=min_rating,
-        results=tuple(result or ()),
-        min_seconds=min_seconds,
-        max_seconds=max_seconds,
-        with_values=with_values,
-    )
     counts = convert_pgn(
         pgn,
         out,
@@ -153,11 +119,9 @@ def convert(
 def prepare(
     *,
     out: Annotated[Path, option("Root of the prepared games, new or empty.")],
-    source: GamesOption = None,
-    thinking: ThinkingOption = None,
-    valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
-    on_error: OnErrorOption = defaults.ON_ERROR,
-    max_rejects: MaxRejectsOption = None,
+    source: GamesPlace = None,
+    thinking: ThinkingPlace = None,
+    rules: PrepareRules,
     checks: CheckOptions,
     running: PrepareRunning,
     scratch: options.Scratch = None,
@@ -185,9 +149,7 @@ def prepare(
             games=games_folder,
             thinking=thinking_folder,
             sources_as_given=(source, thinking),
-            valid_fraction=valid_fraction,
-            on_error=on_error,
-            max_rejects=max_rejects,
+            **vars(rules),
             **vars(checks),
             **vars(running),
         )
@@ -213,8 +175,8 @@ def prepare(
 def validate(
     place: PlaceArgument,
     *,
-    source: GamesOption = None,
-    thinking: ThinkingOption = None,
+    source: GamesPlace = None,
+    thinking: ThinkingPlace = None,
     checks: CheckOptions,
     scratch: options.Scratch = None,
     as_json: options.Json = False,
@@ -236,17 +198,6 @@ def validate(
             _print_findings(report.as_dict())
 
 
-@dataclass(frozen=True, kw_only=True)
-class DrawOptions:
-    """Which samples are drawn."""
-
-    split: Annotated[Literal["train", "valid"], option("Which split of prepared games.")] = "train"
-    count: Annotated[int, option("How many samples.", min=1)] = 1
-    max_seq_len: Annotated[int, option("Tokens of a sample.", min=1)] = defaults.INSPECT_MAX_SEQ_LEN
-    skip_board_prob: Annotated[float, option("How often a board is left out.", min=0, max=1)] = defaults.SKIP_BOARD_PROB
-    seed: Annotated[int, option("Another seed draws other samples.")] = 0
-
-
 @chess_app.command("inspect")
 def inspect(
     place: PlaceArgument,
@@ -260,7 +211,7 @@ def inspect(
     from spanloom.families.chess.places import local_games
 
     with local_games(place) as path:
-        views = drawn_views(path, thinking=samples == "thinking", **vars(drawn))
+        views = drawn_views(path, drawn, thinking=samples == "thinking")
     if html is not None:
         write_page(html, page(views, f"Samples of {place}"))
         return
@@ -289,19 +240,7 @@ def report(
 
 
 @step("prepare-chess", "families.chess.steps.prepare_chess")
-def step_prepare_chess(
-    root: options.Root,
-    inventory: options.Inventory,
-    shard: Annotated[int, option("Which shard, from 0: file i of a folder goes to shard i modulo --shards.")],
-    shards: Annotated[int, option("How many shards.", min=1)] = defaults.SHARDS,
-    games: Annotated[str | None, place("Folder or URI of Parquet files of games.")] = None,
-    thinking: ThinkingOption = None,
-    valid_fraction: ValidFractionOption = defaults.VALID_FRACTION,
-    on_error: OnErrorOption = defaults.ON_ERROR,
-    max_rejects: MaxRejectsOption = None,
-    allow_unknown_sha: options.AllowUnknownSha = False,
-    scratch: options.Scratch = None,
-) -> None:
+def step_prepare_chess(options: PrepareShard) -> None:
     """Chess, step 1, once a shard: Parquet files → memory-mapped arrays under the root, and an inventory of them.
 
     Every file is created, never overwritten. A root at a URI is claimed for this run first (claim.json).
@@ -319,16 +258,7 @@ def step_assemble_chess(
 
 
 @step("validate-chess", "families.chess.steps.validate_chess", switches=True)
-def step_validate_chess(
-    *,
-    root: options.Root,
-    games: Annotated[str | None, place("Folder or URI of the games that it was prepared from.")] = None,
-    thinking: ThinkingOption = None,
-    checks: CheckOptions,
-    report: options.Report = None,
-    html: options.HtmlPlace = None,
-    scratch: options.Scratch = None,
-) -> None:
+def step_validate_chess(options: ValidatePrepared) -> None:
     """Chess, step 3: validate, and promote the pending manifest to the manifest if it is clean.
 
     Exits with 4 on any finding.

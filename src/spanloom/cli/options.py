@@ -7,6 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from spanloom.options.option import option, place, running
+from spanloom.options.places import HtmlPlace as HtmlPlace
+from spanloom.options.places import Inventories as Inventories
+from spanloom.options.places import Inventory as Inventory
+from spanloom.options.places import Report as Report
+from spanloom.options.places import Root as Root
+from spanloom.options.places import TokenizerPlace as TokenizerPlace
 from spanloom.options.shared import AllowUnknownSha as AllowUnknownSha
 from spanloom.options.shared import Longest, MaxRejects, MaxRows, OnDuplicate, Shards
 from spanloom.options.shared import Reader as Reader
@@ -23,14 +29,6 @@ if TYPE_CHECKING:
     from spanloom.building.steps import StepTask
     from spanloom.service.application import Guards
 
-Report = Annotated[str | None, place("File or URI for the report (JSON); replaces an existing one.", writes=True)]
-TokenizerPlace = Annotated[
-    str | None,
-    place(
-        "The asset o200k_base.tiktoken, its folder, or a URI of either. Default: $O200K_HARMONY_VOCAB_PATH, "
-        "$TIKTOKEN_ENCODINGS_BASE, ~/.cache/spanloom, then data/tokenizer."
-    ),
-]
 DatasetTokenizer = Annotated[
     Path | None,
     option(
@@ -68,9 +66,6 @@ LocalRootArgument = Annotated[
     Path,
     typer.Argument(metavar="ROOT", help="Root of a dataset, a folder.", parser=_on_this_machine),
 ]
-Root = Annotated[str, place("Root of the dataset, a folder or a URI.")]
-Inventories = Annotated[list[str], place("A shard's inventory; give one for each shard, in order.", "--inventory")]
-Inventory = Annotated[str, place("File or URI for the shard's inventory.")]
 OneShard = Annotated[
     int | None,
     option(
@@ -115,9 +110,6 @@ class DealtTask(ShardTask):
     longest: Longest = None
     max_rejects: MaxRejects = None
     on_duplicate: OnDuplicate = "error"
-
-
-HtmlPlace = Annotated[str | None, place("File or URI for the report (a page); replaces an existing one.", writes=True)]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,9 +10,8 @@ A family is one folder. Families use the same names for the parts that they have
     models/     conversations → the chat template of any Hugging Face model → tokens with a proven loss mask
     chess/      games and engine variations → memory-mapped arrays → fixed-shape batches
 
-    tasks              what task lists have in common
-    teacher_task_list  the pipeline of a teacher, for datasets of any family
-    shard_tasks        a task list with a task for each shard, made of a family's task list
+    teacher_task_list.toml  the pipeline of a teacher, for datasets of any family
+    task_lists         reads the task lists; those with a task for each shard, made of a family's
 
 `family` in a manifest.json names the family: `synth_kd` and `harmony_chat` (harmony), `packed_chat`,
 `reasoning_traces`, `tool_calls`, `model_chat` (models). Chess makes no token dataset; its manifest has a

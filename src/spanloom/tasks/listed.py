@@ -1,16 +1,21 @@
 """A family's task list → stages.
 
-In: `task_list.py` of a family, values of its parameters, a place for data between steps. Out: `Stage`s.
+In: the task list of a family, values of its parameters, a place for data between steps. Out: `Stage`s.
 Kubeflow's components and pipelines are made of the same lists (`components/of_task.py`, `pipelines/of_list.py`).
 
-A list is a module of constants, or what `families/shard_tasks.py` makes of one:
+A list is a TOML file, which `families/task_lists.py` reads, or what that makes of one:
 
-    NAME, ABOUT  the pipeline's name, with underscores, and one line about it
-    PARAMETERS   name → default; None: a value is required. Names of paths and URIs end in `_uri` or `_root`
-    READS, WRITES  the parameters of PARAMETERS that are places, by what the tasks do there
-    SOURCE       the parameter among READS that is a source folder with a manifest; optional
-    SHARDS       number of tasks of a stage that has one per shard; only if there is such a stage
-    TASKS        the tasks, as mappings; a task comes after the tasks that it waits for:
+    name, about  the pipeline's name, with underscores, and one line about it
+    required     the parameters that must have a value
+    parameters   name → default of the others; `=NAME` is a constant of the family's `defaults.py`. Names of paths and
+                 URIs end in `_uri` or `_root`
+    reads, writes  the parameters that are places, by what the tasks do there
+    source       the parameter among `reads` that is a source folder with a manifest; optional
+    shards       number of tasks of a stage that has one per shard; only if there is such a stage
+    by_shard     that there is also a list with a task for each shard, and how it differs; optional
+    base         another list, whose parameters and tasks it has too; a task of the same name replaces the one there
+    change       of a list with a base: step → what is added to its task there
+    task         the tasks; a task comes after the tasks that it waits for:
 
         step     the command `spanloom step STEP`
         part     suffix that distinguishes tasks of the same step; optional
@@ -19,13 +24,13 @@ A list is a module of constants, or what `families/shard_tasks.py` makes of one:
         inputs   input of the Kubeflow component → output of a task, for inputs that no option passes; optional
         after    tasks to wait for, besides those whose outputs are read; optional
         when     a parameter: the task is left out if its value is empty; optional
-        cpu, memory, hours   resources of the task, see `needs` in `families/tasks.py`
+        cpu, memory, hours   resources of the task
         accelerator, accelerators  a resource of nodes such as `nvidia.com/gpu`, and how many of it; optional
         preflight  True: it runs the checks of `building/preflight`; optional
         cache    True: Kubeflow may reuse an earlier result; optional
 
 A value is a text in which `{name}` is a parameter, `{index}` the number of the task and `{shards}` the number of
-shards; or `("out", NAME)`, an output of the task itself; or `(TASK, NAME)`, an output of an earlier task. If a single
+shards; or `["out", NAME]`, an output of the task itself; or `[TASK, NAME]`, an output of an earlier task. If a single
 task reads the output of a stage of several tasks, the option is repeated. A task is named STEP, or STEP-PART.
 """
 

@@ -17,9 +17,6 @@ from spanloom.dataset.validate import processes
 from spanloom.dataset.validate.dataset import validate_dataset
 from spanloom.errors import SpanloomError
 from spanloom.families import dataset_family
-from spanloom.families.models.verify.content import NOT_CHECKABLE as OF_MODELS
-from spanloom.families.toolcalls.verify.content import NOT_CHECKABLE as OF_TOOL_CALLS
-from spanloom.families.traces.verify.content import NOT_CHECKABLE as OF_TRACES
 from spanloom.findings import Report
 from spanloom.split import id_digests, is_valid
 from spanloom.steps import assemble_validation, validate_shard
@@ -27,7 +24,7 @@ from spanloom.workers import process_pool
 from support.damaged_datasets import Damage, change_rows
 from support.family_datasets import FAMILIES, FRACTION, Case
 from support.nightly import drawn, nightly
-from tools.corruption.leaves import leaf_edits
+from tools.corruption.leaves import leaf_edits, not_checkable
 from tools.corruption.trial import ROOT
 
 WRITTEN = ("report", "digests")
@@ -318,7 +315,9 @@ def test_only_the_reports_of_all_shards_of_this_dataset_are_joined(case: Case, t
         join(reports, digests)
 
 
-NOT_CHECKABLE = (*OF_MODELS, *OF_TOOL_CALLS, *OF_TRACES)
+NOT_CHECKABLE = tuple(
+    field for family in ("models", "toolcalls", "traces") for field in not_checkable(f"families/{family}/verify")
+)
 """Besides those of all families, which `leaf_edits` knows."""
 
 

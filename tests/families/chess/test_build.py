@@ -19,6 +19,7 @@ from spanloom.families.chess.build import PrepareOptions, assemble, hashed_file,
 from spanloom.families.chess.encoding import python_chess
 from spanloom.families.chess.errors import ChessError, NoFilesError
 from spanloom.families.chess.loader import ChessIterableDataset, FinetuneIterableDataset
+from spanloom.families.chess.options import PrepareRules
 from spanloom.families.chess.reading import folders
 from spanloom.families.chess.reading.folders import open_files
 from spanloom.families.chess.reading.prepared import write_table
@@ -336,7 +337,7 @@ def test_steps_apart_make_what_one_run_makes(games: Path, thinking: Path, tmp_pa
     inventories = []
     for kind, folder in (("thinking", thinking), ("games", games)):
         for number, path in reversed(list(enumerate(sorted(folder.glob("*.parquet"))))):
-            made = prepare_shard(path, kind, number, root, valid_fraction=0.3)  # type: ignore[arg-type]
+            made = prepare_shard(path, kind, number, root, PrepareRules(valid_fraction=0.3))  # type: ignore[arg-type]
             inventories.append(json.loads(json.dumps(made)))
     assembled = assemble(root, inventories, valid_fraction=0.3)
     assert assembled["content"] == whole.manifest["content"]
@@ -348,10 +349,12 @@ def test_steps_apart_make_what_one_run_makes(games: Path, thinking: Path, tmp_pa
 
 def test_publishing_twice_changes_nothing_and_other_bytes_are_a_conflict(games: Path, tmp_path: Path) -> None:
     path = sorted(games.glob("*.parquet"))[0]
-    first = prepare_shard(path, "games", 0, tmp_path / "root", valid_fraction=0.3)
-    assert prepare_shard(path, "games", 0, tmp_path / "root", valid_fraction=0.3) == first
+    first = prepare_shard(path, "games", 0, tmp_path / "root", PrepareRules(valid_fraction=0.3))
+    assert prepare_shard(path, "games", 0, tmp_path / "root", PrepareRules(valid_fraction=0.3)) == first
     with pytest.raises(ConflictError, match="other bytes"):
-        prepare_shard(sorted(games.glob("*.parquet"))[1], "games", 0, tmp_path / "root", valid_fraction=0.3)
+        prepare_shard(
+            sorted(games.glob("*.parquet"))[1], "games", 0, tmp_path / "root", PrepareRules(valid_fraction=0.3)
+        )
 
 
 def test_a_write_that_fails_half_way_says_why(games: Path, tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 from spanloom.families.chess import inspection
 from spanloom.families.chess.encoding.tensors import sample
 from spanloom.families.chess.inspection import drawn_views, page, text_board, text_lines, view_sample
+from spanloom.families.chess.options import DrawOptions
 from support.chess_games import folder_of_games, game_of, played_game, thinking_rows, write_thinking
 
 
@@ -94,8 +95,8 @@ def test_without_python_chess_boards_are_text(view: Any, monkeypatch: pytest.Mon
 def test_samples_are_drawn_as_training_draws_them(tmp_path: Path) -> None:
     folder_of_games(tmp_path / "games", [3])
     write_thinking(tmp_path / "thinking/x.parquet", thinking_rows(3))
-    assert len(drawn_views(tmp_path / "games", count=9)) == 3
-    (shown,) = drawn_views(tmp_path / "thinking", thinking=True, max_seq_len=800)
+    assert len(drawn_views(tmp_path / "games", DrawOptions(count=9))) == 3
+    (shown,) = drawn_views(tmp_path / "thinking", DrawOptions(max_seq_len=800), thinking=True)
     masks = {mask for board in shown.boards for token in board.tokens for mask in token.masks}
     assert masks >= {"thinking_move_mask", "move_mask", "new_variation_mask"}
     assert shown.boards[0].played is not None

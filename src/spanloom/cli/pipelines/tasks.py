@@ -6,7 +6,6 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,6 +13,7 @@ import typer
 
 from spanloom.cli.app import PIPELINE, app, print_json, say
 from spanloom.errors import SpanloomError
+from spanloom.families.task_lists import task_list
 from spanloom.megatron.official import missing_packages
 from spanloom.options.option import option, place
 from spanloom.provenance import git_sha
@@ -68,7 +68,7 @@ Parameters = Annotated[
 
 def list_of(pipeline: str, shards: int | None) -> Any:
     """The task list of a pipeline: with a number of shards, the one with a task for each."""
-    listed = import_module(f"spanloom.families.{LISTS[pipeline]}")
+    listed = task_list(LISTS[pipeline])
     return listed if shards is None or pipeline not in BY_SHARD else listed.BY_SHARD
 
 

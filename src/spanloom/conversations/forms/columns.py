@@ -350,9 +350,6 @@ MEANINGS = ("id", "system", "history", "query", "reasoning", "answer", "tools")
 COLUMNS = FormKind(
     name="columns",
     title="a prompt and its answer",
-    how="`prompt`, `query`, `question`, `instruction` (with Alpaca's `input`) or `input`, and `response`, `answer`, "
-    "`completion`, `output` or `targets`: text or lists of messages; `history`: earlier turns",
-    peers="Alpaca, TRL prompt-completion, OpenOrca, ms-swift, LLaMA-Factory",
     meanings=MEANINGS,
     recognises=lambda record, names: bool(names.found("query", record) and names.found("answer", record)),
     draft=draft_of_columns,

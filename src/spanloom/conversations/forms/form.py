@@ -57,7 +57,6 @@ class FormKind:
 
     name        in manifests
     title       for the user
-    how         what its records look like, and which tools use them: for the table of docs/convert.md
     meanings    the used meanings, of `keys.KNOWN_NAMES` or its own
     names       the keys of a meaning, if the form has its own
     recognises  whether a record has this form
@@ -66,8 +65,6 @@ class FormKind:
 
     name: str
     title: str
-    how: str
-    peers: str
     meanings: tuple[str, ...]
     recognises: Recognises
     draft: Callable[[Taken], Draft]

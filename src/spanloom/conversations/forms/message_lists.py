@@ -61,9 +61,6 @@ NAMES: dict[str, tuple[str, ...]] = {"reasoning": ()}
 SHAREGPT = FormKind(
     name="sharegpt",
     title="messages with from and value (ShareGPT)",
-    how='`{"conversations": [{"from": "human", "value": …}, {"from": "gpt", "value": …}]}`; turns `function_call` '
-    "and `observation`",
-    peers="Axolotl, LLaMA-Factory, ms-swift, Unsloth",
     meanings=MEANINGS,
     recognises=_is_sharegpt,
     draft=_draft,
@@ -73,11 +70,6 @@ SHAREGPT = FormKind(
 OPENAI = FormKind(
     name="openai_messages",
     title="messages with role and content (OpenAI)",
-    how='`{"messages": [{"role": "user", "content": …}, …]}`, or such a list by itself; blocks of Anthropic and of '
-    "Bedrock's Converse, parts of LLaMA-Factory v1, of OpenTelemetry's GenAI spans and of Vercel's AI SDK (model and "
-    "UI messages), turns of WildChat, LMSYS, UltraChat 200k, Nemotron, SWE-smith too",
-    peers="OpenAI fine-tuning, TRL, Axolotl, LLaMA-Factory, ms-swift, Anthropic Messages, Amazon Bedrock, "
-    "OpenTelemetry, Vercel AI SDK",
     meanings=MEANINGS,
     recognises=lambda record, names: isinstance(_list(record, names), list),
     draft=_draft,

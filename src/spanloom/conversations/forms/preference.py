@@ -139,9 +139,6 @@ def _transcript(text: str, taken: Taken) -> list[dict[str, str]]:
 PREFERENCE = FormKind(
     name="preference",
     title="a chosen answer and a rejected one: the chosen is trained, the rejected is counted",
-    how="`chosen` and `rejected` as text, messages or one turn, with `prompt`, `question`, `instruction`, "
-    "`conversations` or alone; `preferred_output`; `rejected_response`; `response_j` and `response_k`",
-    peers="TRL DPO, UltraFeedback binarized, HH-RLHF, LLaMA-Factory, ms-swift, OpenAI DPO, StackExchange paired",
     meanings=("id", "system", "history", "dialogue", "query", "chosen", "rejected", "tools"),
     recognises=_recognises,
     draft=_draft,

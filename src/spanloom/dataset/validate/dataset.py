@@ -3,8 +3,8 @@
 In: a dataset root, its family, its source if available. Out: a `Report`. Reads the arrays through Megatron's own
 IndexedDataset, or through an independent reader if Megatron is not installed. Writes nothing.
 
-Every value under `content` of a manifest is recomputed, or checked against a recomputed value. `NOT_CHECKABLE` names
-the exceptions, with the reason.
+Every value under `content` of a manifest is recomputed, or checked against a recomputed value. `not_checkable.toml`
+names the exceptions, with the reason; those of one family are in the file of this name in its `verify`.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -22,29 +22,6 @@ from spanloom.findings import Report
 from spanloom.machine import usable_cpus
 from spanloom.megatron.readers import ReaderChoice, chosen_reader
 from spanloom.workers import OnProgress
-
-NOT_CHECKABLE = {
-    "environment.*": "says when, where and with what; decides no byte of the data",
-    "content.git_sha": "nothing in a dataset tells which code wrote it",
-    "content.renderer.version": "the versions of the packages leave no trace in the tokens; the packages are checked",
-    "content.renderer.fallback_rows": "how a row was rendered leaves no trace; held to the number of documents",
-    "content.renderer.audited_rows": "how many rows were audited leaves no trace; held to the number of rows",
-    "content.config.caps": "a cap that no row and no token reached decides nothing; one that was reached is checked",
-    "content.input": "it is checked against the source where --source gives it; without it, its rows are"
-    " checked against rows_read",
-    "content.*.rejected": "of packed chat: which records could not be read is not worked out again; the number of rows"
-    " is its bound",
-    "content.config.history": "of harmony_chat: without --source, `serve` is read off what documents show, the others"
-    " off which of their runs are trained; where another history would give the same documents, it decides nothing",
-    "content.config.turns": "of harmony_chat: without --source, which of a conversation's runs became documents does"
-    " not tell whether there were more",
-    "content.totals.cutting": "of harmony_chat: without --source, how many runs, left out and untrained messages"
-    " conversations have is not counted again; the runs that documents train are a bound of runs, and equal where"
-    " everything is trained",
-    "content.totals.packing": "without --source, and with --deep for fewer than all blocks, what came in and what was"
-    " given up, dropped or left over are checked against each other alone, and so is `stops`",
-}
-"""Manifest fields that validation cannot check, or only in part, and why; a family may name more."""
 
 
 def validate_dataset(

@@ -2,7 +2,7 @@
 
     defaults          the defaults of all options
     options/          the options that decide bytes, with their help
-    task_list         the pipeline as a list of tasks
+    task_list.toml  the pipeline as a list of tasks
     transcripts/      conversations → transcripts with the length filter; transcripts in files and at URIs
     tokenizer         transcripts → tokens, and the ids of the markers
 

@@ -1,7 +1,8 @@
 """Chess: games annotated by an engine, and the variations of a search → fixed-shape batches for a chess transformer.
 
     defaults    the defaults of all options
-    task_list   the pipeline as a list of tasks
+    options     the options of commands and steps
+    task_list.toml  the pipeline as a list of tasks
     errors      the exceptions
     encoding/   boards, moves, games and thinking rows → integer arrays of fixed shape
     sample      the packaged games

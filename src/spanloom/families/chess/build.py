@@ -26,10 +26,10 @@ from spanloom.conversations.source.rejects import reject_limit, too_many_rejects
 from spanloom.dataset.manifest import PENDING_NAME, files_of, promote, write_pending
 from spanloom.dataset.root.lock import NEW_NAME, WORK_NAME, BuildRecord, check_apart
 from spanloom.errors import ArtifactError, SourceError
-from spanloom.families.chess import defaults, manifest
+from spanloom.families.chess import manifest
 from spanloom.families.chess.encoding.python_chess import require_python_chess
 from spanloom.families.chess.errors import ChessError, NoFilesError
-from spanloom.families.chess.reading.folders import OnError
+from spanloom.families.chess.options import PrepareRules
 from spanloom.families.chess.reading.prepared import (
     ARRAYS,
     KINDS,
@@ -59,21 +59,16 @@ OnProgress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PrepareOptions(RunOptions, Checks):
+class PrepareOptions(PrepareRules, Checks, RunOptions):
     """The options of `prepare`: a folder of games, one of thinking rows, or both → `root`, and its validation.
 
     `sources_as_given`  both places as the user gave them, for the manifest, if they were staged from URIs
-    `on_error`  "skip" writes bad games to `rejects/` and counts them, "raise" stops at the first
     `workers`   processes that prepare files in parallel
     """
 
     root: Path
     sources_as_given: tuple[str | None, str | None] | None = None
-    valid_fraction: float = defaults.VALID_FRACTION
-    on_error: OnError = defaults.ON_ERROR
-    max_rejects: str | None = None
     workers: int | None = 1
-    deep: int | None = defaults.DEEP  # type: ignore[assignment]  # None: all
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,16 +104,13 @@ def prepare_shard(
     kind: Kind,
     number: int,
     root: Path,
-    *,
-    valid_fraction: float,
-    on_error: OnError = defaults.ON_ERROR,
-    max_rejects: str | None = None,
+    rules: PrepareRules,
     hashed: HashedFile | None = None,
 ) -> dict[str, Any]:
     """Writes the arrays of one Parquet file. Returns its inventory: the entries for the manifest, with the file's hash.
 
     `hashed`: the file's hash and state at the start of the run. Raises SourceError, before writing anything, if the
-    file cannot be read or has changed since then; ChessError for a bad game with `on_error="raise"`, RejectedRowError
+    file cannot be read or has changed since then; ChessError for a bad game with `on_error` "raise", RejectedRowError
     for more than `max_rejects` allows of the file's rows.
     """
     hashed = hashed or hashed_file(path)
@@ -128,11 +120,11 @@ def prepare_shard(
         check_unchanged(path, hashed.state, sha256=hashed.sha256)
         raise
     check_unchanged(path, hashed.state, sha256=hashed.sha256)
-    if on_error == "raise":
+    if rules.on_error == "raise":
         raise_first(table.rejects, path)
-    if max_rejects is not None:
-        raise_beyond(table.rejects, path, reject_limit(max_rejects, table.rows))
-    held_out = is_valid(id_digests(table.ids), valid_fraction)
+    if rules.max_rejects is not None:
+        raise_beyond(table.rejects, path, reject_limit(rules.max_rejects, table.rows))
+    held_out = is_valid(id_digests(table.ids), rules.valid_fraction)
     splits = {}
     for split in SPLITS:
         chosen = held_out if split == "valid" else ~held_out
@@ -339,16 +331,7 @@ class _FileJob:
 
 
 def _prepare_file(options: PrepareOptions, root: Path, job: _FileJob) -> dict[str, Any]:
-    return prepare_shard(
-        job.path,
-        job.kind,
-        job.number,
-        root,
-        valid_fraction=options.valid_fraction,
-        on_error=options.on_error,
-        max_rejects=options.max_rejects,
-        hashed=job.hashed,
-    )
+    return prepare_shard(job.path, job.kind, job.number, root, options, job.hashed)
 
 
 def _prepare(

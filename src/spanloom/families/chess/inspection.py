@@ -7,13 +7,12 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup
 
-from spanloom.families.chess import defaults
 from spanloom.families.chess.encoding.python_chess import board_from_tokens, python_chess
 from spanloom.families.chess.encoding.vocabulary import (
     BOARD_LENGTH,
@@ -27,6 +26,7 @@ from spanloom.families.chess.encoding.vocabulary import (
     TOKENS,
     WL_VALUE,
 )
+from spanloom.families.chess.options import DrawOptions
 from spanloom.report.pages import html
 
 START_POS_ID = TOKENS.index("start_pos")
@@ -85,27 +85,19 @@ class SampleView:
     boards: tuple[BoardView, ...]
 
 
-def drawn_views(
-    place: Path,
-    *,
-    thinking: bool = False,
-    split: Literal["train", "valid"] = "train",
-    count: int = 1,
-    max_seq_len: int = defaults.INSPECT_MAX_SEQ_LEN,
-    skip_board_prob: float = defaults.SKIP_BOARD_PROB,
-    seed: int = 0,
-) -> list[SampleView]:
+def drawn_views(place: Path, drawn: DrawOptions, *, thinking: bool = False) -> list[SampleView]:
     """Draws samples from a folder or a root, in the same way as the datasets do."""
     from spanloom.families.chess.loader import ChessIterableDataset, FinetuneIterableDataset  # torch takes a second
 
+    length, seed, split = drawn.max_seq_len, drawn.seed, drawn.split
     samples = (
-        FinetuneIterableDataset(None, place, max_seq_len, seed=seed, split=split)
+        FinetuneIterableDataset(None, place, length, seed=seed, split=split)
         if thinking
-        else ChessIterableDataset(place, max_seq_len, skip_board_prob=skip_board_prob, seed=seed, split=split)
+        else ChessIterableDataset(place, length, skip_board_prob=drawn.skip_board_prob, seed=seed, split=split)
     )
     return [
         view_sample(sample, f"sample {number} of seed {seed}")
-        for number, sample in enumerate(itertools.islice(samples, count), start=1)
+        for number, sample in enumerate(itertools.islice(samples, drawn.count), start=1)
     ]
 
 

@@ -25,8 +25,9 @@ from spanloom.families.chess.encoding.draws import pass_of, uniforms
 from spanloom.families.chess.encoding.games import Game, row_offsets, valid_starts, written_boards
 from spanloom.families.chess.encoding.tensors import Tensors, cut
 from spanloom.families.chess.encoding.thinking import ThinkingRules, drawn_sample
+from spanloom.families.chess.options import OnError
 from spanloom.families.chess.reading.epochs import Counts, Files, Place, dealt
-from spanloom.families.chess.reading.folders import OnError, open_files
+from spanloom.families.chess.reading.folders import open_files
 from spanloom.families.chess.reading.prepared import KINDS
 from spanloom.families.chess.reading.progress import Progress, require
 from spanloom.families.chess.reading.tables import GameTable
@@ -81,43 +82,38 @@ def game_sample(
     return cut(game, written, offsets, start, max_seq_len, literal_d_targets=literal_d_targets)
 
 
-def game_samples(
-    files: Files[GameTable] | None,
-    options: SampleOptions,
-    epoch: int,
-    *,
-    shard: int,
-    shards: int,
-    begin: Mapping[str, Any] | None = None,
-    counts: Counts | None = None,
-) -> Iterator[tuple[Tensors, Place]]:
-    """Yields the samples of a shard's games in an epoch, each with the place after it. Counts left-out games."""
-    if files is None:
-        return
-    of_pass = pass_of("game", options.seed, epoch)
-    written = {name: getattr(options, name) for name in ("skip_board_prob", "start_on_board", "literal_d_targets")}
-    for table, game, place in dealt(
-        files,
-        shard=shard,
-        shards=shards,
-        order_of=pass_of("order", options.seed, epoch),
-        shuffle_files=options.shuffle_files,
-        shuffle_games=options.shuffle_games,
-        begin=Place(**begin) if begin else None,
-        counts=counts,
-    ):
-        yield game_sample(table.game(game), table.keys[game].tobytes(), of_pass, options.max_seq_len, **written), place
-
-
 class _Counting(ShardedDataset):
     """The common part of both datasets."""
 
     progress: Progress
+    options: SampleOptions
+    _games: Files[GameTable] | None
 
     @property
     def counts(self) -> Counts:
         """The counts of the last pass, so far."""
         return self.progress.counts
+
+    def _dealt(
+        self, files: Files[Any], order: bytes, shard: int, shards: int, begin: Place | None, counts: Counts | None
+    ) -> Iterator[tuple[Any, int, Place]]:
+        """See `dealt`. `order`: the input of its draws."""
+        shuffled = {name: getattr(self.options, name) for name in ("shuffle_files", "shuffle_games")}
+        return dealt(files, shard=shard, shards=shards, order_of=order, begin=begin, counts=counts, **shuffled)
+
+    def _game_samples(
+        self, shard: int, shards: int, begin: Mapping[str, Any] | None = None, counts: Counts | None = None
+    ) -> Iterator[tuple[Tensors, Place]]:
+        """Yields the samples of a shard's games in this epoch, each with the place after it. Counts left-out games."""
+        if self._games is None:
+            return
+        options, epoch = self.options, self.progress.epoch
+        of_pass, order = (pass_of(name, options.seed, epoch) for name in ("game", "order"))
+        written = {name: getattr(options, name) for name in ("skip_board_prob", "start_on_board", "literal_d_targets")}
+        before = Place(**begin) if begin else None
+        for table, game, place in self._dealt(self._games, order, shard, shards, before, counts):
+            key = table.keys[game].tobytes()
+            yield game_sample(table.game(game), key, of_pass, options.max_seq_len, **written), place
 
 
 class ChessIterableDataset(_Counting):
@@ -167,7 +163,7 @@ class ChessIterableDataset(_Counting):
             on_error=on_error,
             split=split,
         )
-        self._games: Files[GameTable] = open_files(Path(parquet_dir), "games", split, on_error)
+        self._games = open_files(Path(parquet_dir), "games", split, on_error)
         self.progress = Progress(
             {**vars(self.options), "games": self._games.fingerprint}, epoch=epoch, rank=rank, world_size=world_size
         )
@@ -177,15 +173,7 @@ class ChessIterableDataset(_Counting):
         return self._samples(begin.shard, begin.shards, begin.place or {}, self.progress.counts)
 
     def _samples(self, shard: int, shards: int, begin: Mapping[str, Any], counts: Counts) -> Iterator[Sample]:
-        for made, place in game_samples(
-            self._games,
-            self.options,
-            self.progress.epoch,
-            shard=shard,
-            shards=shards,
-            begin=begin.get("games"),
-            counts=counts,
-        ):
+        for made, place in self._game_samples(shard, shards, begin.get("games"), counts):
             counts.games += 1
             self.progress.place = {"shard": shard, "games": vars(place)}
             yield as_torch(made)
@@ -273,14 +261,13 @@ class FinetuneIterableDataset(_Counting):
         return self._samples(begin.shard, begin.shards, begin.place or {}, self.progress.counts)
 
     def _samples(self, shard: int, shards: int, begin: Mapping[str, Any], counts: Counts) -> Iterator[Sample]:
-        epoch, behind = self.progress.epoch, begin.get("games")
-        of_shard = partial(game_samples, self._games, self.options, epoch, shard=shard, shards=shards)
-        games = of_shard(begin=behind, counts=counts)
+        behind = begin.get("games")
+        games = self._game_samples(shard, shards, behind, counts)
         rows = partial(self._thinking_rows, shard, shards)
         thinking = _Passes(rows, self._thinking is not None, begin.get("thinking"), counts)
         # Without games this is a single pass over the thinking rows.
         alone = self.variation_ratio == 1 or (
-            self.variation_ratio > 0 and behind is None and next(of_shard(), None) is None
+            self.variation_ratio > 0 and behind is None and next(self._game_samples(shard, shards), None) is None
         )
         step = int(begin.get("step", 0))
         for number, think in enumerate(self._mixture(shard, step), start=step + 1):
@@ -319,16 +306,8 @@ class FinetuneIterableDataset(_Counting):
             return
         options, epoch = self.options, self.progress.epoch
         of_pass = pass_of("thinking", options.seed, epoch, number)
-        for table, row, place in dealt(
-            self._thinking,
-            shard=shard,
-            shards=shards,
-            order_of=pass_of("thinking order", options.seed, epoch, number),
-            shuffle_files=options.shuffle_files,
-            shuffle_games=options.shuffle_games,
-            begin=begin,
-            counts=counts,
-        ):
+        order = pass_of("thinking order", options.seed, epoch, number)
+        for table, row, place in self._dealt(self._thinking, order, shard, shards, begin, counts):
             key, length = table.keys[row].tobytes(), options.max_seq_len
             yield drawn_sample(table.row(row), self.rules, key, of_pass, length, cot_values=self.cot_values), place
 

@@ -7,6 +7,7 @@ from typing import Any, cast
 from spanloom.families.chess import defaults, inspection, manifest
 from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.inspection import drawn_views, text_lines
+from spanloom.families.chess.options import DrawOptions
 from spanloom.families.chess.places import staged_games
 from spanloom.families.chess.reading.prepared import KINDS
 from spanloom.families.chess.reading.tables import Kind
@@ -66,7 +67,7 @@ def sample_page(root: Path, title: str, *, count: int, seed: int, split: str) ->
 def _views(root: Path, *, count: int, seed: int, split: str) -> list[inspection.SampleView]:
     totals = manifest.read(root)["content"]["totals"]
     thinking = split not in totals["games"]["splits"] and split in totals["thinking"]["splits"]
-    return drawn_views(root, thinking=thinking, split=cast(Any, split), count=count, seed=seed)
+    return drawn_views(root, DrawOptions(split=cast(Any, split), count=count, seed=seed), thinking=thinking)
 
 
 def summary(content: Mapping[str, Any]) -> Mapping[str, str]:

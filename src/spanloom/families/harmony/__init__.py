@@ -10,8 +10,8 @@ convert/           raw SYNTH, or chat data of any form → a source
 render/            conversations → tokens and spans
 verify/            the checks of every document, also against the source
 steps/             the steps of the pipeline
-task_list          the pipeline as a list of tasks
-chat_task_list     the same for conversations, with the options of how they are cut
+task_list.toml  the pipeline as a list of tasks
+chat_task_list.toml  the same for conversations, with the options of how they are cut
 
 dataset            the functions that shared commands call for SYNTH KD, and those shared by both profiles
 chat_dataset       the functions that shared commands call for harmony_chat

@@ -1,7 +1,7 @@
 """Any Hugging Face model: masks of its chat template, proven run by run.
 
 defaults          the defaults of all options, names of spans
-task_list         the pipeline as a list of tasks
+task_list.toml  the pipeline as a list of tasks
 errors            the exceptions
 conversation      what is proven: a list of messages, tools, variables
 form              the form in which a template takes messages

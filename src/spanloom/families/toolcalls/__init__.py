@@ -2,7 +2,7 @@
 
 defaults          the defaults of all options
 options           options that commands, steps and builds share
-task_list         the pipeline as a list of tasks
+task_list.toml  the pipeline as a list of tasks
 format/           the sample format: control strings, tables, tools, calls, ids; its files and its text
 
 rules             all rules for one sample

@@ -19,9 +19,9 @@ import numpy as np
 import pyarrow as pa
 
 from spanloom.building.assembly import build_facts
+from spanloom.building.kept import KeptRows
 from spanloom.building.recipe import DatasetForm, FileShard, Made, OfFile, Part
 from spanloom.building.shards.ids import split_decided
-from spanloom.conversations.source.rejects import Reason, Reject, too_long
 from spanloom.dataset.family import Layout
 from spanloom.families.toolcalls import defaults
 from spanloom.families.toolcalls.format.control import PYTHON_TAG
@@ -255,42 +255,30 @@ class ToolCallRecipe(OfFile):
             control_texts=self.rules.control_texts,
             eod=self.rules.eod,
         )
-        kept: list[tuple[int, Masked]] = []
-        refused: list[Reject] = []
-        longest, read, tokens = self.rules.longest, 0, 0
+        rows: KeptRows[Masked] = KeptRows(
+            shard.index, self.form.id_column, longest=self.rules.longest, budget=token_budget
+        )
         for number, outcome in zip(numbers, outcomes, strict=True):
-            name = outcome.sample.get("id")
+            name = found if isinstance(found := outcome.sample.get("id"), str) else None
             if not isinstance(outcome, Masked):
-                refused.append(self._reject(shard, number, name, outcome.reason))
-            elif not isinstance(name, str) or not name:
-                refused.append(self._reject(shard, number, name, NO_ID))
-            elif longest is not None and outcome.ids.size + 1 > longest:
-                detail = too_long(outcome.ids.size + 1, longest)
-                refused.append(self._reject(shard, number, name, Reason.TOO_LONG, detail))
-            else:
-                tokens += outcome.ids.size + 1
-                if token_budget is not None and tokens > token_budget:
-                    break
-                kept.append((number, outcome))
-            read += 1
-        spans = [_spans(masked, with_parts="span" in self.form.layout.arrays) for _, masked in kept]
+                rows.refuse(number, name, outcome.reason)
+            elif not name:
+                rows.refuse(number, name, NO_ID)
+            elif not rows.keep(number, name, outcome, outcome.ids.size + 1):
+                break
+        kept = [masked for _, masked in rows.documents]
+        spans = [_spans(masked, with_parts="span" in self.form.layout.arrays) for masked in kept]
         yield Made(
-            rows_read=read,
+            rows_read=rows.read,
             documents=closed_documents(
-                [masked.ids for _, masked in kept],
+                [masked.ids for masked in kept],
                 [(span > 0).astype(np.uint8) for span in spans],
                 spans,
                 self.build["tokenizer"]["eod"],
             ),
-            about=_about(kept, self.form.about),
-            refused=refused,
-            whole=read == len(numbers),
-        )
-
-    def _reject(self, shard: FileShard, number: int, name: Any, reason: str, detail: str = "") -> Reject:
-        named = name if isinstance(name, str) else None
-        return Reject(
-            shard=shard.index, row=number, id=named, reason=reason, detail=detail, id_column=self.form.id_column
+            about=_about(rows.documents, self.form.about),
+            refused=rows.refused,
+            whole=rows.read == len(numbers),
         )
 
     def ingredients(self) -> "Ingredients":

@@ -1,7 +1,7 @@
 """Reasoning traces: a store of prompt, steps and final answer → datasets by filter and selection → exports, tokens.
 
 defaults          the defaults of all options
-task_list         the pipeline as a list of tasks
+task_list.toml  the pipeline as a list of tasks
 errors            the exceptions
 sample            generated example traces
 trace             the rules of a trace, its canonical JSON and its content id

@@ -19,9 +19,9 @@ from typing import Any
 import pyarrow as pa
 
 from spanloom.building.assembly import build_facts
+from spanloom.building.kept import KeptRows
 from spanloom.building.recipe import DatasetForm, FileShard, Made, OfFile, Part
 from spanloom.building.shards.ids import split_decided
-from spanloom.conversations.source.rejects import Reason, Reject, too_long
 from spanloom.dataset.family import Layout
 from spanloom.dataset.rows.table import weighed
 from spanloom.families.traces import defaults
@@ -165,41 +165,28 @@ class TraceRecipe(OfFile):
         as_text = self.rules.options.control_tokens == "text"
         encoded = list(tokenized(texts, self.rules.form, tokenizer, self.rules.options.system, as_text=as_text))
         by_trace = iter(zip(traces, encoded, strict=True))
-        kept: list[tuple[int, StoredTrace, TokenizedTrace]] = []
-        refused: list[Reject] = []
-        read = tokens = 0
-        longest = self.rules.longest
-
-        def refuse(row: int, name: str, reason: str, detail: str) -> None:
-            refused.append(
-                Reject(shard=shard.index, row=row, id=name, reason=reason, detail=detail, id_column="trace_id")
-            )
-
+        rows: KeptRows[tuple[StoredTrace, TokenizedTrace]] = KeptRows(
+            shard.index, "trace_id", longest=self.rules.longest, budget=token_budget
+        )
         for name, row, trace in part.holds:
             if trace is None:
-                refuse(row, name, DELETED, "the trace is not in the store any more")
-                read += 1
+                rows.refuse(row, name, DELETED, "the trace is not in the store any more")
                 continue
             stored, document = next(by_trace)
-            if longest is not None and document.ids.size + 1 > longest:
-                refuse(row, name, Reason.TOO_LONG, too_long(document.ids.size + 1, longest))
-            else:
-                tokens += document.ids.size + 1
-                if token_budget is not None and tokens > token_budget:
-                    break
-                kept.append((row, stored, document))
-            read += 1
+            if not rows.keep(row, name, (stored, document), document.ids.size + 1):
+                break
+        kept = [document for _, (_, document) in rows.documents]
         yield Made(
-            rows_read=read,
+            rows_read=rows.read,
             documents=closed_documents(
-                [document.ids for _, _, document in kept],
-                [document.loss_mask for _, _, document in kept],
-                [document.span_id for _, _, document in kept],
+                [document.ids for document in kept],
+                [document.loss_mask for document in kept],
+                [document.span_id for document in kept],
                 self.build["tokenizer"]["eod"],
             ),
-            about=_about(kept, self.rules),
-            refused=refused,
-            whole=read == len(part.holds),
+            about=_about(rows.documents, self.rules),
+            refused=rows.refused,
+            whole=rows.read == len(part.holds),
         )
 
     def input_of(self, shard: FileShard) -> Mapping[str, Any]:  # noqa: ARG002  # all shards are made of one export
@@ -283,12 +270,12 @@ def _export(snapshot: Snapshot, dataset: TraceManifest, rules: TokenizeRules) ->
     )
 
 
-def _about(documents: Sequence[tuple[int, StoredTrace, TokenizedTrace]], rules: TokenizeRules) -> pa.RecordBatch:
-    encoded = [document for _, _, document in documents]
-    traces = [trace for _, trace, _ in documents]
+def _about(documents: Sequence[tuple[int, tuple[StoredTrace, TokenizedTrace]]], rules: TokenizeRules) -> pa.RecordBatch:
+    encoded = [document for _, (_, document) in documents]
+    traces = [trace for _, (trace, _) in documents]
     return pa.RecordBatch.from_arrays(
         [
-            pa.array([row for row, _, _ in documents], pa.int64()),
+            pa.array([row for row, _ in documents], pa.int64()),
             pa.array([trace.id for trace in traces], pa.string()),
             pa.array([_source(trace) for trace in traces], pa.string()),
             pa.array([document.response_start for document in encoded], pa.int64()),

@@ -145,9 +145,6 @@ def _tools(value: Any) -> Any:
 GEMINI = FormKind(
     name="gemini",
     title="contents and parts (Gemini)",
-    how='`{"contents": [{"role": "user", "parts": [{"text": …}]}, …]}`, `systemInstruction`, `functionDeclarations`; '
-    "of scored `completions` the best",
-    peers="Gemini API, Vertex AI tuning",
     meanings=("id", "system", "messages", "completions", "tools"),
     recognises=_recognises,
     draft=_draft,

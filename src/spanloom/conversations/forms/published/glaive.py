@@ -77,8 +77,6 @@ def _system(value: Any) -> tuple[Any, list[Any]]:
 GLAIVE = FormKind(
     name="glaive",
     title="a transcript of USER, ASSISTANT and FUNCTION RESPONSE (Glaive)",
-    how='`{"system": "SYSTEM: …", "chat": "USER: …\\n\\n\\nASSISTANT: … <\\|endoftext\\|>"}`; `<functioncall>`',
-    peers="Glaive function calling v2",
     meanings=("id", "system", "chat", "tools"),
     recognises=_recognises,
     draft=_draft,

@@ -89,8 +89,6 @@ def _read_typed(
 HARMONY = FormKind(
     name="harmony",
     title="messages of Harmony's own JSON (openai-harmony)",
-    how="`Conversation.to_dict` of openai-harmony: `channel`, `recipient`, `system_content`, `developer_content`",
-    peers="openai-harmony",
     meanings=("id", "messages", "system", "tools"),
     recognises=_recognises,
     draft=_draft,

@@ -70,9 +70,6 @@ def _parsed(text: str, taken: Taken) -> list[dict[str, Any]]:
 HARMONY_TEXT = FormKind(
     name="harmony_text",
     title="rendered text of Harmony",
-    how="`<\\|start\\|>…<\\|message\\|>…` whole under `text`, or as `prompt` and answer; "
-    "parsed by openai-harmony, and taken where it renders to the same text again",
-    peers="openai-harmony, outputs of gpt-oss",
     meanings=("id", "rendered", "messages", *columns.MEANINGS[1:]),
     recognises=_recognises,
     draft=_draft,

@@ -70,8 +70,6 @@ def _draft_pairs(taken: Taken) -> Draft:
 ALTERNATING = FormKind(
     name="alternating",
     title="texts of user and assistant in turn (UltraChat, LIMA)",
-    how='`{"data": ["Q1", "A1", "Q2", "A2"]}`, also under `conversations`',
-    peers="UltraChat, LIMA",
     meanings=("id", "system", "data"),
     recognises=_texts,
     draft=_draft_texts,
@@ -81,8 +79,6 @@ ALTERNATING = FormKind(
 PAIRS = FormKind(
     name="pairs",
     title="a list of questions with their answers",
-    how='`{"conversation": [{"human": …, "assistant": …}, …]}`, `[{"input": …, "output": …}]`',
-    peers="ms-swift, Firefly, XTuner",
     meanings=("id", "messages", "system", "tools"),
     recognises=_pairs,
     draft=_draft_pairs,

@@ -145,9 +145,6 @@ def _with_channels(made: list[dict[str, Any]]) -> list[Any]:
 RESPONSES = FormKind(
     name="responses",
     title="items of OpenAI's Responses",
-    how='`input` and `output`: lists of `{"type": "message"}`, `reasoning`, `function_call`, `function_call_output`; '
-    "`instructions`; `responses_create_params` with `response` (NeMo Gym)",
-    peers="OpenAI Responses, NeMo Gym",
     meanings=("id", "system", "input", "output", "reasoning", "tools"),
     recognises=_recognises,
     draft=_draft,

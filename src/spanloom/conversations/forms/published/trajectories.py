@@ -57,9 +57,6 @@ def _message(message: Any) -> Any:
 TRAJECTORIES = FormKind(
     name="trajectories",
     title="runs of an agent, as messages under trajectory or history (SWE-agent, OpenHands)",
-    how='`{"trajectory": [{"role": "system", "system_prompt": …}, {"role": "ai", "text": …}, …]}`; messages of OpenAI '
-    "there; `history` of a `.traj`",
-    peers="SWE-agent, nebius' trajectories, OpenHands trajectories",
     meanings=("id", "run", "tools"),
     recognises=lambda record, names: _key(record, names) is not None,
     draft=_draft,

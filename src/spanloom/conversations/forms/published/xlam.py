@@ -76,8 +76,6 @@ def _property(described: dict[str, Any]) -> Any:
 XLAM = FormKind(
     name="xlam",
     title="questions whose answers are calls (xLAM)",
-    how='`{"query": …, "answers": [{"name": …, "arguments": …}], "tools": […]}`, also as JSON text',
-    peers="xLAM function calling 60k",
     meanings=("id", "system", "query", "answer", "tools"),
     recognises=_recognises,
     draft=_draft,

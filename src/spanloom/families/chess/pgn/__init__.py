@@ -1,7 +1,6 @@
 """PGN files → the pretraining schema, so that users can start with their own games.
 
 schema     the pretraining schema: rows, and files of them
-filters    which games are used
 text       PGN as text, compressed or not, cut into runs of whole games
 tokens     the text of PGN → its tokens
 notation   a move in algebraic notation → what it says
@@ -11,8 +10,8 @@ games      the tokens of games → rows, or the reason for leaving out a game
 convert    PGN files → a folder of Parquet files
 """
 
+from spanloom.families.chess.options import GameFilter
 from spanloom.families.chess.pgn.convert import PgnCounts, convert_pgn
-from spanloom.families.chess.pgn.filters import GameFilter
 from spanloom.families.chess.pgn.schema import SCHEMA, Row, row_of, write_rows
 
 __all__ = ["SCHEMA", "GameFilter", "PgnCounts", "Row", "convert_pgn", "row_of", "write_rows"]

@@ -23,7 +23,7 @@ import pyarrow as pa
 from spanloom.building.ordered import in_order, pool_of
 from spanloom.errors import SourceError
 from spanloom.families.chess.errors import ChessError
-from spanloom.families.chess.pgn.filters import BestMove, GameFilter
+from spanloom.families.chess.options import BestMove, GameFilter
 from spanloom.families.chess.pgn.games import ReadGames, read_games
 from spanloom.families.chess.pgn.schema import SCHEMA, write_table
 from spanloom.families.chess.pgn.text import game_texts, unit_in

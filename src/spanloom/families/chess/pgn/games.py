@@ -15,7 +15,7 @@ from functools import cached_property
 
 import pyarrow as pa
 
-from spanloom.families.chess.pgn.filters import BestMove, GameFilter
+from spanloom.families.chess.options import BestMove, GameFilter
 from spanloom.families.chess.pgn.notation import ENGLISH, FOREIGN, Notation, is_foreign
 from spanloom.families.chess.pgn.position import Position, PositionError
 from spanloom.families.chess.pgn.schema import SCHEMA

@@ -5,17 +5,16 @@ In: a path. Out: `Files`, which reads one table at a time. Both kinds of folder 
 
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from spanloom.dataset.root.opened import ReadOnce
 from spanloom.families.chess.errors import NoFilesError
 from spanloom.families.chess.manifest import is_prepared, read
+from spanloom.families.chess.options import OnError
 from spanloom.families.chess.reading.epochs import Files
 from spanloom.families.chess.reading.prepared import read_prepared
 from spanloom.families.chess.reading.source import parquet_files, raise_first, read_table
 from spanloom.families.chess.reading.tables import GameTable, Kind, ThinkingTable
-
-OnError = Literal["skip", "raise"]
 
 
 def _prepared_content(place: Path) -> dict[str, Any] | None:

@@ -12,12 +12,12 @@ from typing import Any
 from spanloom.dataset.manifest import files_of
 from spanloom.dataset.root.lock import check_apart
 from spanloom.dataset.root.places import publish_data
-from spanloom.families.chess import defaults
 from spanloom.families.chess.build import INVENTORY_SCHEMA, config_of, prepare_shard
 from spanloom.families.chess.errors import ChessError, NoFilesError
+from spanloom.families.chess.options import PrepareShard
 from spanloom.families.chess.places import found_files, stage_sources
-from spanloom.families.chess.reading.folders import OnError
 from spanloom.families.chess.reading.prepared import KINDS
+from spanloom.options.keywords import by_keywords
 from spanloom.provenance import readable_json, require_git_sha
 from spanloom.split import valid_threshold
 from spanloom.storage import write_atomically
@@ -26,39 +26,28 @@ from spanloom.storage.scratch import scratch_for
 from spanloom.storage.uri import is_uri, parse_uri
 
 
-def run(
-    *,
-    games: str | None,
-    thinking: str | None,
-    root: str,
-    inventory: str,
-    shard: int,
-    shards: int = defaults.SHARDS,
-    valid_fraction: float = defaults.VALID_FRACTION,
-    on_error: OnError = defaults.ON_ERROR,
-    max_rejects: str | None = None,
-    allow_unknown_sha: bool = False,
-    scratch: Path | None = None,
-) -> dict[str, Any]:
+@by_keywords(PrepareShard)
+def run(given: PrepareShard) -> dict[str, Any]:
     """Runs the step on paths or URIs and returns the inventory. Only this shard's files are staged.
 
     A remote root is first claimed for this run. Files are created, never overwritten: an existing file with the same
     bytes is accepted. Raises ChessError for an invalid shard number, NoFilesError without a folder, SourceError for an
     unreadable file, ConflictError if an existing file differs or another run has claimed the root.
     """
+    shard, shards, root = given.shard, given.shards, given.root
     if not 0 <= shard < shards:
         raise ChessError(f"there is no shard {shard} of {shards}", remedy="shards are numbered from 0")
-    valid_threshold(valid_fraction)  # raises for an invalid fraction
-    places = {kind: place for kind, place in zip(KINDS, (games, thinking), strict=True) if place}
+    valid_threshold(given.valid_fraction)  # raises for an invalid fraction
+    places = {kind: place for kind, place in zip(KINDS, (given.games, given.thinking), strict=True) if place}
     if not places:
         raise NoFilesError("neither a folder of games nor one of thinking rows was given")
-    with scratch_for("prepare-chess", [games, thinking, root, inventory, shard], scratch) as staging:
+    with scratch_for("prepare-chess", [*places.values(), root, given.inventory, shard], given.scratch) as staging:
         files = {kind: found_files(staging, place) for kind, place in places.items()}
         mine = {kind: [file for file in listed if file.number % shards == shard] for kind, listed in files.items()}
         of_run = {
             "shards": shards,
-            "git_sha": require_git_sha(allow_unknown=allow_unknown_sha),
-            "config": config_of(valid_fraction),
+            "git_sha": require_git_sha(allow_unknown=given.allow_unknown_sha),
+            "config": config_of(given.valid_fraction),
             "files": {kind: [[file.name, file.bytes] for file in listed] for kind, listed in files.items()},
         }
         local_root = staging.path(root)
@@ -70,15 +59,7 @@ def run(
                 check_apart(Path(place), local_root)
             stage_sources(mine[kind], place)
         prepared = [
-            prepare_shard(
-                file.path,
-                kind,
-                file.number,
-                local_root,
-                valid_fraction=valid_fraction,
-                on_error=on_error,
-                max_rejects=max_rejects,
-            )
+            prepare_shard(file.path, kind, file.number, local_root, given)
             for kind, listed in mine.items()
             for file in listed
         ]
@@ -86,8 +67,8 @@ def run(
         if is_uri(root):
             written = files_of({"shards": [each["shard"] for each in prepared]})
             publish_data(written, local_root, parse_uri(root))
-        write_atomically(staging.path(inventory), readable_json(made))
-        staging.publish_file(inventory)
+        write_atomically(staging.path(given.inventory), readable_json(made))
+        staging.publish_file(given.inventory)
     return made
 
 

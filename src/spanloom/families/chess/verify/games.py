@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from spanloom.dataset.manifest import files_of
 from spanloom.dataset.root.inventory import AT_ONCE, check_inventory
 from spanloom.errors import UNREADABLE_NPY, SpanloomError
-from spanloom.families.chess import defaults, manifest
+from spanloom.families.chess import manifest
 from spanloom.families.chess.encoding.draws import key_of
 from spanloom.families.chess.encoding.fen import fen_fault, parse_fen
 from spanloom.families.chess.encoding.python_chess import require_python_chess
@@ -40,6 +40,7 @@ from spanloom.families.chess.encoding.vocabulary import (
     WHITE_TO_MOVE,
 )
 from spanloom.families.chess.errors import ChessError
+from spanloom.families.chess.options import CheckOptions
 from spanloom.families.chess.reading.prepared import ARRAYS, ID_COLUMN, array_path, load_array, read_prepared
 from spanloom.families.chess.reading.source import parquet_files, read_table, thinking_id
 from spanloom.families.chess.reading.tables import COLUMNS, GameTable, Kind, ThinkingTable
@@ -55,20 +56,11 @@ NO_PROBABILITIES = "win, draw and loss are no probabilities"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Checks:
-    """The options of validation.
-
-    `games`, `thinking`   the folders that prepared games were made from, for comparison
-    `deep`      games of each file that are converted again from the source and compared; None: all
-    `legal`     whether python-chess checks every move
-    `tolerance` the allowed deviation of win + draw + loss from 1, and of each value from the range 0 … 1
-    """
+class Checks(CheckOptions):
+    """`games`, `thinking`: the folders that prepared games were made from, for comparison."""
 
     games: Path | None = None
     thinking: Path | None = None
-    deep: int | None = defaults.DEEP
-    legal: bool = defaults.LEGAL
-    tolerance: float = defaults.TOLERANCE
 
 
 def validate_place(place: Path, checks: Checks) -> Report:

@@ -19,22 +19,6 @@ from spanloom.findings import Finding
 from spanloom.provenance import sha256_json
 from spanloom.split import SPLITS
 
-NOT_CHECKABLE = {
-    "environment.*": "says when, where and with what; decides no byte of the data",
-    "content.git_sha": "nothing in prepared games tells which code wrote them",
-    "content.config.valid_fraction": "between two neighbouring digests of ids every fraction gives the same"
-    " split; config, split and threshold are checked against each other",
-    "content.input.*": "sha256 and bytes are checked against the files where --source or --thinking gives them; without"
-    " them, names and rows are checked against the shards",
-    "content.shards.*.rows_read, null_rows": "without --source, of games only their sum is bounded: the rows of games"
-    " that were left out leave no trace",
-    "content.shards.*.best_missing, best_unknown": "without --source only their sum can be checked",
-    "plies, boards, moves, values, ids": "without --source and --thinking only what must hold of any games; with them,"
-    " ids, lengths and FENs of thinking rows are compared of all, every value of --deep items of each split of a file",
-    "rejects": "without --source and --thinking, ply and detail can be anything, and so can the ids of games",
-}
-"""Values in a manifest or in the files that validation cannot check, or only in part, and why."""
-
 REASONS = {"games": {BAD_FEN, UNKNOWN_PLAYED, NO_PLY}, "thinking": {BAD_FEN, BAD_VARIATIONS}}
 _COUNTS = ("rows_read", "null_rows", "best_missing", "best_unknown")
 

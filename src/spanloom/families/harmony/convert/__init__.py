@@ -1,6 +1,6 @@
 """External data → the source folders of Harmony datasets.
 
-task_list        the pipeline of raw SYNTH as a list of tasks
+task_list.toml  the pipeline of raw SYNTH as a list of tasks
 synth            raw SYNTH Parquet → `synth_harmony_v1`
 raw_files        the raw files with the rows of one shard
 convert_shard    raw SYNTH → one shard: a step of the pipeline

@@ -36,17 +36,6 @@ from spanloom.findings import Finding, Report
 from spanloom.provenance import sha256_json
 from spanloom.tokenizers.chat_template import ChatTemplateError, load_chat_template
 
-NOT_CHECKABLE = {
-    "content.config.model": "the name of the model's folder; its files are checked",
-    "content.config.thinking": "where the template reads no variable for it, it decides nothing",
-    "content.config.inline_think": "decides which conversations are refused, not how others are rendered",
-    "content.config.boundary": "where no token spans the end of a prompt, it decides nothing",
-    "content.totals.cutting": "settings, names and forgotten texts that were dropped, and what {% generation %} marks,"
-    " are not counted again; messages behind the last run with --source alone",
-    "content.files.probe.json": "the probe is not run again; its sha256, model and form are checked",
-}
-"""Manifest fields of this family that validation cannot check, and why; those of every family are elsewhere."""
-
 REASONS = {*map(str, Reason), *REMEDIES}
 CUTTING = (
     "conversations",

@@ -39,12 +39,6 @@ REASONS = {
 }
 """The reasons for which samples are left out."""
 
-NOT_CHECKABLE = {
-    "content.config.special_tokens.eos_token": "a special token that the template never prints leaves no trace; one"
-    " that it prints is in the samples that --source --deep renders again",
-    "content.input.shards[0].path": "a file may be renamed; its bytes and its samples are checked",
-}
-"""Values in a manifest of this family that validation cannot check, and why, in addition to those of all families."""
 
 _SPLIT_RULE = "blake2b-64(sample_id) < int(Decimal(valid_fraction) * 2**64)"
 OPTIONAL = ("control_texts", "max_rows", "longest")

@@ -24,14 +24,6 @@ from spanloom.findings import Finding
 OPTIONS = ("format", "control_tokens", "sort_steps", "system", "protect_metadata")
 """Options that decide the text of a trace: checked against the export if it is given."""
 
-NOT_CHECKABLE = {
-    "content.config.control_tokens": "content without control strings is the same whatever was to be done with them",
-    "content.config.sort_steps": "text in sorted order can have been in that order before",
-    "content.config.protect_metadata": "decides metadata of the export alone, no token",
-    "content.input.dataset": "an export does not say which dataset it is of; the name of its file is compared",
-    "content.input.manifest_sha256": "an export does not say which dataset it is of",
-}
-"""Paths in a manifest of this family that validation cannot check, and why, besides those of every family."""
 
 _SPLIT_RULE = "blake2b-64(trace_id) < int(Decimal(valid_fraction) * 2**64)"
 
