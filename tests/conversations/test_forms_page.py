@@ -13,13 +13,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "convert.md"
 EXAMPLES = {
     "openai_messages": (
-        "anthropic.jsonl",
-        "bedrock.jsonl",
-        "wildchat.jsonl",
-        "llama_factory_v1.jsonl",
-        "openhands.jsonl",
-        "opentelemetry.jsonl",
-        "ai_sdk.jsonl",
+        *("anthropic.jsonl", "bedrock.jsonl", "wildchat.jsonl", "llama_factory_v1.jsonl"),
+        *("openhands.jsonl", "opentelemetry.jsonl", "ai_sdk.jsonl"),
     ),
     "sharegpt": ("hermes.jsonl", "toolace.jsonl", "stratos.jsonl"),
     "alternating": ("ultrachat.jsonl", "lima.jsonl"),

@@ -65,16 +65,8 @@ def test_a_record_that_is_set_aside_is_not_trained(record: Any, key: str) -> Non
 @pytest.mark.parametrize(
     "key",
     [
-        "chosen",
-        "accepted",
-        "is_preferred",
-        "approved",
-        "is_correct",
-        "correct",
-        "passed",
-        "resolved",
-        "success",
-        "is_safe",
+        *("chosen", "accepted", "is_preferred", "approved", "is_correct"),
+        *("correct", "passed", "resolved", "success", "is_safe"),
     ],
 )
 @pytest.mark.parametrize("value", [False, "false", 0, 0.0])

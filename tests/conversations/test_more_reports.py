@@ -346,14 +346,8 @@ def test_reasoning_in_more_tags_is_refused_or_read(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "think_details",
-        "call_xai",
-        "call_qwen_agent",
-        "call_functiongemma",
-        "call_tool_use",
-        "bos_answer",
-        "eos_answer",
-        "eot_answer",
+        *("think_details", "call_xai", "call_qwen_agent", "call_functiongemma"),
+        *("call_tool_use", "bos_answer", "eos_answer", "eot_answer"),
     ],
 )
 def test_more_of_what_templates_and_servers_write_is_no_answer(name: str) -> None:
