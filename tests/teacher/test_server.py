@@ -93,7 +93,7 @@ def serving(model: Path, change: Change | None = None, *, busy: int = 0, models:
             self.reply(whole.pop("status", 200), whole.pop("raw", whole))
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
