@@ -68,6 +68,19 @@ def test_streams_that_are_closed_or_full(monkeypatch: pytest.MonkeyPatch) -> Non
     assert forked == fresh
 
 
+def test_stdin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    line = tmp_path / "line.jsonl"
+    line.write_text('{"question": "1 + 1?", "answer": "One and one.\\n#### 2"}\n')
+    outcomes = []
+    for root in (tmp_path / "a", tmp_path / "b"):
+        with line.open() as stdin:  # `both` would begin the second where the first has ended
+            monkeypatch.setattr(warm, "COLD", root.name == "b")
+            words = ("traces", "ingest", "-", "--source-name", "s", "--root", root)
+            done = warm.run("spanloom", *words, env=os.environ, stdin=stdin.fileno())
+        outcomes.append((done.returncode, done.stdout))
+    assert outcomes == [(0, "1 traces stored, 0 were there already, 0 lines skipped\n")] * 2
+
+
 def test_a_variable_that_is_read_at_the_start_gets_a_fresh_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(warm, "_Forked", None)  # a fork would be an error
     done = warm.run("spanloom", "--version", env={**os.environ, "PYTHONHASHSEED": "7"})

@@ -5,8 +5,6 @@ import json
 import os
 import pty
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from conftest import REPOSITORY, Cli
+from support import warm
 
 EXAMPLES = REPOSITORY / "docs/examples"
 CHAT = EXAMPLES / "chat.jsonl"
@@ -159,20 +158,12 @@ def on_a_terminal(answers: str, *arguments: object) -> tuple[int, str]:
     """The command with stdin and stderr on a terminal: its exit code, and what the terminal showed."""
     ours, theirs = pty.openpty()
     os.write(ours, answers.encode())
-    command = [sys.executable, "-m", "spanloom", *map(str, arguments)]
-    done = subprocess.Popen(command, stdin=theirs, stderr=theirs, stdout=subprocess.DEVNULL)
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    process = warm.start("spanloom", *arguments, env=os.environ, stdin=theirs, streams=(nothing, theirs))
     os.close(theirs)
-    shown = b""
-    while True:
-        try:
-            piece = os.read(ours, 1 << 16)
-        except OSError:  # the terminal was closed on the other side
-            break
-        if not piece:
-            break
-        shown += piece
-    os.close(ours)
-    return done.wait(), shown.decode(errors="replace")
+    os.close(nothing)
+    shown = warm.until_closed(ours)
+    return process.wait(), shown
 
 
 def test_on_a_terminal_what_is_said_around_is_asked_for(tmp_path: Path) -> None:

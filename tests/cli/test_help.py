@@ -35,7 +35,9 @@ def help_of(words: tuple[str, ...]) -> str:
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_every_name_is_whole_and_no_line_is_wider_than_the_terminal(words: tuple[str, ...]) -> None:
+def test_every_name_is_whole_no_line_is_wider_than_the_terminal_and_examples_can_be_pasted(
+    words: tuple[str, ...],
+) -> None:
     page = help_of(words)
     assert max(map(len, page.splitlines())) <= 80
     assert len(page.splitlines()) <= MOST_LINES
@@ -45,12 +47,11 @@ def test_every_name_is_whole_and_no_line_is_wider_than_the_terminal(words: tuple
             assert name in shown
     for name in getattr(COMMANDS[words], "commands", ()):
         assert name in shown
+    check_examples(COMMANDS[words].help or "", page)
 
 
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_examples_are_commands_with_options_that_exist(words: tuple[str, ...]) -> None:
-    text = COMMANDS[words].help or ""
-    page = help_of(words)
+def check_examples(text: str, page: str) -> None:
+    """Examples are commands with options that exist."""
     assert ("Example" in text) == ("  Example:\n" in page)
     if "Example" not in text:
         return

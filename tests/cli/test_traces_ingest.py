@@ -1,11 +1,11 @@
 """`spanloom traces ingest` of data that others have: what it says of a form, `--preview`, `--map`, folders, stdin."""
 
 import json
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 from conftest import Cli
+from support import warm
 
 QUESTION = {"question": "1 + 1?", "answer": "One and one.\nThat is two.\n#### 2"}
 OTHER = {"q": {"text": "2 + 2?"}, "thought": ["Add.", "Four."], "solution": "4", "reward": 0.5}
@@ -54,10 +54,10 @@ def test_a_folder_and_stdin(cli: Cli, tmp_path: Path) -> None:
     written(folder, "b.jsonl", {**QUESTION, "question": "again?"})
     store = ("--root", str(tmp_path / "root"))
     assert cli("traces", "ingest", folder, "--source-name", "s", *store).stdout.startswith("2 traces stored")
-    command = [sys.executable, "-m", "spanloom", "traces", "ingest", "-", "--source-name", "s", "--json", *store]
-    line = json.dumps({**QUESTION, "question": "from stdin?"}) + "\n"
-    done = subprocess.run(command, input=line, capture_output=True, text=True, check=True)
-    result = json.loads(done.stdout)
+    line = written(tmp_path, "line.jsonl", {**QUESTION, "question": "from stdin?"})
+    words = ("traces", "ingest", "-", "--source-name", "s", "--json", *store)
+    with line.open() as stdin:
+        result = json.loads(warm.run("spanloom", *words, env=os.environ, stdin=stdin.fileno()).stdout)
     assert result["files"] == [{"file": "stdin", "ingested_count": 1}]
     trace = json.loads(cli("traces", "show", result["trace_ids"][0], "--json", *store).stdout)["payload"]
     assert trace["meta"]["ingest_source_file"] == "stdin"

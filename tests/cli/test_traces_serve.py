@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -12,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from conftest import REPOSITORY
+from conftest import REPOSITORY, Cli
+from support import warm
 from support.http_service import Service
 
 TRACE = {
@@ -23,18 +25,13 @@ TRACE = {
 }
 
 
-def start(root: Path, *more: str, **environment: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [sys.executable, "-m", "spanloom", "traces", "serve", "--port", "0", "--root", str(root), *more],
-        stderr=subprocess.PIPE,
-        text=True,
-        env={**os.environ, **environment},
-    )
+def start(root: Path, *more: str, **environment: str) -> warm.Piped:
+    words = ("traces", "serve", "--port", "0", "--root", root, *more)
+    return warm.piped("spanloom", *words, env={**os.environ, **environment})
 
 
 def test_it_serves_logs_and_ends(tmp_path: Path) -> None:
     process = start(tmp_path, SPANLOOM_SERVICE_TOKEN="t0ken")
-    assert process.stderr is not None
     said = json.loads(process.stderr.readline())
     service = Service(said["port"])
     bearer = {"authorization": "Bearer t0ken"}
@@ -55,7 +52,6 @@ def test_its_limits_are_options(tmp_path: Path) -> None:
     options = ("--allowed-host", "data.example", "--header-seconds", "0.5", "--bodies-max-bytes", "2048")
     process = start(tmp_path, *options, "--body-seconds", "0.5")
     try:
-        assert process.stderr is not None
         service = Service(json.loads(process.stderr.readline())["port"])
         with closing(socket.create_connection(("127.0.0.1", service.port), timeout=60)) as half:
             half.sendall(b"GET / HTTP/1.1\r\n")
@@ -75,25 +71,19 @@ def test_its_limits_are_options(tmp_path: Path) -> None:
 )
 def test_it_refuses_to_be_open_to_others(tmp_path: Path, options: tuple[str, ...], told: str) -> None:
     process = start(tmp_path, *options)
-    assert process.stderr is not None
     assert told in process.stderr.read()
     assert process.wait() == 1
 
 
-def test_the_commands_of_the_familys_page_work_one_after_the_other(tmp_path: Path) -> None:
+def test_the_commands_of_the_familys_page_work_one_after_the_other(cli: Cli, tmp_path: Path) -> None:
     page = (REPOSITORY / "docs/families/traces.md").read_text()
     blocks = [block.split("```")[0] for block in page.split("```console\n")[1:3]]
     commands = [line for block in blocks for line in block.splitlines() if line]
     assert len(commands) == 8
     for line in commands:
-        done = subprocess.run(
-            line.replace(".venv/bin/spanloom", f"{sys.executable} -m spanloom"),
-            shell=True,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        program, *words = shlex.split(line)
+        assert program == ".venv/bin/spanloom"
+        done = cli(*words, cwd=tmp_path)
         assert done.returncode == 0, (line, done.stderr)
     assert (tmp_path / "data/sums_tokens/manifest.json").is_file()
     assert len((tmp_path / "data/sums.jsonl").read_bytes().splitlines()) == 10

@@ -17,13 +17,8 @@ ABOUT = tomllib.loads(Path(__file__).with_name("forms.toml").read_text("utf-8"))
 """Form → its records, and the tools that write or take them."""
 EXAMPLES = {
     "openai_messages": (
-        "anthropic.jsonl",
-        "bedrock.jsonl",
-        "wildchat.jsonl",
-        "llama_factory_v1.jsonl",
-        "openhands.jsonl",
-        "opentelemetry.jsonl",
-        "ai_sdk.jsonl",
+        *("anthropic.jsonl", "bedrock.jsonl", "wildchat.jsonl", "llama_factory_v1.jsonl"),
+        *("openhands.jsonl", "opentelemetry.jsonl", "ai_sdk.jsonl"),
     ),
     "sharegpt": ("hermes.jsonl", "toolace.jsonl", "stratos.jsonl"),
     "alternating": ("ultrachat.jsonl", "lima.jsonl"),

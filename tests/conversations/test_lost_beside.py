@@ -65,16 +65,8 @@ def test_a_record_that_is_set_aside_is_not_trained(record: Any, key: str) -> Non
 @pytest.mark.parametrize(
     "key",
     [
-        "chosen",
-        "accepted",
-        "is_preferred",
-        "approved",
-        "is_correct",
-        "correct",
-        "passed",
-        "resolved",
-        "success",
-        "is_safe",
+        *("chosen", "accepted", "is_preferred", "approved", "is_correct"),
+        *("correct", "passed", "resolved", "success", "is_safe"),
     ],
 )
 @pytest.mark.parametrize("value", [False, "false", 0, 0.0])
@@ -400,12 +392,24 @@ def test_a_dialogue_of_utterances_keeps_its_texts() -> None:
     assert texts(read(made, roles=("system=assistant",))) == TALK
 
 
-def test_a_flag_of_the_user_is_a_role() -> None:
-    record = {"conversation": [{"message": "Q", "is_human": True}, {"message": "A", "is_human": False}]}
+BY_AUTOGEN = [{"type": "UserMessage", "content": "Q"}, {"type": "AssistantMessage", "content": "A"}]
+BY_FLAG = [{"message": "Q", "is_human": True}, {"message": "A", "is_human": False}]
+
+
+@pytest.mark.parametrize(
+    ("record", "why", "conversations"),
+    [
+        ({"conversation": BY_FLAG}, Refusal.ROLE_UNKNOWN, 1),
+        ({"messages": BY_AUTOGEN}, Refusal.ROLE_UNKNOWN, 1),
+        ({"instruction": "Q", "input": "", "output": {"chosen": "A", "rejected": "B"}}, Refusal.CONTENT_NOT_TEXT, 1),
+        ({"instruction": ["Q", "Q"], "input": ["", ""], "output": ["A", "A"]}, Refusal.CONTENT_NOT_TEXT, 2),
+        ({"prompt": [[USER], [USER]], "completion": [[ANSWER], [ANSWER]]}, Refusal.CONTENT_NOT_TEXT, 2),
+    ],
+)
+def test_the_program_of_a_remedy_makes_records_that_are_read(record: Any, why: Refusal, conversations: int) -> None:
     reason, remedy = refused(record)
-    assert reason is Refusal.ROLE_UNKNOWN
-    (made,) = after(remedy, record)
-    assert texts(read(made)) == TALK
+    assert reason is why
+    assert [texts(read(one)) for one in after(remedy, record)] == [TALK] * conversations
 
 
 @pytest.mark.parametrize(
@@ -508,14 +512,6 @@ def test_the_definition_of_a_task_is_not_lost() -> None:
     assert remedy.startswith("--map query=inputs+definition appends it to the question")
 
 
-def test_types_of_autogen_are_roles() -> None:
-    messages = [{"type": "UserMessage", "content": "Q"}, {"type": "AssistantMessage", "content": "A"}]
-    reason, remedy = refused({"messages": messages})
-    assert reason is Refusal.ROLE_UNKNOWN
-    (made,) = after(remedy, {"messages": messages})
-    assert texts(read(made)) == TALK
-
-
 # --- Answers that are no text, and records in lists ------------------------------------------------------------------
 
 
@@ -529,14 +525,6 @@ def test_numbers_and_truths_are_written_as_text(value: Any, text: str) -> None:
     assert after(remedy, {"question": "Q", "answer": "A"}) == [{"question": "Q", "answer": "A"}]
 
 
-def test_a_chosen_and_a_rejected_answer_are_taken_out_of_the_answer() -> None:
-    record = {"instruction": "Q", "input": "", "output": {"chosen": "A", "rejected": "B"}}
-    reason, remedy = refused(record)
-    assert reason is Refusal.CONTENT_NOT_TEXT
-    (made,) = after(remedy, record)
-    assert texts(read(made)) == TALK
-
-
 def test_lists_of_questions_and_answers_are_turns_or_records() -> None:
     record = {"input": ["Q", "Q2"], "output": ["A", "A2"], "id": "x"}
     reason, remedy = refused(record)
@@ -546,19 +534,6 @@ def test_lists_of_questions_and_answers_are_turns_or_records() -> None:
     assert texts(read(made)) == [*TALK, ("user", "Q2"), ("assistant", "A2")]
     assert [texts(read(one)) for one in after(columns, record)] == [TALK, [("user", "Q2"), ("assistant", "A2")]]
     assert refused({**record, "output": ["A"]}) == (Refusal.CONTENT_NOT_TEXT, "")
-
-
-@pytest.mark.parametrize(
-    "record",
-    [
-        {"instruction": ["Q", "Q"], "input": ["", ""], "output": ["A", "A"]},
-        {"prompt": [[USER], [USER]], "completion": [[ANSWER], [ANSWER]]},
-    ],
-)
-def test_columns_of_many_conversations_become_a_record_of_each(record: Any) -> None:
-    reason, remedy = refused(record)
-    assert reason is Refusal.CONTENT_NOT_TEXT
-    assert [texts(read(one)) for one in after(remedy, record)] == [TALK, TALK]
 
 
 def test_a_list_of_conversations_becomes_a_record_of_each() -> None:

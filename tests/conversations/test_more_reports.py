@@ -60,30 +60,75 @@ def the_refusal(name: str) -> tuple[str, str]:
     return refusal
 
 
-# --- Flags -----------------------------------------------------------------------------------------------------------
+def file_of(record: str | dict[str, Any], tmp_path: Path) -> Path:
+    return case(record) if isinstance(record, str) else written(tmp_path, record)
+
+
+def beside(**keys: Any) -> dict[str, Any]:
+    return {"messages": [USER, ANSWER], **keys}
+
+
+def within(*more: Any, **keys: Any) -> dict[str, Any]:
+    return {"messages": [USER, {**ANSWER, **keys}, *more]}
+
+
+# --- Refusals whose remedies lose nothing ----------------------------------------------------------------------------
+
+NO_DROP = ("--drop",)
+NO_METADATA = ("--metadata", "--drop")
+MAY_CALL = ("server_tool_use", "tool-call", "functionCall", "web_search_tool_result")
+FLAGS = {"should_train": "no", "supervise": "none", "weights": 0, "loss_masks": [0, 1], "masking": ["yes"]}
+REFUSED: list[tuple[str | dict[str, Any], str, tuple[str, ...]]] = [
+    # a file or a record, why it is refused, what no remedy says
+    ("rec_mask", "label_unclear", NO_METADATA),
+    ("rec_ignore_loss", "label_unclear", NO_METADATA),
+    ("rec_loss_masks_pl", "label_unclear", NO_METADATA),
+    ("rec_masks_pl", "label_unclear", NO_METADATA),
+    ("rec_train_turns", "label_unclear", NO_METADATA),
+    ("rec_last_only", "label_unclear", NO_METADATA),
+    ({"messages": [USER, ANSWER, USER, ANSWER], "train_indices": [3]}, "label_unclear", ()),
+    ("msg_skip", "weight_zero", NO_DROP),
+    ("msg_enabled", "weight_zero", NO_DROP),
+    *((within(USER, ANSWER, **{key: value}), "weight_zero", NO_DROP) for key, value in FLAGS.items()),
+    (within(ANSWER, truncated=True), "assistant_after_answer", ("--join-consecutive",)),
+    (within(tool_calls=[{"name": "f", "arguments": {}, "args": {"n": 5}}]), "tool_call_invalid", NO_DROP),
+    *(
+        (within(content=[{"type": "text", "text": "A"}, {"type": kind, "id": "c", "name": "f", "input": {"n": 5}}]),
+         "part_unknown", NO_DROP)
+        for kind in MAY_CALL
+    ),
+    ({"messages": [USER, {"role": "actions", "content": "lookup('ant')"}, ANSWER]}, "role_unknown", NO_DROP),
+    ("lc_kwargs", "key_unknown", NO_DROP),
+    ("recipient", "key_unknown", NO_DROP),
+    ("call_result_inside", "key_unknown", NO_DROP),
+    ("content_strs", "content_not_text", ()),  # texts in a list are not glued
+    ("sg_value_strs", "content_not_text", ()),
+    ("multi_gen", "answer_beside", ()),
+    ("resp_list", "answer_beside", ()),
+    ("img_media", "media", ()),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("record", "reason", "unsaid"), REFUSED)
+def test_no_remedy_loses_what_a_record_says(
+    tmp_path: Path, record: str | dict[str, Any], reason: str, unsaid: tuple[str, ...]
+) -> None:
+    ((given, remedy),) = refused(file_of(record, tmp_path))
+    assert given == reason
+    assert [option for option in unsaid if option in remedy] == []
+    assert ("--map masked=" in remedy) or record not in ("msg_skip", "msg_enabled")
 
 
 @pytest.mark.parametrize(
-    "name", ["rec_mask", "rec_ignore_loss", "rec_loss_masks_pl", "rec_masks_pl", "rec_train_turns"]
+    "record",
+    [
+        *(beside(attention_mask=[1, 0]), beside(mask=False), beside(train=True), beside(masks="text")),
+        beside(reasoning={"effort": "high", "summary": "auto"}, thinking={"type": "enabled", "budget_tokens": 5}),
+        {"question": "Q", "answer": "A", "c": "text"},  # one letter is no choice
+    ],
 )
-def test_a_flag_of_a_record_is_no_metadata(name: str) -> None:
-    reason, remedy = the_refusal(name)
-    assert reason == "label_unclear"
-    assert "--metadata" not in remedy
-    assert "--drop" not in remedy
-
-
-@pytest.mark.parametrize("beside", [{"attention_mask": [1, 0]}, {"mask": False}, {"train": True}, {"masks": "text"}])
-def test_masks_of_tokens_and_flags_that_exclude_nothing_are_metadata(tmp_path: Path, beside: dict[str, object]) -> None:
-    assert len(read(written(tmp_path, {"messages": [USER, ANSWER], **beside}))) == 1
-
-
-@pytest.mark.parametrize("name", ["msg_skip", "msg_enabled"])
-def test_no_remedy_drops_what_may_be_a_flag(name: str) -> None:
-    reason, remedy = the_refusal(name)
-    assert reason == "weight_zero"
-    assert "--drop" not in remedy
-    assert "--map masked=" in remedy
+def test_what_excludes_and_adds_nothing_is_metadata(tmp_path: Path, record: dict[str, Any]) -> None:
+    assert len(read(written(tmp_path, record))) == 1
 
 
 @pytest.mark.parametrize("name", ["kto_undesirable", "kto_rejected"])
@@ -99,70 +144,32 @@ def test_a_label_of_minus_one_is_asked_about() -> None:
 # --- Cut-off answers -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["fr_mcwe", "fr_trunc", "fr_rec_trunc", "fr_verif", "fr_list", "prefill"])
-def test_an_answer_that_is_not_whole_is_truncated(name: str) -> None:
-    (conversation,) = read(case(name))
-    assert [message.truncated for message in conversation.messages] == [False, True]
-
-
-def test_a_message_without_its_end_of_turn_is_truncated() -> None:
-    (conversation,) = read(case("msg_eot"))
-    assert [message.truncated for message in conversation.messages] == [False, True, False, False]
-
-
-@pytest.mark.parametrize(
-    "beside", [{"truncated": False}, {"finish_reasons": ["length", "stop"]}, {"prefix": "Q"}, {"finish_reasons": None}]
-)
-def test_a_whole_answer_is_not_truncated(tmp_path: Path, beside: dict[str, object]) -> None:
-    (conversation,) = read(written(tmp_path, {"messages": [USER, ANSWER], **beside}))
-    assert not conversation.messages[-1].truncated
-
-
 RESPONSE = {"input": "Q", "output": [{"type": "message", "role": "assistant", "content": "A"}]}
 CUT_OFF = {"status": "incomplete", "incomplete_details": {"reason": "max_output_tokens"}}
-
-
-@pytest.mark.parametrize("record", [
-    {**RESPONSE, **CUT_OFF},
-    {"messages": [USER, ANSWER], "status": "incomplete"},
-    {"messages": [USER, {**ANSWER, **CUT_OFF}]},
-    {"messages": [USER, {**ANSWER, "incomplete_details": {"reason": "max_output_tokens"}}]},
-])  # fmt: skip
-def test_the_end_of_an_incomplete_response_is_not_trained(tmp_path: Path, record: dict[str, Any]) -> None:
-    (conversation,) = read(written(tmp_path, record))
-    assert [message.truncated for message in conversation.messages] == [False, True]
-
-
-def test_a_complete_response_is_whole(tmp_path: Path) -> None:
-    whole = {"status": "completed", "incomplete_details": None}
-    (conversation,) = read(written(tmp_path, {**RESPONSE, **whole}))
-    assert not any(message.truncated for message in conversation.messages)
-
-
-def test_no_remedy_joins_an_answer_to_one_that_was_cut_off(tmp_path: Path) -> None:
-    file = written(tmp_path, {"messages": [USER, {**ANSWER, "truncated": True}, ANSWER]})
-    ((reason, remedy),) = refused(file)
-    assert reason == "assistant_after_answer"
-    assert "--join-consecutive" not in remedy
-
-
-# --- Flags in words --------------------------------------------------------------------------------------------------
+CUT = ("fr_mcwe", "fr_trunc", "fr_rec_trunc", "fr_verif", "fr_list", "prefill", "fr_abort")
 
 
 @pytest.mark.parametrize(
-    ("key", "value"),
-    [("should_train", "no"), ("supervise", "none"), ("weights", 0), ("loss_masks", [0, 1]), ("masking", ["yes"])],
+    ("record", "truncated"),
+    [
+        *((name, [False, True]) for name in CUT),
+        ("msg_eot", [False, True, False, False]),  # without its end of turn
+        ({**RESPONSE, **CUT_OFF}, [False, True]),
+        (beside(status="incomplete"), [False, True]),
+        (within(**CUT_OFF), [False, True]),
+        (within(incomplete_details=CUT_OFF["incomplete_details"]), [False, True]),
+        ({**RESPONSE, "status": "completed", "incomplete_details": None}, [False, False]),
+        (beside(truncated=False), [False, False]),
+        (beside(finish_reasons=["length", "stop"]), [False, False]),
+        (beside(prefix="Q"), [False, False]),
+        (beside(finish_reasons=None), [False, False]),
+    ],
 )
-def test_no_remedy_drops_a_flag_in_words(tmp_path: Path, key: str, value: object) -> None:
-    ((reason, remedy),) = refused(written(tmp_path, {"messages": [USER, {**ANSWER, key: value}, USER, ANSWER]}))
-    assert reason == "weight_zero"
-    assert "--drop" not in remedy
-
-
-def test_indices_of_trained_messages_are_asked_about(tmp_path: Path) -> None:
-    record = {"messages": [USER, ANSWER, USER, ANSWER], "train_indices": [3]}
-    ((reason, _),) = refused(written(tmp_path, record))
-    assert reason == "label_unclear"
+def test_an_answer_that_is_not_whole_is_truncated(
+    tmp_path: Path, record: str | dict[str, Any], truncated: list[bool]
+) -> None:
+    (conversation,) = read(file_of(record, tmp_path))
+    assert [message.truncated for message in conversation.messages] == truncated
 
 
 # --- Calls in parts --------------------------------------------------------------------------------------------------
@@ -173,22 +180,6 @@ def test_a_call_in_a_part_keeps_its_arguments_under_any_name(tmp_path: Path) -> 
         part = {"type": "tool_call", "id": "c", "name": "f", name: {"n": 5}}
         (conversation,) = read(written(tmp_path, {"messages": [USER, {"role": "assistant", "content": [part]}]}))
         assert json.loads(conversation.messages[1].calls[0].arguments) == {"n": 5}
-
-
-def test_arguments_under_two_names_are_refused(tmp_path: Path) -> None:
-    call = {"name": "f", "arguments": {}, "args": {"n": 5}}
-    ((reason, remedy),) = refused(written(tmp_path, {"messages": [USER, {**ANSWER, "tool_calls": [call]}]}))
-    assert reason == "tool_call_invalid"
-    assert "--drop" not in remedy
-
-
-@pytest.mark.parametrize("kind", ["server_tool_use", "tool-call", "functionCall", "web_search_tool_result"])
-def test_no_remedy_drops_a_part_that_may_be_a_call(tmp_path: Path, kind: str) -> None:
-    part = {"type": kind, "id": "c", "name": "f", "input": {"n": 5}}
-    content = [{"type": "text", "text": "A"}, part]
-    ((reason, remedy),) = refused(written(tmp_path, {"messages": [USER, {**ANSWER, "content": content}]}))
-    assert reason == "part_unknown"
-    assert "--drop" not in remedy
 
 
 # --- Reasoning and tools in objects ----------------------------------------------------------------------------------
@@ -204,11 +195,6 @@ def test_reasoning_in_objects_beside_the_messages_is_asked_about(tmp_path: Path,
     assert reason == "answer_beside"
     assert "--map" not in remedy  # which reads one text
     assert read(written(tmp_path, {"messages": [USER, ANSWER], "reasoning": value}), metadata=("reasoning",))
-
-
-def test_settings_of_reasoning_stay_metadata(tmp_path: Path) -> None:
-    beside = {"reasoning": {"effort": "high", "summary": "auto"}, "thinking": {"type": "enabled", "budget_tokens": 5}}
-    assert read(written(tmp_path, {"messages": [USER, ANSWER], **beside}))
 
 
 def test_the_definition_of_one_tool_is_a_list_of_one(tmp_path: Path) -> None:
@@ -283,10 +269,6 @@ def test_choices_are_not_lost(name: str) -> None:
     assert all(choice in asked for choice in CHOICES)
 
 
-def test_one_column_with_the_name_of_a_letter_is_no_choice(tmp_path: Path) -> None:
-    assert len(read(written(tmp_path, {"question": "Q", "answer": "A", "c": "text"}))) == 1
-
-
 @pytest.mark.parametrize("name", ["sys_camel", "sys_instructions", "sys_preamble", "sys_sp_cols"])
 def test_a_system_text_under_another_name_is_not_lost(name: str) -> None:
     reason, remedy = the_refusal(name)
@@ -301,23 +283,7 @@ def test_a_system_text_that_the_messages_hold_is_metadata(tmp_path: Path) -> Non
     assert [message.role for message in conversation.messages] == ["system", "user", "assistant"]
 
 
-@pytest.mark.parametrize("name", ["multi_gen", "resp_list"])
-def test_a_text_beside_several_answers_is_asked_about(name: str) -> None:
-    assert the_refusal(name)[0] == "answer_beside"
-
-
-def test_attached_media_are_no_metadata() -> None:
-    assert the_refusal("img_media")[0] == "media"
-
-
 # --- Calls, results, parts -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", ["lc_kwargs", "recipient", "call_result_inside"])
-def test_no_remedy_loses_a_call_or_its_result(name: str) -> None:
-    reason, remedy = the_refusal(name)
-    assert reason == "key_unknown"
-    assert "--drop" not in remedy
 
 
 @pytest.mark.parametrize("name", ["role_toolcalls", "role_function_call_dash"])
@@ -329,22 +295,10 @@ def test_roles_of_calls_by_other_names_are_calls(name: str) -> None:
     ]
 
 
-def test_no_remedy_drops_a_role_that_may_call(tmp_path: Path) -> None:
-    calls = {"role": "actions", "content": "lookup('ant')"}
-    ((reason, remedy),) = refused(written(tmp_path, {"messages": [USER, calls, ANSWER]}))
-    assert reason == "role_unknown"
-    assert "--drop" not in remedy
-
-
 def test_a_result_whose_objects_have_a_type_is_json() -> None:
     (conversation,) = read(case("tool_typed_list"))
     result = json.loads("".join(conversation.messages[2].texts))
     assert result == [{"type": "noun", "gloss": "insect"}, {"type": "verb", "gloss": "none"}]
-
-
-@pytest.mark.parametrize("name", ["content_strs", "sg_value_strs"])
-def test_texts_in_a_list_are_not_glued(name: str) -> None:
-    assert the_refusal(name)[0] == "content_not_text"
 
 
 def test_one_text_in_a_list_is_the_text(tmp_path: Path) -> None:
@@ -392,14 +346,8 @@ def test_reasoning_in_more_tags_is_refused_or_read(name: str) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "think_details",
-        "call_xai",
-        "call_qwen_agent",
-        "call_functiongemma",
-        "call_tool_use",
-        "bos_answer",
-        "eos_answer",
-        "eot_answer",
+        *("think_details", "call_xai", "call_qwen_agent", "call_functiongemma"),
+        *("call_tool_use", "bos_answer", "eos_answer", "eot_answer"),
     ],
 )
 def test_more_of_what_templates_and_servers_write_is_no_answer(name: str) -> None:
@@ -488,16 +436,6 @@ def test_a_null_that_no_tool_declares_is_no_argument(name: str) -> None:
         arguments = [json.loads(call.arguments) for message in conversation.messages for call in message.calls]
         assert arguments
         assert None not in [value for each in arguments for value in each.values()]
-
-
-def test_an_aborted_answer_has_no_trained_end() -> None:
-    (conversation,) = read(case("fr_abort"))
-    assert conversation.messages[-1].truncated
-
-
-def test_a_record_that_trains_its_last_answer_alone_is_refused() -> None:
-    reason, remedy = the_refusal("rec_last_only")
-    assert (reason, "--metadata" in remedy, "--drop" in remedy) == ("label_unclear", False, False)
 
 
 def test_a_call_that_begins_with_functools_is_markup() -> None:

@@ -21,7 +21,9 @@ OF_LIBRARIES = {
 
 
 def is_environ(node: ast.expr) -> bool:
-    return ast.unparse(node) in ("os.environ", "environ")
+    if isinstance(node, ast.Attribute):
+        return node.attr == "environ" and isinstance(node.value, ast.Name) and node.value.id == "os"
+    return isinstance(node, ast.Name) and node.id == "environ"
 
 
 def variables_of(tree: ast.Module) -> Iterator[ast.expr]:

@@ -6,6 +6,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import spanloom
@@ -15,7 +16,11 @@ PAGE = Path(__file__).parents[2] / "docs/architecture.md"
 BEGIN, END = "<!-- rules: begin -->\n", "<!-- rules: end -->\n"
 HOLDERS = ("law/*.py", "dataset/validate/*.py", "families/*/verify/*.py", "conversations/trained.py", "supervision.py")
 MODULES = {path.relative_to(ROOT).with_suffix("").as_posix(): path for path in ROOT.rglob("*.py")}
-TREES = {name: ast.parse(path.read_text("utf-8")) for name, path in MODULES.items()}
+
+
+@cache
+def trees() -> dict[str, ast.Module]:
+    return {name: ast.parse(path.read_text("utf-8")) for name, path in MODULES.items()}
 
 
 def is_rule(module: str, name: str) -> bool:
@@ -28,7 +33,7 @@ def defined() -> Iterator[tuple[str, str, str, bool]]:
     for pattern in HOLDERS:
         for path in sorted(ROOT.glob(pattern)):
             module = path.relative_to(ROOT).with_suffix("").as_posix()
-            for node in TREES[module].body:
+            for node in trees()[module].body:
                 inner = node.body if isinstance(node, ast.ClassDef) and not node.name.startswith("_") else [node]
                 for each in inner:
                     if not isinstance(each, ast.FunctionDef) or not is_rule(module, each.name):
@@ -60,9 +65,10 @@ def used_in(tree: ast.Module) -> tuple[set[tuple[str, str]], set[str]]:
     return taken, attributes
 
 
+@cache
 def table() -> str:
     """The rules as Markdown, by module."""
-    used = {name: used_in(tree) for name, tree in TREES.items()}
+    used = {name: used_in(tree) for name, tree in trees().items()}
     lines = ["| rule | function | called by |", "|---|---|---|"]
     for module, name, sentence, method in defined():
         callers = sorted(

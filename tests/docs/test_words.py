@@ -59,13 +59,8 @@ ALLOWED = re.compile(
 PAGES = sorted(
     page
     for pattern in (
-        "README.md",
-        "CONTRIBUTING.md",
-        "tests/README.md",
-        "docs/**/*.md",
-        "docs/**/*.ipynb",
-        "charts/*/*.md",
-        "components/**/*.md",
+        *("README.md", "CONTRIBUTING.md", "tests/README.md", "docs/**/*.md"),
+        *("docs/**/*.ipynb", "charts/*/*.md", "components/**/*.md"),
     )
     for page in REPOSITORY.glob(pattern)
 )

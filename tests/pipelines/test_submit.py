@@ -59,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def kubeflow() -> Iterator[Kubeflow]:
     with Kubeflow() as server:
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
         yield server
         server.shutdown()

@@ -93,7 +93,7 @@ def serving(
     if tls is not None:
         server.socket = tls.wrap_socket(server.socket, server_side=True)
         server.scheme = "https"
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.02,))
     thread.start()
     yield server
     server.shutdown()

@@ -58,6 +58,14 @@ Write = Callable[[Path, pa.Table], Path]
 ENCODERS = [lambda texts: texts.cast(pa.string_view()), lambda texts: texts.dictionary_encode()]
 
 
+def converted(path: Path, out: Path, workers: int = 1, **options: Any) -> tuple[int, Any, Any, Any]:
+    """Rows written, rows refused, values dropped, metadata."""
+    conversion = ChatConversion(**options)
+    done = convert_chat(chat=open_chat([path], conversion), out=out, conversion=conversion, workers=workers)
+    names = ("rows_written", "skipped", "dropped", "metadata")
+    return tuple(done["conversion"][name] for name in names)  # type: ignore[return-value]
+
+
 def rows_of(path: Path) -> list[Any]:
     (file,) = find_record_files([path])
     return [row for _, row in read_records(file)]
@@ -69,23 +77,17 @@ def test_a_column_that_json_cannot_hold_is_named_counted_and_harms_no_row(
     tmp_path: Path, name: str, write: Write
 ) -> None:
     path = write(tmp_path / "chats", pa.table({"messages": CHATS, name: UNHELD[name], "source": ["web"] * ROWS}))
-    conversion = ChatConversion()
-    chat = open_chat([path], conversion)
+    chat = open_chat([path], ChatConversion())
     assert dict(chat.unread_columns) == {name: str(UNHELD[name].type)} or write is as_parquet
     assert set(chat.unread_columns) == {name}
     assert any(name in line for line in chat.described())
-    done = convert_chat(chat=chat, out=tmp_path / "out", conversion=conversion)["conversion"]
-    assert (done["rows_written"], done["dropped"], done["metadata"]) == (ROWS, {name: ROWS}, {"source": ROWS})
+    assert converted(path, tmp_path / "out") == (ROWS, {}, {name: ROWS}, {"source": ROWS})
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_count_them_too(tmp_path: Path, workers: int) -> None:
     path = as_parquet(tmp_path / "chats", pa.table({"messages": CHATS, "blob": UNHELD["binary"]}))
-    conversion = ChatConversion(rows_per_shard=250)
-    done = convert_chat(
-        chat=open_chat([path], conversion), out=tmp_path / "out", conversion=conversion, workers=workers
-    )
-    assert done["conversion"]["dropped"] == {"blob": ROWS}
+    assert converted(path, tmp_path / "out", workers, rows_per_shard=250)[2] == {"blob": ROWS}
 
 
 @pytest.mark.parametrize(
@@ -119,29 +121,18 @@ NOT_OF_JSON: dict[str, pa.Array] = {
 
 @pytest.mark.parametrize("write", WRITERS)
 @pytest.mark.parametrize("name", NOT_OF_JSON)
-def test_a_value_that_json_lacks_harms_no_row_that_does_not_need_it(tmp_path: Path, name: str, write: Write) -> None:
+def test_a_value_that_json_lacks_refuses_its_row_only_if_an_option_names_the_column(
+    tmp_path: Path, name: str, write: Write
+) -> None:
     path = write(tmp_path / "chats", pa.table({"messages": CHATS[:3], name: NOT_OF_JSON[name]}))
-    conversion = ChatConversion()
-    done = convert_chat(chat=open_chat([path], conversion), out=tmp_path / "out", conversion=conversion)["conversion"]
-    assert (done["rows_written"], done["dropped"], done["metadata"]) == (3, {name: 1}, {name: 1})
-
-
-@pytest.mark.parametrize("write", WRITERS)
-@pytest.mark.parametrize("name", NOT_OF_JSON)
-def test_such_a_value_refuses_its_row_if_an_option_names_the_column(tmp_path: Path, name: str, write: Write) -> None:
-    path = write(tmp_path / "chats", pa.table({"messages": CHATS[:3], name: NOT_OF_JSON[name]}))
-    conversion = ChatConversion(metadata=(name,), max_rejects="1")
-    done = convert_chat(chat=open_chat([path], conversion), out=tmp_path / "out", conversion=conversion)["conversion"]
-    assert (done["rows_written"], done["skipped"], done["dropped"]) == (2, {"unreadable": 1}, {})
+    assert converted(path, tmp_path / "out") == (3, {}, {name: 1}, {name: 1})
+    assert converted(path, tmp_path / "named", metadata=(name,), max_rejects="1")[:3] == (2, {"unreadable": 1}, {})
 
 
 def test_times_in_a_zone_that_python_does_not_know(tmp_path: Path) -> None:
-    path = as_parquet(
-        tmp_path / "chats", pa.table({"messages": CHATS[:3], "at": pa.array([1, 2, 3], pa.timestamp("us", "Mars/Nix"))})
-    )
-    conversion = ChatConversion()
-    done = convert_chat(chat=open_chat([path], conversion), out=tmp_path / "out", conversion=conversion)["conversion"]
-    assert (done["rows_written"], done["dropped"], done["metadata"]) == (3, {"at": 3}, {})
+    times = pa.array([1, 2, 3], pa.timestamp("us", "Mars/Nix"))
+    path = as_parquet(tmp_path / "chats", pa.table({"messages": CHATS[:3], "at": times}))
+    assert converted(path, tmp_path / "out") == (3, {}, {"at": 3}, {})
 
 
 def test_bytes_within_messages_refuse_their_row_alone(tmp_path: Path) -> None:
@@ -149,9 +140,7 @@ def test_bytes_within_messages_refuse_their_row_alone(tmp_path: Path) -> None:
     shown = [[{**message, "image": None} for message in messages] for messages in CHATS[:3]]
     shown[1][0]["image"] = b"\xff"
     path = as_parquet(tmp_path / "chats", pa.table({"messages": shown}))
-    conversion = ChatConversion(max_rejects="1")
-    done = convert_chat(chat=open_chat([path], conversion), out=tmp_path / "out", conversion=conversion)["conversion"]
-    assert (done["rows_written"], done["skipped"], done["dropped"]) == (2, {"unreadable": 1}, {})
+    assert converted(path, tmp_path / "out", max_rejects="1")[:3] == (2, {"unreadable": 1}, {})
 
 
 @pytest.mark.parametrize("write", WRITERS)
@@ -227,8 +216,7 @@ def test_a_source_written_again_by_another_program_is_read(
 ) -> None:
     """polars writes views, pandas dictionaries of categories."""
     chats = as_parquet(tmp_path / "chats", pa.table({"messages": CHATS}))
-    conversion = ChatConversion()
-    convert_chat(chat=open_chat([chats], conversion), out=tmp_path / "source", conversion=conversion)
+    converted(chats, tmp_path / "source")
     (before,) = open_source(tmp_path / "source").shards
     wanted = [text for rows in first_rows(before) for text in rows.messages_json.to_pylist()]
     table = pq.read_table(before.path)

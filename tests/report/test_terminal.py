@@ -4,14 +4,12 @@ import json
 import os
 import pty
 import re
-import subprocess
-import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from conftest import REPOSITORY, Cli
+from support import warm
 
 BLOCKS = re.findall(r"```text\n(.*?)```", (REPOSITORY / "docs/inspect.md").read_text("utf-8"), flags=re.DOTALL)
 """What the guide shows is what is printed: a conversation, and a table of counts."""
@@ -73,23 +71,19 @@ def test_as_json_a_token_has_the_span_that_it_is_part_of(demo: Path, cli: Cli) -
 @pytest.mark.parametrize(("stdout_too", "paged"), [(True, True), (False, False)])
 def test_a_person_reads_in_a_pager_and_a_pipe_does_not(demo: Path, stdout_too: bool, paged: bool) -> None:
     ours, theirs = pty.openpty()
-    command = [sys.executable, "-m", "spanloom", "inspect", str(demo), "train/1/4"]
     environment = os.environ | {"PAGER": "sed s/^/PAGED/", "TERM": "xterm"}
-    stdout = theirs if stdout_too else subprocess.PIPE
-    with subprocess.Popen(command, stdin=theirs, stdout=stdout, stderr=subprocess.DEVNULL, env=environment) as process:
+    command = ("spanloom", "inspect", demo, "train/1/4")
+    if stdout_too:
+        process = warm.start(*command, env=environment, stdin=theirs, streams=(theirs, theirs))
         os.close(theirs)
-        shown = _until_closed(ours) if stdout_too else process.communicate()[0]
-    os.close(ours)
-    assert b"analysis" in shown
-    assert (b"PAGED" in shown) == paged
-
-
-def _until_closed(terminal: int) -> bytes:
-    read = b""
-    with suppress(OSError):  # EIO: the last process of the terminal has ended
-        while data := os.read(terminal, 65536):
-            read += data
-    return read
+        shown = warm.until_closed(ours)
+        process.wait()
+    else:
+        shown = warm.run(*command, env=environment, stdin=theirs).stdout
+        os.close(theirs)
+        os.close(ours)
+    assert "analysis" in shown
+    assert ("PAGED" in shown) == paged
 
 
 def test_tokens_and_ids_show_characters_that_several_tokens_make_up(hostile: Path, cli: Cli) -> None:

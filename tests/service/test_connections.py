@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel
 from starlette.responses import Response
 
-from spanloom.service import connections
+from spanloom.service import connections, limits
 from spanloom.service.application import Guards, create_application
 from spanloom.service.limits import BodyLimit
 from support.http_service import Service, served
@@ -111,6 +111,13 @@ def test_many_half_requests_end_and_others_are_answered(service: Service) -> Non
         connection.close()
 
 
+@pytest.fixture
+def _short_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For bodies of which nothing more comes: the service waits for no rest."""
+    monkeypatch.setattr(limits, "DRAIN_SECONDS", 0.2)
+
+
+@pytest.mark.usefixtures("_short_drain")
 def test_a_length_above_the_limit_is_refused_at_the_header(service: Service) -> None:
     with closing(connected(service)) as connection:
         connection.sendall(HEAD + b"Content-Length: 10000000000\r\n\r\n")
@@ -127,6 +134,7 @@ def test_a_refused_body_may_be_sent_on(service: Service) -> None:
     assert answer.status == 413
 
 
+@pytest.mark.usefixtures("_short_drain")
 def test_a_body_that_does_not_come_is_refused(service: Service) -> None:
     with closing(connected(service)) as connection:
         connection.sendall(HEAD + b'Content-Length: 900\r\n\r\n{"text": "')

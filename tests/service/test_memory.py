@@ -124,13 +124,8 @@ ACCEPTED = {"a legal meta of empty objects", "a legal meta in a batch", "a wide 
 
 
 AT_ONCE = {
-    "a batch of empty objects",
-    "a trace of empty steps",
-    "a legal meta in a batch",
-    "ids that are no text",
-    "provenance",
-    "line feeds",
-    "a batch of samples",
+    *("a batch of empty objects", "a trace of empty steps", "a legal meta in a batch", "ids that are no text"),
+    *("provenance", "line feeds", "a batch of samples"),
 }
 """One of each kind of body: a server of its own costs seconds. Nightly tries them all."""
 

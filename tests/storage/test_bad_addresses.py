@@ -58,7 +58,7 @@ def authority(tmp_path: Path) -> Authority:
 @pytest.fixture
 def server(authority: Authority) -> Iterator[TlsServer]:
     server = TlsServer(authority.server_context())
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     yield server
     server.shutdown()
     server.server_close()

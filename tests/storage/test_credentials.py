@@ -121,7 +121,7 @@ class _Metadata(BaseHTTPRequestHandler):
 def agent(enter: Enter) -> Iterator[Callable[[float], None]]:
     """Starts an agent of a pod whose credentials are ready after so many seconds."""
     server = QuietServer(("127.0.0.1", 0), _Metadata)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
 
     def start(seconds: float) -> None:
         _Metadata.ready = time.monotonic() + seconds

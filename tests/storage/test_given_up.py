@@ -3,19 +3,15 @@
 import os
 import pickle
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 from spanloom.errors import EXIT_FAILURE, EXIT_TEMPORARY, StorageError, StoreGivenUpError
+from support import warm
 from support.object_stores import CREDENTIALS, REGION, Place
 
 
-def fetched(uri: str, directory: Path, environment: dict[str, str]) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "spanloom", "fetch", uri, str(directory)]
-    return subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False, timeout=300
-    )
+def fetched(uri: str, directory: Path, environment: dict[str, str]) -> warm.Done:
+    return warm.run("spanloom", "fetch", uri, directory, env={**os.environ, **environment})
 
 
 def test_a_store_that_is_not_there_ends_with_75_and_a_missing_dataset_with_1(tmp_path: Path, gs_place: Place) -> None:

@@ -108,14 +108,8 @@ SUPERVISION = Requirement(
 
 BESIDE = frozenset(
     {
-        "agentdojo_traces",
-        "megatron_lm",
-        "model_material",
-        "public_traces",
-        "published_conversations",
-        "published_files",
-        "real_sample",
-        "real_traces",
+        *("agentdojo_traces", "megatron_lm", "model_material", "public_traces"),
+        *("published_conversations", "published_files", "real_sample", "real_traces"),
     }
 )
 """Fixtures of what lies beside the checkout. Tests that use one have the mark `beside`."""

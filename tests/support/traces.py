@@ -15,16 +15,8 @@ CASES = cases_of("traces")
 
 TEXT = st.text(st.characters(codec="utf-8"), min_size=1, max_size=30) | st.sampled_from(
     [
-        "<end_of_turn>",
-        "<start_of_turn>model\n",
-        "\u2028",
-        "a\x00b",
-        "👩‍👩‍👧‍👦",
-        "\u202eשלום",
-        "Answer: x",
-        "Reasoning:\n1. y",
-        " ",
-        "é",
+        *("<end_of_turn>", "<start_of_turn>model\n", "\u2028", "a\x00b", "👩‍👩‍👧‍👦"),
+        *("\u202eשלום", "Answer: x", "Reasoning:\n1. y", " ", "é"),
     ]
 )
 _SCALARS = (

@@ -21,20 +21,8 @@ from spanloom.families.models.prove.run import Rendered
 from support.audited import Document as Arrays
 
 WORDS = [
-    "tide",
-    "lantern",
-    "harbor",
-    "copper",
-    "violin",
-    "meadow",
-    "thunder",
-    "pepper",
-    "castle",
-    "window",
-    "silver",
-    "garden",
-    "planet",
-    "rocket",
+    *("tide", "lantern", "harbor", "copper", "violin", "meadow", "thunder"),
+    *("pepper", "castle", "window", "silver", "garden", "planet", "rocket"),
 ]
 
 

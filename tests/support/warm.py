@@ -48,10 +48,10 @@ Done = subprocess.CompletedProcess[str]
 
 
 class _Process(ForkServerProcess):
-    """A fork with the environment and the stdout and stderr that a fresh process would inherit now."""
+    """A fork with the environment and the streams that a fresh process would inherit now."""
 
-    streams: tuple[int, int] = (1, 2)
-    """Descriptors of its stdout and stderr."""
+    streams: dict[int, int]
+    """Its descriptor 0, 1 or 2 → the one here. Without 0, its stdin is /dev/null."""
     closed: Collection[int] = ()
     """Which of descriptors 0, 1 and 2 are closed instead."""
 
@@ -60,10 +60,11 @@ class _Process(ForkServerProcess):
         super().start()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_inherited": [DupFd(stream) for stream in self.streams]}
+        streams = vars(self).get("streams", {1: 1, 2: 2})
+        return {**self.__dict__, "_inherited": {number: DupFd(stream) for number, stream in streams.items()}}
 
     def run(self) -> None:
-        for number, inherited in enumerate(self._inherited, start=1):
+        for number, inherited in self._inherited.items():
             descriptor = inherited.detach()
             os.dup2(descriptor, number)
             os.close(descriptor)
@@ -136,13 +137,14 @@ def run(
     stdout: int = subprocess.PIPE,
     stderr: int = subprocess.PIPE,
     closed: Collection[int] = (),
+    stdin: int | None = None,
 ) -> Done:
     """`python -m MODULE ARGUMENTS` with the environment `env`, to its end; its output as text.
 
-    stdin is /dev/null. `stdout` and `stderr` are descriptors, or `subprocess.PIPE` to have what is written to them;
-    `closed` names those of descriptors 0, 1 and 2 that are closed instead.
+    `stdin` is a descriptor, or None for /dev/null. `stdout` and `stderr` are descriptors, or `subprocess.PIPE` to have
+    what is written to them; `closed` names those of descriptors 0, 1 and 2 that are closed instead.
     """
-    process = piped(module, *arguments, cwd=cwd, env=env, stdout=stdout, stderr=stderr, closed=closed)
+    process = piped(module, *arguments, cwd=cwd, env=env, stdout=stdout, stderr=stderr, closed=closed, stdin=stdin)
     output, errors = process.communicate()
     return Done(
         [module, *map(str, arguments)],
@@ -166,6 +168,7 @@ def piped(
     stderr: int = subprocess.PIPE,
     closed: Collection[int] = (),
     cold: bool = COLD,
+    stdin: int | None = None,
 ) -> "Piped":
     """Starts `python -m MODULE ARGUMENTS` as `run` does, and leaves it at work."""
     readers, writers = zip(*(os.pipe() for _ in "ab"), strict=True)
@@ -173,7 +176,7 @@ def piped(
         writers[0] if stdout == subprocess.PIPE else stdout,
         writers[1] if stderr == subprocess.PIPE else stderr,
     )
-    process = start(module, *arguments, cwd=cwd, env=env, streams=streams, closed=closed, cold=cold)
+    process = start(module, *arguments, cwd=cwd, env=env, streams=streams, closed=closed, cold=cold, stdin=stdin)
     for writer in writers:
         os.close(writer)
     return Piped(process, os.fdopen(readers[0]), os.fdopen(readers[1]))
@@ -187,6 +190,7 @@ def start(
     streams: tuple[int, int],
     closed: Collection[int] = (),
     cold: bool = COLD,
+    stdin: int | None = None,
 ) -> "subprocess.Popen[bytes] | Fork":
     """Starts `python -m MODULE ARGUMENTS` in a session of its own; `streams` are descriptors of stdout and stderr.
 
@@ -196,7 +200,7 @@ def start(
     if cold or COLD or ASSET not in env or _at_start(env) != _at_start(os.environ):
         return subprocess.Popen(
             [sys.executable, "-m", module, *words],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL if stdin is None else stdin,
             stdout=streams[0],
             stderr=streams[1],
             cwd=cwd,
@@ -206,7 +210,8 @@ def start(
         )
     start_server(env[ASSET])
     process = _Forked().Process(target=become, args=(module, words, str(cwd or Path.cwd()), dict(env)))
-    process.streams, process.closed = streams, closed
+    process.streams = {1: streams[0], 2: streams[1], **({} if stdin is None else {0: stdin})}
+    process.closed = closed
     process.start()
     return Fork(process)
 
@@ -259,6 +264,16 @@ class Piped:
             output, errors = self.stdout.read(), read.result()
         self.wait()
         return output, errors
+
+
+def until_closed(terminal: int) -> str:
+    """All that is shown on the other side of the terminal `terminal`; closes it."""
+    shown = b""
+    with suppress(OSError):  # EIO: the last process of the terminal has ended
+        while data := os.read(terminal, 1 << 16):
+            shown += data
+    os.close(terminal)
+    return shown.decode(errors="replace")
 
 
 def _before_start(closed: Collection[int]) -> None:

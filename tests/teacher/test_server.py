@@ -93,7 +93,7 @@ def serving(model: Path, change: Change | None = None, *, busy: int = 0, models:
             self.reply(whole.pop("status", 200), whole.pop("raw", whole))
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_port}"
     finally:
@@ -122,7 +122,7 @@ def test_a_server_gives_what_the_model_gives(made: tuple[Path, Path], tmp_path: 
     root, model = made
     own = HuggingFaceTeacher(model, vocabulary=content_at(root).tokenizer.vocab_size)
     score(root, tmp_path / "model", own, Scoring(k=K))
-    with serving(model, busy=5) as url:
+    with serving(model, busy=3) as url:
         content, _ = score(root, tmp_path / "server", ServerTeacher(f"{url}/v1"), Scoring(k=K))
         checking = ServerTeacher(url)
         report = validate_signals(tmp_path / "server", root, open_with("independent"), teacher=checking, deep=2)

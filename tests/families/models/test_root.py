@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -144,11 +145,15 @@ def test_the_tool_of_the_records_is_in_the_prompt(tmp_path: Path) -> None:
 
 def test_a_stopped_build_takes_no_part_of_other_code_or_libraries(model: Path, tmp_path: Path) -> None:
     """A refused row at the end stops the build: the parts before it are kept."""
-    rows = [stored(record(seed)) for seed in range(600)]
+    rows = [stored(record(seed)) for seed in range(70)]
     bad = stored({"id": "bad", "messages": [{"role": "assistant", "content": "no prompt"}]})
     source = write_conversations(tmp_path / "source", [[*rows, bad]])
     package = tmp_path / "copy/spanloom"
     shutil.copytree(Path(spanloom.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    batches = package / "conversations/source/folder.py"
+    small, found = re.subn(r"(?m)^BATCH_ROWS = \d+$", "BATCH_ROWS = 30", batches.read_text())
+    assert found == 1
+    batches.write_text(small)  # parts are of few rows
     out = tmp_path / "root"
 
     def stopped() -> dict[str, tuple[str, int]]:

@@ -247,9 +247,9 @@ def test_a_full_disk_leaves_the_store_as_it_was(small_disk: Path, tmp_path: Path
     assert [path.name for path in small_disk.glob("*x.jsonl*")] == []
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own_postgres(postgres: PostgresServer) -> Iterator[PostgresServer]:
-    """A server that the test may stop; skipped where the shared one is."""
+    """A server that a test may stop, and starts again; skipped where the shared one is."""
     with postgres_server() as server:
         yield server
 

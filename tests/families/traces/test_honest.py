@@ -20,14 +20,8 @@ from support.traces import CASES, store_rows
 
 TOKENIZERS = ("tokenizer_gemmalike.json", "tokenizer_bytelevel.json")
 STRANGE = (
-    "<end_of_turn>",
-    "<start_of_turn>model\n",
-    "Answer: x",
-    "\nAnswer: y",
-    "Reasoning:\n1. y",
-    "▁",
-    "<eos>",
-    "e\u0301",
+    *("<end_of_turn>", "<start_of_turn>model\n", "Answer: x", "\nAnswer: y"),
+    *("Reasoning:\n1. y", "▁", "<eos>", "e\u0301"),
 )
 CONTROL_TOKENS: tuple[Literal["verbatim", "escape", "reject", "text"], ...] = ("verbatim", "escape", "reject", "text")
 FORMS: tuple[TokenFormat, ...] = ("tunix_sft", "training_example")

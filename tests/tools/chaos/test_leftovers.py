@@ -10,12 +10,8 @@ from tools.chaos.enumeration import Prepared
 from tools.chaos.state import difference, tree
 
 COMMANDS = (
-    "traces build",
-    "traces export",
-    "step ingest-traces",
-    "toolcalls convert",
-    "toolcalls merge",
-    "toolcalls export",
+    *("traces build", "traces export", "step ingest-traces"),
+    *("toolcalls convert", "toolcalls merge", "toolcalls export"),
 )
 
 

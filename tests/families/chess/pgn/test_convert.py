@@ -21,6 +21,7 @@ from spanloom.families.chess.errors import ChessError
 from spanloom.families.chess.loader import ChessIterableDataset
 from spanloom.families.chess.pgn import GameFilter, PgnCounts, convert_pgn
 from spanloom.families.chess.pgn.convert import skipped_file
+from spanloom.families.chess.pgn.text import RUN_CHARACTERS
 from spanloom.families.chess.verify.games import Checks, validate_folder
 from support.cases import beside
 from support.pgn_checker import PGN_EXTRACT, Plies, games_of, pgn_extract, replayed
@@ -277,9 +278,10 @@ def test_the_file_of_skipped_games_is_of_the_last_conversion(tmp_path: Path) -> 
 
 def test_any_number_of_workers_gives_the_same_bytes(tmp_path: Path) -> None:
     path = tmp_path / "many.pgn"
-    path.write_text(_random_games(20) * 40 + "\n" + ATOMIC)
+    path.write_text(_random_games(20) * 12 + "\n" + ATOMIC)
+    assert path.stat().st_size > 2 * RUN_CHARACTERS
     for workers in (1, 2):
-        convert_pgn([path], tmp_path / f"out{workers}", workers=workers, games_per_file=300)
+        convert_pgn([path], tmp_path / f"out{workers}", workers=workers, games_per_file=90)
     one, two = (sorted((tmp_path / f"out{workers}").glob("*.parquet")) for workers in (1, 2))
     assert len(one) == 3
     assert [each.read_bytes() for each in one] == [each.read_bytes() for each in two]
