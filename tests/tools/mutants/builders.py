@@ -17,7 +17,7 @@ def _fault(name: str, module: str, old: str, new: str, why: str, *builds: str) -
 
 _WRITING, _MAKING = "building.shards.writing", "building.shards.making"
 _DOCUMENTS, _MADE = "families.models.prove.documents", "families.models.documents.made"
-_PATHS = "families.models.paths.prover"
+_PATHS = "families.models.paths.chain"
 _HISTORY, _FAST = "families.harmony.contract.history", "families.harmony.render.fast"
 _PACKING, _MASKS = "families.chat.packing", "families.chat.blocks.masks"
 _TRACES, _OF_TRACES = "families.traces.encoding.tokens", "families.traces.recipe"
