@@ -26,6 +26,7 @@ from spanloom.provenance import GIT_SHA_VARIABLE
 from support import sources
 from support.chat_models import write_model
 from support.model_datasets import record, stored, write_conversations
+from support.text_families import files
 
 Build = Callable[..., BuildResult]
 
@@ -79,11 +80,6 @@ def made_shards(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
     monkeypatch.setattr("spanloom.building.shards.files.write_record", counted)
     return numbers
-
-
-def files(root: Path) -> dict[str, bytes]:
-    paths = [path for path in root.rglob("*") if path.is_file() and path.parent != root]
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
 
 
 def test_a_source_that_grew_gives_the_bytes_of_a_build_from_nothing(

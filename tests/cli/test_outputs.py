@@ -9,6 +9,7 @@ import pytest
 
 from conftest import REPOSITORY, Cli
 from spanloom.errors import SpanloomError
+from support.folders import files_of
 
 FROZEN = REPOSITORY / "tests/frozen"
 
@@ -21,10 +22,6 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 @pytest.mark.parametrize("name", ["manifest.json", "README.md", "train/shard_00_tokens.bin", "../source/manifest.json"])
 @pytest.mark.parametrize(
     "command",
@@ -34,11 +31,11 @@ def files(folder: Path) -> dict[str, bytes]:
 def test_no_file_of_a_dataset_or_its_source_is_written_over(
     place: Path, cli: Cli, command: tuple[str, ...], name: str
 ) -> None:
-    before = files(place)
+    before = files_of(place)
     done = cli(*(place / "root" if word == "root" else word for word in command), place / "root" / name)
     assert done.returncode == 1, done.stdout + done.stderr
     assert "is not written over" in done.stderr
-    assert files(place) == before
+    assert files_of(place) == before
 
 
 @pytest.mark.parametrize("name", ["root/report.html", "mine.html"])

@@ -64,7 +64,9 @@ def test_a_dataset_is_kept_replaced_or_refused(prepare: Prepare, run: Run, tmp_p
     assert run(*command, "--no-resume") == 1, "a finished dataset is not made again without --overwrite"
     assert run(*command, "--overwrite", "--keep-work") == 0
     assert any((root / ".work").iterdir())
+    assert run(*command, "--overwrite") == 0, "what an earlier build kept goes"
     assert sources.content(root) == before
+    assert not (root / ".work").exists()
 
 
 def test_build_takes_the_shards_of_an_earlier_dataset(

@@ -14,6 +14,7 @@ from conftest import Cli
 from spanloom.storage.staging import list_objects, read_object, stage_folder
 from spanloom.storage.uri import Uri
 from support import warm
+from support.folders import files_of
 from support.nightly import nightly
 from support.object_stores import BUCKET, Place
 from support.remote_datasets import Built, build, publish
@@ -51,7 +52,7 @@ def started(*arguments: object, **environment: str) -> warm.Piped:
 def below(uri: Uri, tmp_path: Path) -> dict[str, bytes]:
     """What lies below a URI, claim and manifests aside."""
     there = stage_folder(uri, tmp_path)
-    files = {path.relative_to(there).as_posix(): path.read_bytes() for path in there.rglob("*") if path.is_file()}
+    files = files_of(there)
     return {name: data for name, data in files.items() if "/" in name}
 
 

@@ -22,6 +22,7 @@ from spanloom.storage import locks
 from spanloom.storage.folders.filling import filling
 from spanloom.storage.locks import held
 from support import warm
+from support.folders import files_of
 from support.refusing_files import COMPILER, refusing
 
 needs_layer = pytest.mark.skipif(
@@ -41,10 +42,6 @@ def converted(folder: Path, out: str, environment: dict[str, str]) -> subprocess
     return run(folder, ["convert", "chat.jsonl", "-y", "--rows-per-shard", "10", "--out", out], environment)
 
 
-def tree(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 @needs_layer
 @pytest.mark.parametrize("what", [*ALONE, tuple(NOTICES)], ids="-".join)
 def test_a_conversion_makes_the_same_bytes_and_says_once_what_is_not_protected(
@@ -54,7 +51,7 @@ def test_a_conversion_makes_the_same_bytes_and_says_once_what_is_not_protected(
     assert converted(tmp_path, "plain", {**os.environ}).returncode == 0
     done = converted(tmp_path, "refused", refusing(tmp_path, *what))
     assert done.returncode == 0, done.stderr
-    assert tree(tmp_path / "refused") == tree(tmp_path / "plain")
+    assert files_of(tmp_path / "refused") == files_of(tmp_path / "plain")
     for name, notice in NOTICES.items():
         assert done.stderr.count(notice) == (name in what), done.stderr
 
@@ -83,7 +80,7 @@ def test_builds_and_exports_go_on_without_all_three(tmp_path: Path) -> None:
             done = run(folder, words, refusing(folder, *what) if what else {**os.environ})
             assert done.returncode == 0, done.stderr
             assert [done.stderr.count(notice) for notice in NOTICES.values()] == [bool(what)] * 3, done.stderr
-        trees.append(tree(folder))
+        trees.append(files_of(folder))
     views = {"root/report.html", "root/report.json", "root/manifest.json"}  # with the time of the build
     assert trees[0].keys() == trees[1].keys()
     assert {name for name in trees[0] if trees[0][name] != trees[1][name]} <= views
@@ -111,8 +108,8 @@ def test_bindfs_that_denies_chmod(chmod_denied: Path, tmp_path: Path) -> None:
     done = converted(chmod_denied, "out", {**os.environ})
     assert done.returncode == 0, done.stderr
     assert converted(tmp_path, "out", {**os.environ}).returncode == 0
-    names = {name: path for name, path in tree(chmod_denied / "out").items() if name.endswith(".parquet")}
-    assert names == {name: path for name, path in tree(tmp_path / "out").items() if name.endswith(".parquet")}
+    names = {name: path for name, path in files_of(chmod_denied / "out").items() if name.endswith(".parquet")}
+    assert names == {name: path for name, path in files_of(tmp_path / "out").items() if name.endswith(".parquet")}
 
 
 HOLDER = """

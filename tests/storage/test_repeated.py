@@ -10,6 +10,7 @@ from spanloom.errors import ConflictError, OptionError
 from spanloom.storage import write_atomically
 from spanloom.storage.folders.filling import filling
 from spanloom.storage.folders.repeated import MADE_JSON, Output, check_overwritable, finish, made_or_same
+from support.folders import files_of
 
 RECORD = ".unfinished"
 OUTSIDE = '{"identity": {}, "last": "last.json", "files": {"../x": ""}}'
@@ -34,12 +35,8 @@ def fill(out: Path, name: str, files: dict[str, bytes], **options: bool) -> bool
     return made_or_same(out, output(name), make, **options)
 
 
-def content(out: Path) -> dict[str, bytes]:
-    return {path.relative_to(out).as_posix(): path.read_bytes() for path in sorted(out.rglob("*")) if path.is_file()}
-
-
 def data(out: Path) -> dict[str, bytes]:
-    return {name: value for name, value in content(out).items() if name != MADE_JSON}
+    return {name: value for name, value in files_of(out).items() if name != MADE_JSON}
 
 
 def test_the_same_is_there_already_and_no_file_or_folder_is_touched(tmp_path: Path) -> None:
@@ -54,11 +51,11 @@ def test_the_same_is_there_already_and_no_file_or_folder_is_touched(tmp_path: Pa
 def test_another_needs_overwrite_and_the_refusal_names_what_differs(tmp_path: Path) -> None:
     out = tmp_path / "out"
     fill(out, "old", OLD)
-    before = content(out)
+    before = files_of(out)
     with pytest.raises(ConflictError, match="another result of this command: other input") as refusal:
         fill(out, "new", NEW)
     assert "--overwrite" in str(refusal.value.remedy)
-    assert content(out) == before
+    assert files_of(out) == before
     assert fill(out, "new", NEW, overwrite=True) is False
     assert data(out) == {**NEW, "last.json": b"new"}
     assert not (out / "gone").exists()
@@ -72,12 +69,12 @@ def test_a_damaged_result_is_not_the_same_and_is_made_again_on_request(
 ) -> None:
     out = tmp_path / "out"
     fill(out, "old", OLD)
-    before = content(out)
+    before = files_of(out)
     change(out / name)
     with pytest.raises(ConflictError, match=f"{name} is missing or was changed"):
         fill(out, "old", OLD)
     assert fill(out, "old", OLD, overwrite=True) is False
-    assert content(out) == before
+    assert files_of(out) == before
 
 
 @pytest.mark.parametrize("foreign", ["notes.txt", "both/notes.txt", ".hidden"])
@@ -85,20 +82,20 @@ def test_files_of_others_stop_a_replacement_before_anything_is_written(tmp_path:
     out = tmp_path / "out"
     fill(out, "old", OLD)
     (out / foreign).write_text("mine")
-    before = content(out)
+    before = files_of(out)
     with pytest.raises(ConflictError, match="the command did not write"):
         fill(out, "new", NEW, overwrite=True)
-    assert content(out) == before
+    assert files_of(out) == before
 
 
 def test_what_no_record_describes_is_never_replaced(tmp_path: Path) -> None:
     out = tmp_path / "out"
     fill(out, "old", OLD)
     (out / MADE_JSON).unlink()
-    before = content(out)
+    before = files_of(out)
     with pytest.raises(ConflictError, match="is not empty"):
         fill(out, "new", NEW, overwrite=True)
-    assert content(out) == before
+    assert files_of(out) == before
 
 
 @pytest.mark.parametrize("text", ["{}", "[1]", "no JSON", OUTSIDE])

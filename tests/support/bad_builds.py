@@ -32,10 +32,6 @@ def source_of(directory: Path, *shards: Sequence[sources.Row]) -> Path:
     return sources.write_source(directory, shards)
 
 
-def files_of(root: Path) -> dict[str, bytes]:
-    return {path.relative_to(root).as_posix(): path.read_bytes() for path in root.rglob("*") if path.is_file()}
-
-
 def assert_nothing_looks_finished(root: Path) -> None:
     assert not (root / "manifest.json").exists()
     assert not (root / "manifest.pending.json").exists()

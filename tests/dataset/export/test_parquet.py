@@ -21,6 +21,7 @@ from spanloom.families.harmony import dataset as harmony
 from spanloom.report.export_views import export_views
 from support import warm
 from support.exported_documents import on_disk
+from support.folders import files_of
 from support.nightly import nightly
 
 COLUMNS = ["input_ids", "labels", "loss_mask", "assistant_masks", "span_id", "synth_id"]
@@ -269,7 +270,3 @@ def test_an_export_is_finished_when_all_but_its_record_says_so(demo: Path, tmp_p
     record.write_text("".join(f"{json.dumps(line)}\n" for line in run))
     assert export_parquet(demo, content, tmp_path / "out", tokens_per_file=3000) == exported
     assert files_of(tmp_path / "out") == before
-
-
-def files_of(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

@@ -20,6 +20,7 @@ from spanloom.dataset.plan.format import Plan, PlanOptions, open_plan
 from spanloom.dataset.plan.writer import RECORD_NAME, make_plan
 from spanloom.errors import ArtifactError, ConflictError, DatasetError
 from support import plan_reference, warm
+from support.folders import files_of
 from support.opened_files import opens_of
 from support.token_datasets import random_shards, write_dataset, write_manifest
 
@@ -62,18 +63,14 @@ def plan(made: Path, root: Path, tmp_path: Path) -> Plan:
     return open_plan(folder)
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def test_the_same_dataset_and_options_give_the_same_files(root: Path, plan: Plan, tmp_path: Path) -> None:
     again = planned(root, tmp_path / "again")
-    one, other = files(plan.folder), files(again.folder)
+    one, other = files_of(plan.folder), files_of(again.folder)
     contents = [json.loads(each.pop("plan.json"))["content"] for each in (one, other)]
     assert one == other
     assert contents[0] == contents[1]
     for name, value in {"seed": 1, "strategy": "sequential", "sequence_length": 32, "multiple_of": 2}.items():
-        changed = files(planned(root, tmp_path / name, **{name: value}).folder)
+        changed = files_of(planned(root, tmp_path / name, **{name: value}).folder)
         assert {key: value for key, value in changed.items() if key != "plan.json"} != one, name
 
 
@@ -347,7 +344,7 @@ def test_the_same_command_finishes_what_a_kill_left(
         with pytest.raises(ArtifactError, match="not a finished plan"):
             open_plan(out)
     assert planned(root, out).content == plan.content
-    wanted, found = files(plan.folder), files(out)
+    wanted, found = files_of(plan.folder), files_of(out)
     assert {**wanted, "plan.json": b""} == {**found, "plan.json": b""}
 
 

@@ -13,6 +13,7 @@ from spanloom.dataset.root.lock import NEW_NAME, BuildRecord, claim, remove_work
 from spanloom.dataset.root.replace import finish_replacing, is_replacing, replace_dataset
 from spanloom.errors import ConflictError
 from spanloom.report.views import is_own_view
+from support.folders import files_of
 from support.killed import STRIDE, killed_before
 
 FROZEN = Path(__file__).parents[2] / "frozen"
@@ -35,12 +36,8 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
-def files(folder: Path) -> dict[str, bytes]:
-    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
 def expected() -> dict[str, bytes]:
-    new = files(FROZEN / "packed_chat")
+    new = files_of(FROZEN / "packed_chat")
     return {**new, **FOREIGN, "report.json": json.dumps({"report": "spanloom_report_v1", "of": NEW_NAME}).encode()}
 
 
@@ -81,13 +78,13 @@ def test_killed_before_any_change_one_dataset_is_whole_and_the_next_run_does_the
         ended = killed_before(change, lambda trial=trial: replace(trial))
         here, new = whole(trial), whole(trial / ".work" / NEW_NAME)
         assert here or new == "packed_chat", change
-        assert FOREIGN.items() <= files(trial).items(), change
+        assert FOREIGN.items() <= files_of(trial).items(), change
         seen.add((here, new, is_replacing(trial / ".work")))
         if not ended:
             break
         finish(trial)
-        assert files(trial) == expected(), change
-    assert files(trial) == expected()
+        assert files_of(trial) == expected(), change
+    assert files_of(trial) == expected()
     assert not (trial / "valid").exists()
     possible = {
         ("synth_kd", "packed_chat", False),  # before the commit
@@ -114,8 +111,8 @@ def test_finishing_may_be_killed_as_well(root: Path, tmp_path: Path) -> None:
         if not ended:
             break
         finish(trial)
-        assert files(trial) == expected(), change
-    assert files(trial) == expected()
+        assert files_of(trial) == expected(), change
+    assert files_of(trial) == expected()
 
 
 @pytest.mark.parametrize("refusal", ["EPERM", "ENOTSUP", "EXDEV"])
@@ -127,7 +124,7 @@ def test_where_there_are_no_hard_links_files_are_copied(
 
     monkeypatch.setattr("os.link", no_links)
     replace(root)
-    assert files(root) == expected()
+    assert files_of(root) == expected()
 
 
 def test_a_file_that_came_under_a_name_of_the_new_dataset_stops_the_rest_and_stays(root: Path) -> None:
@@ -151,16 +148,16 @@ def test_a_file_that_came_under_a_name_of_the_new_dataset_stops_the_rest_and_sta
 def test_files_of_others_among_the_data_are_refused_before_anything_changes(root: Path, name: str) -> None:
     (root / name).parent.mkdir(exist_ok=True)
     (root / name).write_bytes(b"mine")
-    before = files(root)
+    before = files_of(root)
     with pytest.raises(ConflictError, match=f"are among its files: {name}\n"):
         replace(root)
-    assert files(root) == before
+    assert files_of(root) == before
 
 
 def test_a_manifest_that_is_a_link_is_not_replaced(root: Path, tmp_path: Path) -> None:
     (root / "manifest.json").rename(tmp_path / "elsewhere.json")
     (root / "manifest.json").symlink_to(tmp_path / "elsewhere.json")
-    before = files(root)
+    before = files_of(root)
     with pytest.raises(ConflictError, match="the manifest here is a link or not a file"):
         replace(root)
-    assert files(root) == before
+    assert files_of(root) == before

@@ -11,7 +11,8 @@ from spanloom.families.harmony.contract.caps import Caps
 from spanloom.families.harmony.defaults import CAPPED_ROOT, ROOT
 from spanloom.families.harmony.options import BuildOptions
 from support import sources
-from support.bad_builds import build_it, files_of, lines_to, sequences, source_of, stored_rows
+from support.bad_builds import build_it, lines_to, sequences, source_of, stored_rows
+from support.folders import files_of
 
 
 @pytest.mark.parametrize(

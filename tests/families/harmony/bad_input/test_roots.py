@@ -22,11 +22,11 @@ from support.bad_builds import (
     BAD_ROWS,
     assert_nothing_looks_finished,
     build_it,
-    files_of,
     lines_to,
     source_of,
     stored_rows,
 )
+from support.folders import files_of
 
 
 @pytest.mark.parametrize("changes", [{"source": "other"}, {"valid_fraction": 0.25}, {"caps": Caps(max_rows=3)}])
