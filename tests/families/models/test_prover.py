@@ -104,7 +104,7 @@ def test_pieces_of_a_batch_are_bounded_by_tokens(
 
 def other_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fault in documents by path, in one of five conversations, which only the full proof sees."""
-    whole = paths._document
+    whole = paths.document_of
 
     def wrong(chain: Any) -> Document:
         document = whole(chain)
@@ -112,7 +112,7 @@ def other_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
             document.mask[chain.runs[-1].first] = 0
         return document
 
-    monkeypatch.setattr(paths, "_document", wrong)
+    monkeypatch.setattr(paths, "document_of", wrong)
 
 
 def other_texts(monkeypatch: pytest.MonkeyPatch) -> None:
