@@ -106,6 +106,64 @@ def test_a_verdict_within_an_object_is_not_trained() -> None:
     assert texts(read({**record, "feedback": {"rating": "like"}, "evaluation": {"passed": True}})) == TALK
 
 
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"verdict": False},
+        {"judge": "No"},
+        {"evaluation": "FALSE"},
+        {"status": 429},
+        {"status_code": "ERROR"},
+        {"level": "ERROR"},
+        {"finalStatus": "FAILED!"},
+        {"outcome": "Failed: timeout"},
+        {"review_status": "rejected"},
+        {"user_feedback": "👎"},
+        {"isCorrect": False},
+        {"Is Correct": "No"},
+        {"tests_passed": "0.0"},
+        {"is_verified": False},
+        {"failed": True},
+        {"hasError": True},
+        {"api_error": "429"},
+        {"metadata": {"is_correct": False}},
+        {"test_result": {"report": {"resolved": False}}},
+        {"evaluation": [{"passed": False}]},
+    ],
+    ids=str,
+)
+def test_other_names_and_words_of_verdicts_are_known(beside: dict[str, Any]) -> None:
+    assert refused({"messages": [USER, ANSWER], **beside})[0] is Refusal.LABEL_UNCLEAR
+    assert texts(read({"messages": [USER, ANSWER], **beside}, metadata=tuple(beside))) == TALK
+
+
+@pytest.mark.parametrize(
+    "beside",
+    [
+        {"correctness": 0, "level": "hard", "grade": "B", "result": "negative", "status": 200},
+        {"error": "-", "errors": [""], "error_code": 200, "exception": "<NA>"},
+        {"error": {"code": None, "message": None}},
+        {"error": "No errors found."},
+        {"metadata": {"error": None, "sentiment": "bad", "status": "done"}, "info": {"passed": True}},
+        {"correct": "1.0", "verdict": "correct", "rating": 5},
+    ],
+    ids=str,
+)
+def test_what_is_no_verdict_stays_metadata(beside: dict[str, Any]) -> None:
+    assert texts(read({"messages": [USER, ANSWER], **beside})) == TALK
+
+
+@pytest.mark.parametrize(("key", "meaning"), [("rejected", "masked"), ("deleted", "masked"), ("correct", "trained")])
+def test_a_verdict_on_a_message_is_read_and_not_dropped(key: str, meaning: str) -> None:
+    for value in (True, False):
+        record = {"messages": [USER, {**ANSWER, key: value}, USER, ANSWER]}
+        reason, remedy = refused(record)
+        assert reason is Refusal.KEY_UNKNOWN
+        assert remedy.startswith(f"--map {meaning}={key} says whether it is trained")
+        done = read(record, maps=(f"{meaning}={key}",))
+        assert done.turns[1].trained is not (value == (meaning == "masked"))
+
+
 def test_the_plan_of_a_call_becomes_reasoning() -> None:
     call = {"id": "f0", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     planned = {"role": "assistant", "tool_plan": "I call f.", "tool_calls": [call]}
@@ -476,7 +534,8 @@ def test_an_export_of_chatgpt_becomes_the_path_that_was_shown_last() -> None:
 
 
 def test_of_a_tree_of_openassistant_the_best_replies_are_taken() -> None:
-    replies = [{"role": "assistant", "text": text, "rank": rank, "replies": []} for text, rank in [("B", 1), ("A", 0)]]
+    said = [("B", 1, {}), ("A", 0, {}), ("spam", None, {}), ("bad", 0, {"deleted": True})]
+    replies = [{"role": "assistant", "text": text, "rank": rank, "replies": [], **more} for text, rank, more in said]
     record = {"message_tree_id": "t", "prompt": {"role": "prompter", "text": "Q", "replies": replies}}
     with pytest.raises(SourceError) as caught:
         read(record)

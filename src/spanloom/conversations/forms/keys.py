@@ -146,7 +146,7 @@ def key_map(pairs: Sequence[str], metadata: Sequence[str] = ()) -> KeyMap:
             raise SpanloomError(
                 f"--map {pair} joins keys, but {meaning} is no text", remedy="name one key; the others are metadata"
             )
-        if REJECTED & set(name.split("+")):
+        if meaning != "masked" and REJECTED & set(name.split("+")):
             raise SpanloomError(f"--map {pair} would train an answer that was rejected", remedy="omit it")
         if twice := [
             other for other in mapped - {meaning} if name and set(name.split("+")) & set(names[other][0].split("+"))

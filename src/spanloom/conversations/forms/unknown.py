@@ -25,7 +25,7 @@ QUESTIONS = (
     "user", "human", "task",
 )  # fmt: skip
 ANSWERS = (
-    "response", "completion", "output", "solution", "generated_solution", "attempt", "deepseek_attempt", "answer",
+    "response", "completion", "output", "attempt", "deepseek_attempt", "solution", "generated_solution", "answer",
     "output_text", "target", "targets", "correct_answer", "reply", "assistant", "chosen", "generation",
     "generated_text", "llm_response", "model_response", "model_output", "bot", "gpt", "ground_truth",
     "expected_output",
@@ -120,7 +120,8 @@ _CHATGPT = (
 )
 """An export of ChatGPT. Content that is no list of parts (code, thoughts) becomes null, which is refused."""
 _OASST = (
-    "{id: .message_tree_id, messages: [.prompt | recurse(.replies // [] | sort_by(.rank) | .[0]; . != null) "
+    "{id: .message_tree_id, messages: [.prompt | recurse(.replies // [] | map(select(.deleted != true and "
+    ".review_result != false)) | sort_by(.rank // 1e9) | .[0]; . != null) "
     "| {role, content: .text}]}"
 )
 _OF_BATCH = (

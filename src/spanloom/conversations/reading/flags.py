@@ -42,14 +42,15 @@ _LIKE_FLAG = re.compile(
 )
 """Parts of names of flags that are not known: their true may mean either."""
 
-ENDS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason", "finish_reasons")
+ENDS = ("finish_reason", "finishReason", "stop_reason", "stopReason", "done_reason", "finish_reasons", "stop_type")
 """Keys of a message, or of a record, that say why its answer ended."""
-TRUE_IS_CUT_OFF = ("truncated", "is_truncated", "prefix")
-FALSE_IS_CUT_OFF = ("eot", "end_turn")
+TRUE_IS_CUT_OFF = ("truncated", "is_truncated", "isTruncated", "stopped_limit", "prefix")
+FALSE_IS_CUT_OFF = ("eot", "end_turn", "is_complete")
 """Keys that say whether the text is a whole answer. `prefix`: of Mistral and DeepSeek; `eot`: of torchtune."""
 STATUS, DETAILS_OF_END = "status", "incomplete_details"
 """Keys of OpenAI's Responses: `"status": "incomplete"`, `"incomplete_details": {"reason": "max_output_tokens"}`."""
-_WITHIN = ("metadata", "response_metadata", "generation_info", "meta", "info", "response")
+_UNFINISHED = frozenset({"incomplete", "in_progress", "failed", "error", "cancelled", "finished_partial_completion"})
+_WITHIN = ("metadata", "response_metadata", "generation_info", "meta", "info", "response", "details")
 """Keys of objects that may hold one of these."""
 OF_ENDS = frozenset((*ENDS, *TRUE_IS_CUT_OFF, *FALSE_IS_CUT_OFF, STATUS, DETAILS_OF_END))
 _ENDS = OF_ENDS | frozenset(_WITHIN)
@@ -60,6 +61,7 @@ _CUT_OFF = frozenset(
         "model_context_window_exceeded", "incomplete", "abort", "aborted", "cancelled", "canceled", "timeout", "error",
         "content_filter", "content-filter", "content_filtered", "guardrail_intervened", "refusal", "pause_turn",
         "safety", "recitation", "blocklist", "prohibited_content", "spii", "language", "malformed_function_call",
+        "error_limit", "error_toxic", "truncated", "interrupted", "limit", "max_turns_reached",
     }
 )  # fmt: skip
 """Values of these keys for an answer that something else than the model ended, in lower case: a limit of tokens, a
@@ -77,8 +79,8 @@ def is_truncated(keys: Mapping[str, Any], metadata: frozenset[str] = frozenset()
     held = {name: keys[name] for name in _ENDS.intersection(keys) - metadata}
     ends = [end[0] if isinstance(end, list) and len(end) == 1 else end for end in map(held.get, ENDS)]
     return (
-        any(isinstance(end, str) and end.strip().lower() in _CUT_OFF for end in ends)
-        or held.get(STATUS) == "incomplete"
+        any(isinstance(end, str) and end.strip().lower().rpartition(".")[2] in _CUT_OFF for end in ends)
+        or (isinstance(status := held.get(STATUS), str) and status in _UNFINISHED)
         or not says_nothing(held.get(DETAILS_OF_END))
         or any(truth(held.get(name)) is True for name in TRUE_IS_CUT_OFF)
         or any(truth(held.get(name)) is False for name in FALSE_IS_CUT_OFF)

@@ -19,6 +19,7 @@ import orjson
 from spanloom.conversations.reading.call_tags import python_calls
 from spanloom.conversations.reading.flags import NOT_DROPPED, SET_ASIDE, like_flag
 from spanloom.conversations.reading.schemas import without_padding
+from spanloom.conversations.reading.verdicts import is_doubtful, is_preference, is_verdict
 from spanloom.conversations.turns import PADDING, Call, Dropping, RecordRefusedError, Refusal, kind, says_nothing
 from spanloom.records.json_lines import unique_keys
 
@@ -163,7 +164,7 @@ def _uncovered(value: Any, where: str, reason: Refusal) -> dict[str, Any]:
         raise RecordRefusedError(reason, f"{where} is {kind(value)}, not an object")
     keys = dict(value)
     type_name = keys.pop("type", None)
-    if type_name not in (None, "function"):
+    if type_name not in (None, "function", "tool_call"):  # LangChain's calls are of the latter
         raise RecordRefusedError(reason, f"{where} is of type {type_name!r}, not a function", SET_ASIDE)
     inner = keys.pop("function", None)
     if inner is None:
@@ -202,6 +203,11 @@ def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> N
         remedy = f"--drop {','.join(left)}"
         if branches := next((key for key in left if key in _BRANCHES and isinstance(keys[key], list)), None):
             remedy = f"{branches!r} holds the replies: write one record for each path through them; {SET_ASIDE}"
+        elif verdict := next((key for key in left if _judges(key, keys[key])), None):
+            remedy = SET_ASIDE
+            if isinstance(keys[verdict], bool):
+                meaning = "trained" if is_preference(verdict, keys[verdict]) else "masked"
+                remedy = f"--map {meaning}={verdict} says whether it is trained; {SET_ASIDE}"
         elif _PLAN in left:
             remedy = f"{moved(_PLAN, f'.reasoning_content = .{_PLAN}')} writes it as reasoning"
         elif call is not None:
@@ -218,6 +224,11 @@ def refuse_other_keys(keys: dict[str, Any], where: str, dropping: Dropping) -> N
             remedy,
             key=left[0],
         )
+
+
+def _judges(key: str, value: Any) -> bool:
+    """Whether a key of a message is a verdict on it: a remedy that drops it would train what it rejects."""
+    return is_doubtful(key, value) or (isinstance(value, bool) and is_verdict(key))
 
 
 def moved(key: str, to: str) -> str:
