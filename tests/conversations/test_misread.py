@@ -241,7 +241,8 @@ def test_text_of_harmony_without_its_tokens_is_no_answer(channel: str) -> None:
     ],
 )
 def test_calls_that_do_not_read_as_their_style_are_refused(style: str, text: str) -> None:
-    assert refused(says(text), call_tags=style) == (Refusal.MARKUP_UNCLEAR, "--text-as-is keeps such markup as text")
+    remedy = "--text-as-is without --call-tags keeps such markup as text; --max-rejects 100% sets such records aside"
+    assert refused(says(text), call_tags=style) == (Refusal.MARKUP_UNCLEAR, remedy)
     assert read(says(text), text_as_is=True).turns[1].texts == (text,)
 
 

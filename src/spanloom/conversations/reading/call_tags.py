@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from itertools import chain, islice, pairwise
 from typing import Any
 
+from spanloom.conversations.reading.flags import SET_ASIDE
 from spanloom.conversations.reading.schemas import json_schema
 from spanloom.conversations.turns import RecordRefusedError, Refusal
 from spanloom.records.json_lines import unique_keys
@@ -191,7 +192,11 @@ def sayable(name: str) -> str:
 
 
 def _unclear(where: str, what: str) -> RecordRefusedError:
-    return RecordRefusedError(Refusal.MARKUP_UNCLEAR, f"{where}: {what}", "--text-as-is keeps such markup as text")
+    return RecordRefusedError(
+        Refusal.MARKUP_UNCLEAR,
+        f"{where}: {what}",
+        f"--text-as-is without --call-tags keeps such markup as text; {SET_ASIDE}",
+    )
 
 
 def _tagged(

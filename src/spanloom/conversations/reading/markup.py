@@ -11,6 +11,7 @@ that reads the markup.
 
 import re
 
+from spanloom.conversations.reading.flags import SET_ASIDE
 from spanloom.conversations.turns import Dropping, Reading, RecordRefusedError, Refusal
 
 THINK_TAGS = (
@@ -309,7 +310,7 @@ def without_think_tags(
         raise RecordRefusedError(
             Refusal.THINK_TAGS_UNCLEAR,
             f"{where} does not begin with one {opening}…{closing}, or holds more of them",
-            "--text-as-is keeps such tags as text",
+            f"--text-as-is without --think-tags keeps such tags as text; {SET_ASIDE}",
         )
     rest = tuple(text for text in (answer, *texts[1:]) if text)
     if not reasoning or dropping.drops("think", reasoning):
